@@ -1,0 +1,153 @@
+//! `prism doctor`: looks at this machine's Prism and says what is wrong.
+
+use super::{Context, print_json};
+use crate::client::{self, Client, Locator};
+use crate::config::{Config, ServerFile};
+use crate::shim::cache::Cache;
+use crate::shim::files;
+use crate::ui::{Failure, Outcome, out, table};
+use prism_core::Identity;
+use serde_json::{Value, json};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    Good,
+    Note,
+    Wrong,
+}
+
+struct Finding {
+    level: Level,
+    about: String,
+    says: String,
+}
+
+pub async fn run(context: Context) -> Outcome {
+    let mut findings = Vec::new();
+    let mut add = |level, about: &str, says: String| findings.push(Finding { level, about: about.into(), says });
+    look_at_home(&context, &mut add);
+    look_at_server(&context, &mut add).await;
+    look_at_keys(&context, &mut add);
+    look_at_rings(&context, &mut add);
+    look_at_shims(&context, &mut add);
+    let wrong = findings.iter().any(|f| f.level == Level::Wrong);
+    if context.json {
+        let name = |l| {
+            if l == Level::Good {
+                "ok"
+            } else if l == Level::Note {
+                "note"
+            } else {
+                "wrong"
+            }
+        };
+        let rows: Vec<Value> = findings.iter().map(|f| json!({"level": name(f.level), "about": f.about, "says": f.says})).collect();
+        print_json(&json!({"ok": !wrong, "findings": rows}));
+    } else {
+        let style = context.style;
+        let mark = |l| match l {
+            Level::Good => style.paint("32", "✓"),
+            Level::Note => style.paint("33", "•"),
+            Level::Wrong => style.paint("31", "✗"),
+        };
+        out(&table(&findings.iter().map(|f| vec![mark(f.level), f.about.clone(), f.says.clone()]).collect::<Vec<_>>()));
+    }
+    if wrong { Err(Failure::Negative) } else { Ok(()) }
+}
+
+fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let dir = context.home.dir().display().to_string();
+    match context.home.mode("") {
+        None => add(Level::Note, "home", format!("{dir} does not exist yet; `prism serve` makes it")),
+        Some(0o700) => add(Level::Good, "home", dir),
+        Some(mode) => add(Level::Wrong, "home", format!("{dir} has mode {mode:o}, so others may read keys: chmod 700 {dir}")),
+    }
+    match Config::load(&context.home) {
+        Ok(Some(config)) => add(Level::Good, "config", format!("the operator is {}", config.operator)),
+        Ok(None) => add(Level::Note, "config", "none yet; the first `prism serve` writes it".into()),
+        Err(e) => add(Level::Wrong, "config", format!("{e:#}")),
+    }
+    for name in ["config.toml"] {
+        if let Some(mode) = context.home.mode(name).filter(|m| m & 0o077 != 0) {
+            add(Level::Wrong, "config", format!("{name} has mode {mode:o} and holds the operator's key: chmod 600 it"));
+        }
+    }
+}
+
+async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let locator = Locator::of(&context.env, &context.home);
+    let url = match locator.url() {
+        Ok(url) => url,
+        Err(problem) => return add(Level::Wrong, "server", format!("{}; {}", problem.message, problem.hint)),
+    };
+    let key = client::find_key(&context.env, &context.home, None);
+    let asked = match key.and_then(|key| Client::new(locator, key)) {
+        Ok(client) => client.creating_project().call(context.pid(), "status", json!({})).await,
+        Err(problem) => Err(problem),
+    };
+    match asked {
+        Ok(answer) => {
+            let version = answer["server_version"].as_str().unwrap_or("?");
+            let level = if version == crate::VERSION { Level::Good } else { Level::Wrong };
+            let differs = if level == Level::Good { String::new() } else { format!(", but this binary is {}: restart the server", crate::VERSION) };
+            add(level, "server", format!("{url}, version {version}{differs}"));
+            let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
+            add(Level::Good, "project", format!("{}: {sessions} open session(s)", context.pid()));
+        }
+        Err(problem) => {
+            let held = ServerFile::load(&context.home).map(|f| format!(" (server.json names pid {})", f.pid)).unwrap_or_default();
+            add(Level::Wrong, "server", format!("{}{held}; {}", problem.message, problem.hint));
+        }
+    }
+}
+
+fn look_at_keys(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let keys = context.home.list("keys", "", ".key");
+    for name in &keys {
+        if let Some(mode) = context.home.mode(&format!("keys/{name}")).filter(|m| m & 0o077 != 0) {
+            add(Level::Wrong, "keys", format!("keys/{name} has mode {mode:o}: chmod 600 it"));
+        }
+    }
+    let names: Vec<_> = keys.iter().map(|k| k.trim_end_matches(".key")).collect();
+    add(Level::Good, "keys", if names.is_empty() { "no agent has one yet".into() } else { names.join(", ") });
+}
+
+fn look_at_rings(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    for file in context.home.list("", "signals-", ".jsonl") {
+        let Ok(identity) = Identity::parse(file.trim_start_matches("signals-").trim_end_matches(".jsonl")) else {
+            add(Level::Note, "ring", format!("{file} is nobody's"));
+            continue;
+        };
+        let cache = Cache::new(context.home.clone(), &identity);
+        let (ring, skipped) = cache.load();
+        let count = ring.count();
+        if skipped > 0 {
+            add(Level::Note, "ring", format!("{identity}: {skipped} torn or foreign line(s) were skipped; the next signal rewrites the file"));
+        }
+        match cache.stored_count() {
+            Some(stored) if stored.unread == count.unread => add(Level::Good, "ring", format!("{identity}: {} entries, {} unread", ring.entries.len(), count.unread)),
+            Some(stored) => add(
+                Level::Wrong,
+                "ring",
+                format!(
+                    "{identity}: the count file says {} unread and the ring {}; the next signal mends it, or `prism signals mark-read --as {identity}`",
+                    stored.unread, count.unread
+                ),
+            ),
+            None => add(Level::Note, "ring", format!("{identity}: no count file; the statusline reads the ring instead")),
+        }
+    }
+}
+
+fn look_at_shims(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let (alive, dead) = files::shims(&context.home);
+    for shim in &alive {
+        add(Level::Good, "shim", format!("{} on {} in {} (pid {}, session {})", shim.identity, shim.surface, shim.project, shim.pid, crate::ui::short(shim.session_id)));
+    }
+    if alive.is_empty() {
+        add(Level::Note, "shim", "no agent host runs here".into());
+    }
+    if dead > 0 {
+        add(Level::Note, "shim", format!("{dead} file(s) of shims that died; the next shim sweeps them"));
+    }
+}

@@ -1,0 +1,107 @@
+//! `prism persona` and `prism key`.
+
+use super::{Context, print_json};
+use crate::client::key_file;
+use crate::clock;
+use crate::ui::{Outcome, ago, out, short, table};
+use clap::{Args, Subcommand};
+use prism_core::{Identity, api};
+use serde_json::json;
+
+#[derive(Args)]
+pub struct Persona {
+    #[command(subcommand)]
+    action: PersonaAction,
+}
+
+#[derive(Subcommand)]
+enum PersonaAction {
+    /// Add an identity to the project
+    Add { identity: String },
+}
+
+impl Persona {
+    pub async fn run(self, context: Context) -> Outcome {
+        let PersonaAction::Add { identity } = self.action;
+        let (added, answer): (api::PersonaAdded, _) = context.ask("persona_add", json!({"identity": identity})).await?;
+        if context.json {
+            print_json(&answer);
+        } else {
+            out(&format!("{} {} in {}", added.identity, if added.created { "was added" } else { "was already" }, added.pid));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  prism key mint Texi             for an agent on this machine\n  prism key mint Texi --print     for one on another machine (PRISM_API_KEY there)\n  prism key revoke 2901d7ce"
+)]
+pub struct Key {
+    #[command(subcommand)]
+    action: KeyAction,
+}
+
+#[derive(Subcommand)]
+enum KeyAction {
+    /// Make a key for an identity and keep it in this home
+    Mint {
+        identity: String,
+        /// Print the key instead of keeping it here
+        #[arg(long)]
+        print: bool,
+    },
+    /// List keys, without their secrets
+    List,
+    /// Revoke a key at once
+    Revoke { key_id: String },
+}
+
+impl Key {
+    pub async fn run(self, context: Context) -> Outcome {
+        match self.action {
+            KeyAction::Mint { identity, print } => {
+                let (minted, answer): (api::KeyMinted, _) = context.ask("key_mint", json!({"identity": identity})).await?;
+                if context.json {
+                    print_json(&answer);
+                } else if print {
+                    out(&minted.key);
+                }
+                if !print && !context.json {
+                    let file = key_file(&context.home, &Identity::parse(&minted.identity)?);
+                    context.home.create()?;
+                    context.home.write(&file, minted.key.as_bytes())?;
+                    out(&format!("{} has key {} in {}", minted.identity, short(minted.key_id), context.home.path(&file).display()));
+                }
+            }
+            KeyAction::List => {
+                let (keys, answer): (api::Keys, _) = context.ask("key_list", json!({})).await?;
+                if context.json {
+                    print_json(&answer);
+                    return Ok(());
+                }
+                let now = clock::now();
+                let rows: Vec<Vec<String>> = keys
+                    .keys
+                    .iter()
+                    .map(|k| {
+                        let who = if k.operator { format!("{} (operator)", k.identity) } else { k.identity.clone() };
+                        vec![
+                            short(k.key_id),
+                            who,
+                            format!("{}…", k.prefix),
+                            format!("made {}", ago(k.created_at, now)),
+                            k.revoked_at.map(|at| format!("revoked {}", ago(at, now))).unwrap_or_default(),
+                        ]
+                    })
+                    .collect();
+                out(&table(&rows));
+            }
+            KeyAction::Revoke { key_id } => {
+                let answer = context.call("key_revoke", json!({"key_id": key_id})).await?;
+                if context.json { print_json(&answer) } else { out("revoked") }
+            }
+        }
+        Ok(())
+    }
+}

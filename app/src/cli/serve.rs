@@ -1,0 +1,38 @@
+//! `prism serve`.
+
+use super::Context;
+use crate::config::DEFAULT_PORT;
+use crate::home::Home;
+use crate::server;
+use crate::ui::Outcome;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  prism serve                        on 127.0.0.1:7747, in ~/.prism\n  prism serve --home /tmp/p --port 0   a throw-away one on any free port\n\nIt writes $PRISM_HOME/server.json once it accepts connections."
+)]
+pub struct Serve {
+    /// Where Prism keeps its files [default: PRISM_HOME, else ~/.prism]
+    #[arg(long)]
+    home: Option<PathBuf>,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 takes any free one
+    #[arg(long, default_value_t = DEFAULT_PORT)]
+    port: u16,
+    /// A proxy in front ends TLS, so listening beyond this machine is safe
+    #[arg(long)]
+    behind_proxy: bool,
+}
+
+impl Serve {
+    pub async fn run(self, context: Context) -> Outcome {
+        let filter = tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG").unwrap_or_else(|_| "info".into());
+        let ansi = !context.env.no_color && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).with_target(false).init();
+        let home = self.home.map_or(context.home, Home::at);
+        server::serve(server::Options { home, host: self.host, port: self.port, behind_proxy: self.behind_proxy }, &context.env).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! The typed way to a server: the CLI and the shim both go through here.
+
+use crate::clock;
+use crate::config::{Config, Env, ServerFile};
+use crate::home::Home;
+use crate::server::{CREATE_HEADER, SESSION_HEADER};
+use prism_core::{Code, Identity, Problem, api};
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// How long a send whose fate is unknown is retried under its key.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// Where the server is: asked again for each call, because a restart may move it.
+#[derive(Clone, Debug)]
+pub enum Locator {
+    Url(String),
+    Home(Home),
+}
+
+impl Locator {
+    pub fn of(env: &Env, home: &Home) -> Self {
+        env.url.as_ref().map_or_else(|| Self::Home(home.clone()), |url| Self::Url(url.trim_end_matches('/').to_owned()))
+    }
+
+    pub fn url(&self) -> Result<String, Problem> {
+        match self {
+            Self::Url(url) => Ok(url.clone()),
+            Self::Home(home) => ServerFile::load(home).map(|f| f.url).ok_or_else(|| not_running(&format!("no prism server runs on {}", home.dir().display()))),
+        }
+    }
+}
+
+fn not_running(message: &str) -> Problem {
+    Problem::new(Code::ServerUnreachable, message, "start it with `prism serve` (or `make run` in a checkout), or set PRISM_URL to one that runs elsewhere")
+}
+
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    locator: Locator,
+    key: String,
+    session: Option<Uuid>,
+    /// The project was found, not named: first use may create it.
+    create_project: bool,
+}
+
+impl Client {
+    pub fn new(locator: Locator, key: String) -> Result<Self, Problem> {
+        // The first provider installed wins; a second call changes nothing.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let http = reqwest::Client::builder()
+            .timeout(REQUEST)
+            .connect_timeout(Duration::from_secs(5))
+            .tcp_nodelay(true)
+            .no_proxy()
+            .build()
+            .map_err(|e| Problem::new(Code::Internal, format!("no HTTP client: {e}"), "report this"))?;
+        Ok(Self { http, locator, key, session: None, create_project: false })
+    }
+
+    pub fn with_session(&self, session: Option<Uuid>) -> Self {
+        Self { session, ..self.clone() }
+    }
+
+    pub fn creating_project(&self) -> Self {
+        Self { create_project: true, ..self.clone() }
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub fn locator(&self) -> &Locator {
+        &self.locator
+    }
+
+    /// Calls a verb once.
+    pub async fn call(&self, pid: &str, path: &str, body: Value) -> Result<Value, Problem> {
+        self.attempt(pid, path, &body).await.map_err(|f| f.problem)
+    }
+
+    async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Failure> {
+        let url = self.locator.url().map_err(Failure::unsent)?;
+        let mut request = self.http.post(format!("{url}/api/v1/{pid}/{path}")).bearer_auth(&self.key).json(body);
+        if let Some(session) = self.session {
+            request = request.header(SESSION_HEADER, session.to_string());
+        }
+        if self.create_project {
+            request = request.header(CREATE_HEADER, "true");
+        }
+        let response = request.send().await.map_err(|e| Failure::transport(&url, &e))?;
+        let status = response.status();
+        let answer: Value = response.json().await.map_err(|e| Failure::transport(&url, &e))?;
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let problem = serde_json::from_value(answer.get("error").cloned().unwrap_or_default())
+            .unwrap_or_else(|_| Problem::new(Code::Internal, format!("{url} answered {status} without saying why"), "is it a prism server? `prism doctor` looks"));
+        Err(Failure { problem: Problem { status: status.as_u16(), ..problem }, sent: Sent::Answered })
+    }
+
+    /// Sends a signal under an idempotency key, retrying while its fate is unknown.
+    pub async fn send_signal(&self, pid: &str, mut body: Map<String, Value>) -> Result<Value, Problem> {
+        let given = body.get("idempotency_key").and_then(Value::as_str).map(str::to_owned);
+        let key = given.unwrap_or_else(|| clock::new_id().to_string());
+        body.insert("idempotency_key".into(), key.clone().into());
+        let body = Value::Object(body);
+        let started = Instant::now();
+        let mut perhaps_sent = false;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let failure = match self.attempt(pid, "signal", &body).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            match failure.sent {
+                Sent::Answered => return Err(failure.problem),
+                Sent::Perhaps => perhaps_sent = true,
+                // Nothing runs there and nothing was sent: say so at once.
+                Sent::No if !perhaps_sent => return Err(failure.problem),
+                Sent::No => {}
+            }
+            if started.elapsed() >= RETRY {
+                let message =
+                    format!("the connection broke while sending and the server did not come back within {} s; the signal may or may not be stored", RETRY.as_secs());
+                return Err(
+                    Problem::new(Code::OutcomeUnknown, message, "send it again with the same idempotency_key: it will not arrive twice").with("idempotency_key", key)
+                );
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// Adds the identity to the project, creating the project; needs the operator's key.
+    pub async fn ensure_persona(&self, pid: &str, identity: &Identity) -> Result<api::PersonaAdded, Problem> {
+        let answer = self.creating_project().call(pid, "persona_add", json!({ "identity": identity })).await?;
+        serde_json::from_value(answer).map_err(|e| Problem::new(Code::Internal, e.to_string(), "report this"))
+    }
+}
+
+struct Failure {
+    problem: Problem,
+    sent: Sent,
+}
+
+#[derive(Clone, Copy)]
+enum Sent {
+    /// The server answered: that is the outcome.
+    Answered,
+    /// The connection broke after it was made.
+    Perhaps,
+    /// No connection was made.
+    No,
+}
+
+impl Failure {
+    fn unsent(problem: Problem) -> Self {
+        Self { problem, sent: Sent::No }
+    }
+
+    fn transport(url: &str, error: &reqwest::Error) -> Self {
+        if error.is_connect() {
+            return Self::unsent(not_running(&format!("no prism server answers at {url}")));
+        }
+        let why = if error.is_timeout() { "did not answer in time" } else { "closed the connection" };
+        Self { problem: not_running(&format!("the server at {url} {why}")), sent: Sent::Perhaps }
+    }
+}
+
+/// The file that holds an identity's key, whatever its spelling in the environment.
+pub fn key_file(home: &Home, identity: &Identity) -> String {
+    let exact = format!("{identity}.key");
+    let stored = home.list("keys", "", ".key").into_iter().find(|name| name.eq_ignore_ascii_case(&exact));
+    format!("keys/{}", stored.unwrap_or(exact))
+}
+
+/// The operator's key of this home, unless the environment brings its own key.
+pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
+    if env.api_key.is_some() {
+        return Ok(None);
+    }
+    let config = Config::load(home).map_err(|e| Problem::new(Code::Internal, format!("{e:#}"), "mend config.toml, or move it away and run `prism serve`"))?;
+    Ok(config.map(|c| c.api_key))
+}
+
+/// The key to call with: the environment's, the identity's own, or the operator's.
+pub fn find_key(env: &Env, home: &Home, identity: Option<&Identity>) -> Result<String, Problem> {
+    if let Some(key) = &env.api_key {
+        return Ok(key.clone());
+    }
+    match identity {
+        Some(identity) => home.read(&key_file(home, identity)).map(|k| k.trim().to_owned()).ok_or_else(|| {
+            Problem::new(
+                Code::MissingKey,
+                format!("{identity} has no key in {}", home.dir().display()),
+                format!("start the agent once (`prism mcp` makes its key), or run `prism key mint {identity}` as the operator"),
+            )
+        }),
+        None => operator_key(env, home)?.ok_or_else(|| {
+            Problem::new(
+                Code::MissingKey,
+                format!("there is no operator's key in {}", home.dir().display()),
+                "run `prism serve` once with this PRISM_HOME, or set PRISM_API_KEY",
+            )
+        }),
+    }
+}

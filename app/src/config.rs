@@ -1,0 +1,231 @@
+//! The only reader of the environment, and of `config.toml`.
+
+use crate::clock;
+use crate::home::Home;
+use anyhow::{Context, Result, bail};
+use prism_core::limits::{RATE_BURST, RATE_PER_S};
+use prism_core::{Identity, ProjectName};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Where `prism serve` listens unless told otherwise.
+pub const DEFAULT_PORT: u16 = 7747;
+
+/// Everything Prism reads from the environment, read once.
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    pub home: Option<String>,
+    pub prism_home: Option<String>,
+    pub identity: Option<String>,
+    pub surface: Option<String>,
+    pub pid: Option<String>,
+    pub url: Option<String>,
+    pub api_key: Option<String>,
+    pub doorbell: Option<String>,
+    pub tools: Option<String>,
+    pub user: Option<String>,
+    pub no_color: bool,
+}
+
+impl Env {
+    pub fn read() -> Self {
+        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
+        Self {
+            home: var("HOME"),
+            prism_home: var("PRISM_HOME"),
+            identity: var("PRISM_AGENT_IDENTITY"),
+            surface: var("PRISM_AGENT_SURFACE"),
+            pid: var("PRISM_PID"),
+            url: var("PRISM_URL"),
+            api_key: var("PRISM_API_KEY"),
+            doorbell: var("PRISM_DOORBELL"),
+            tools: var("PRISM_TOOLS"),
+            user: var("USER").or_else(|| var("LOGNAME")),
+            no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
+        }
+    }
+
+    /// `$PRISM_HOME`, else `~/.prism`.
+    pub fn prism_home(&self) -> Home {
+        match (&self.prism_home, &self.home) {
+            (Some(dir), _) => Home::at(dir),
+            (None, Some(home)) => Home::at(Path::new(home).join(".prism")),
+            (None, None) => Home::at(".prism"),
+        }
+    }
+
+    /// The identity of the environment; a malformed one is an error, not `Bot`.
+    pub fn identity(&self) -> Result<Option<Identity>> {
+        self.identity.as_deref().map(|i| Identity::parse(i).map_err(|p| anyhow::anyhow!("PRISM_AGENT_IDENTITY: {}; {}", p.message, p.hint))).transpose()
+    }
+}
+
+/// `config.toml`: this home's operator and how its server runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The operator's name, as agents address it.
+    pub operator: Identity,
+    /// The operator's key; it opens everything in this home.
+    pub api_key: String,
+    #[serde(default)]
+    pub server: ServerConfig,
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Names besides loopback under which this server is reached.
+    pub allowed_hosts: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    pub requests_per_second: u32,
+    pub requests_burst: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests_per_second: RATE_PER_S, requests_burst: RATE_BURST }
+    }
+}
+
+const CONFIG: &str = "config.toml";
+
+impl Config {
+    pub fn load(home: &Home) -> Result<Option<Self>> {
+        let Some(text) = home.read(CONFIG) else { return Ok(None) };
+        let path = home.path(CONFIG);
+        toml::from_str(&text).map(Some).with_context(|| format!("{} is not valid", path.display()))
+    }
+
+    /// Reads the configuration, or makes one with a fresh operator's key.
+    pub fn load_or_create(home: &Home, env: &Env) -> Result<Self> {
+        home.create()?;
+        if let Some(config) = Self::load(home)? {
+            return Ok(config);
+        }
+        let operator = env.user.as_deref().and_then(|u| Identity::parse(u).ok());
+        let operator = match operator {
+            Some(name) => name,
+            None => Identity::parse("operator").map_err(|p| anyhow::anyhow!(p.message))?,
+        };
+        let config = Self { operator, api_key: clock::new_key()?, server: ServerConfig::default(), limits: Limits::default() };
+        home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
+        Ok(config)
+    }
+}
+
+/// `server.json`: where the running server is found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerFile {
+    pub url: String,
+    pub pid: u32,
+    pub version: String,
+    pub started_at: prism_core::Moment,
+}
+
+impl ServerFile {
+    pub const NAME: &str = "server.json";
+
+    pub fn load(home: &Home) -> Option<Self> {
+        serde_json::from_str(&home.read(Self::NAME)?).ok()
+    }
+}
+
+/// Which project a call is about, and whether a person named it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProjectChoice {
+    pub pid: ProjectName,
+    /// Named as an argument: it must exist. Otherwise first use creates it.
+    pub named: bool,
+}
+
+#[derive(Deserialize)]
+struct ProjectFile {
+    pid: Option<String>,
+}
+
+/// `--pid`, else `PRISM_PID`, else `.prism/project.toml` upward, else the folder's name.
+pub fn choose_project(argument: Option<&str>, env: &Env, cwd: &Path) -> Result<ProjectChoice> {
+    let parse = |text: &str| ProjectName::parse(text).map_err(|p| anyhow::anyhow!(p.message));
+    if let Some(pid) = argument {
+        return Ok(ProjectChoice { pid: parse(pid)?, named: true });
+    }
+    if let Some(pid) = &env.pid {
+        return Ok(ProjectChoice { pid: parse(pid).context("PRISM_PID")?, named: false });
+    }
+    if let Some((file, text)) = project_file(cwd) {
+        let project: ProjectFile = toml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
+        if let Some(pid) = project.pid {
+            return Ok(ProjectChoice { pid: parse(&pid).with_context(|| file.display().to_string())?, named: false });
+        }
+    }
+    let folder = cwd.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(ProjectChoice { pid: ProjectName::from_folder(&folder), named: false })
+}
+
+/// The nearest `.prism/project.toml` from here upward.
+pub fn project_file(cwd: &Path) -> Option<(PathBuf, String)> {
+    cwd.ancestors().find_map(|dir| {
+        let file = dir.join(".prism/project.toml");
+        std::fs::read_to_string(&file).ok().map(|text| (file, text))
+    })
+}
+
+/// The name of this machine, as receipts show it.
+pub fn machine_id() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Refuses to listen beyond this machine unless a proxy in front ends TLS.
+pub fn check_bind(host: &str, behind_proxy: bool) -> Result<()> {
+    if prism_core::access::is_loopback_name(host) || behind_proxy {
+        return Ok(());
+    }
+    bail!("--host {host} is reachable from other machines, and keys would travel in the clear: put a TLS proxy in front and say --behind-proxy, or use 127.0.0.1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_comes_from_the_argument_the_environment_the_file_or_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("my app");
+        std::fs::create_dir_all(folder.join("deep")).unwrap();
+        let choose = |argument, pid: Option<&str>, at: &Path| {
+            let env = Env { pid: pid.map(str::to_owned), ..Env::default() };
+            choose_project(argument, &env, at).map(|c| (c.pid.to_string(), c.named))
+        };
+        assert_eq!(choose(Some("A"), Some("B"), &folder).unwrap(), ("A".into(), true));
+        assert_eq!(choose(None, Some("B"), &folder).unwrap(), ("B".into(), false));
+        assert_eq!(choose(None, None, &folder).unwrap(), ("my-app".into(), false));
+        std::fs::create_dir_all(folder.join(".prism")).unwrap();
+        std::fs::write(folder.join(".prism/project.toml"), "pid = \"PID-X\"").unwrap();
+        assert_eq!(choose(None, None, &folder.join("deep")).unwrap(), ("PID-X".into(), false));
+        assert!(choose(Some("no/slash"), None, &folder).is_err());
+    }
+
+    #[test]
+    fn a_server_does_not_leave_this_machine_by_accident() {
+        assert!(check_bind("127.0.0.1", false).is_ok() && check_bind("localhost", false).is_ok());
+        assert!(check_bind("0.0.0.0", false).is_err() && check_bind("0.0.0.0", true).is_ok());
+    }
+
+    #[test]
+    fn the_first_start_makes_a_private_config_and_the_next_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().join("home"));
+        let env = Env { user: Some("frank".into()), ..Env::default() };
+        let made = Config::load_or_create(&home, &env).unwrap();
+        assert!(made.api_key.starts_with("prk_") && made.operator.as_str() == "frank");
+        assert_eq!(Config::load_or_create(&home, &env).unwrap().api_key, made.api_key);
+        assert_eq!(home.mode("config.toml"), Some(0o600));
+    }
+}

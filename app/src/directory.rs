@@ -1,0 +1,119 @@
+//! Keys, projects and personas, held in memory: every request asks for them.
+
+use crate::store::{KeyRow, Loaded, Persona, Project};
+use prism_core::id::nearest;
+use prism_core::{Code, Identity, Moment, Problem};
+use std::collections::HashMap;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use uuid::Uuid;
+
+pub struct Directory {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    projects: HashMap<String, Project>,
+    personas: HashMap<(Uuid, String), Persona>,
+    keys: HashMap<String, KeyRow>,
+}
+
+impl Directory {
+    pub fn new(loaded: &Loaded) -> Self {
+        let directory = Self { inner: RwLock::default() };
+        loaded.projects.iter().cloned().for_each(|p| directory.add_project(p));
+        loaded.personas.iter().cloned().for_each(|p| directory.add_persona(p));
+        loaded.keys.iter().cloned().for_each(|k| directory.add_key(k));
+        directory
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn add_project(&self, project: Project) {
+        self.write().projects.insert(project.pid.to_string(), project);
+    }
+
+    pub fn add_persona(&self, persona: Persona) {
+        self.write().personas.insert((persona.project_id, persona.identity.folded()), persona);
+    }
+
+    pub fn add_key(&self, key: KeyRow) {
+        self.write().keys.insert(key.key_sha256.clone(), key);
+    }
+
+    pub fn revoke_key(&self, id: Uuid, now: Moment) {
+        for key in self.write().keys.values_mut().filter(|k| k.id == id) {
+            key.revoked_at.get_or_insert(now);
+        }
+    }
+
+    /// The key with this hash, revoked ones included.
+    pub fn key(&self, sha256: &str) -> Option<KeyRow> {
+        self.read().keys.get(sha256).cloned()
+    }
+
+    pub fn keys(&self) -> Vec<KeyRow> {
+        let mut keys: Vec<_> = self.read().keys.values().cloned().collect();
+        keys.sort_by_key(|k| (k.created_at, k.id));
+        keys
+    }
+
+    pub fn project(&self, pid: &str) -> Option<Project> {
+        self.read().projects.get(pid).cloned()
+    }
+
+    pub fn projects(&self) -> Vec<Project> {
+        let mut projects: Vec<_> = self.read().projects.values().cloned().collect();
+        projects.sort_by(|a, b| a.pid.cmp(&b.pid));
+        projects
+    }
+
+    /// The projects a key may see: all for the operator, else those with its persona.
+    pub fn visible_projects(&self, identity: Option<&Identity>) -> Vec<String> {
+        let visible = |p: &Project| identity.is_none_or(|i| self.persona(p.id, i.as_str()).is_some());
+        self.projects().iter().filter(|p| visible(p)).map(|p| p.pid.to_string()).collect()
+    }
+
+    pub fn persona(&self, project: Uuid, identity: &str) -> Option<Persona> {
+        self.read().personas.get(&(project, identity.to_ascii_lowercase())).cloned()
+    }
+
+    pub fn operator(&self, project: Uuid) -> Option<Persona> {
+        self.read().personas.values().find(|p| p.project_id == project && p.is_operator).cloned()
+    }
+
+    pub fn personas(&self, project: Uuid) -> Vec<Persona> {
+        let mut personas: Vec<_> = self.read().personas.values().filter(|p| p.project_id == project).cloned().collect();
+        personas.sort_by(|a, b| a.identity.cmp(&b.identity));
+        personas
+    }
+
+    /// The spelling that the identity's first registration fixed, in any project.
+    pub fn canonical(&self, identity: &Identity) -> Identity {
+        let inner = self.read();
+        let first = inner.personas.values().filter(|p| p.identity.is(identity.as_str())).min_by_key(|p| p.created_at);
+        first.map_or_else(|| identity.clone(), |p| p.identity.clone())
+    }
+
+    /// Finds a persona of the project, or says which names are nearest.
+    pub fn named(&self, project: Uuid, identity: &str, code: Code) -> Result<Persona, Problem> {
+        if let Some(persona) = self.persona(project, identity) {
+            return Ok(persona);
+        }
+        let personas = self.personas(project);
+        let near = nearest(identity, personas.iter().map(|p| p.identity.as_str()), 3);
+        let hint = if near.is_empty() {
+            let known: Vec<_> = personas.iter().map(|p| p.identity.as_str()).collect();
+            format!("known here: {}", known.join(", "))
+        } else {
+            format!("did you mean {}?", near.join(" or "))
+        };
+        Err(Problem::new(code, format!("nobody called {:?} was ever in this project", prism_core::text::clip(identity, 40)), hint))
+    }
+}

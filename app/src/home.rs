@@ -1,0 +1,123 @@
+//! `$PRISM_HOME`: the only writer of files. Whole files, replaced atomically, 0600.
+
+use anyhow::{Context, Result};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug)]
+pub struct Home {
+    dir: PathBuf,
+}
+
+/// Holds a lock file until dropped.
+pub struct Lock {
+    _file: File,
+}
+
+impl Home {
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Makes the home and its folders, for this user alone.
+    pub fn create(&self) -> Result<()> {
+        for dir in [self.dir.clone(), self.path("keys"), self.path("shims")] {
+            if !dir.is_dir() {
+                DirBuilder::new().recursive(true).mode(0o700).create(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces a file whole: a reader sees the old one or the new one.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path(name);
+        let temporary = self.path(&format!("{name}.{}.{:?}.tmp", std::process::id(), std::thread::current().id()));
+        let result = (|| {
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+            file.write_all(bytes)?;
+            fs::rename(&temporary, &path)
+        })();
+        if result.is_err() {
+            drop(fs::remove_file(&temporary));
+        }
+        result.with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    pub fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path(name)).ok()
+    }
+
+    /// Takes a lock, waiting for whoever has it.
+    pub fn lock(&self, name: &str) -> Result<Lock> {
+        let file = self.lock_file(name)?;
+        file.lock().with_context(|| format!("cannot lock {}", self.path(name).display()))?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Takes a lock and leaves our pid in it, or says which pid has it.
+    pub fn try_lock(&self, name: &str) -> Result<std::result::Result<Lock, String>> {
+        let mut file = self.lock_file(name)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                file.write_all(std::process::id().to_string().as_bytes())?;
+                Ok(Ok(Lock { _file: file }))
+            }
+            Err(TryLockError::WouldBlock) => Ok(Err(self.read(name).unwrap_or_default().trim().to_owned())),
+            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", self.path(name).display())),
+        }
+    }
+
+    fn lock_file(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path).with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// The names in the home that match, such as ring files of any spelling.
+    pub fn list(&self, folder: &str, prefix: &str, suffix: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(folder)) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with(prefix) && n.ends_with(suffix)).collect();
+        names.sort();
+        names
+    }
+
+    pub fn remove(&self, name: &str) {
+        drop(fs::remove_file(self.path(name)));
+    }
+
+    /// The permission bits of a file, when it exists.
+    pub fn mode(&self, name: &str) -> Option<u32> {
+        fs::metadata(self.path(name)).ok().map(|m| m.permissions().mode() & 0o777)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_private_and_a_lock_names_its_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().join("deep/home"));
+        home.create().unwrap();
+        home.write("config.toml", b"x").unwrap();
+        assert_eq!((home.mode("config.toml"), home.mode("")), (Some(0o600), Some(0o700)));
+        let held = home.try_lock("serve.lock").unwrap().ok();
+        assert!(held.is_some());
+        assert_eq!(home.try_lock("serve.lock").unwrap().err(), Some(std::process::id().to_string()));
+        drop(held);
+        assert!(home.try_lock("serve.lock").unwrap().is_ok());
+    }
+}

@@ -1,0 +1,218 @@
+//! Who is connected: offers committed signals to sockets, and tells siblings.
+//!
+//! A socket is a doorbell. What it misses it reads from the store, so nothing
+//! here is ever the only copy of anything.
+
+use axum::extract::ws::Utf8Bytes;
+use prism_core::api::ServerFrame;
+use prism_core::delivery::{Next, Offer, Outbox};
+use prism_core::limits::{OUTBOX_FRAMES_MAX, SOCKETS_PER_IDENTITY_MAX};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// Frames about signals (drained, ended, events) waiting for one socket.
+const CONTROL_FRAMES_MAX: usize = 256;
+
+/// Close code for a reader that fell behind on control frames; it reconnects and reconciles.
+pub const CLOSE_SLOW: u16 = 4008;
+/// Close code for a session that is over.
+pub const CLOSE_RELEASED: u16 = 4010;
+/// Close code for a server that stops.
+pub const CLOSE_GOING_AWAY: u16 = 1001;
+
+pub struct Socket {
+    pub session_id: Option<Uuid>,
+    pub persona_id: Uuid,
+    pub project_id: Uuid,
+    state: Mutex<SocketState>,
+    wake: Notify,
+}
+
+struct SocketState {
+    outbox: Outbox<Utf8Bytes>,
+    control: VecDeque<Utf8Bytes>,
+    close: Option<(u16, String)>,
+}
+
+/// What a socket's writer does next.
+pub enum Work {
+    Send(Utf8Bytes),
+    Replay { after: i64 },
+    Close(u16, String),
+}
+
+pub fn encode(frame: &ServerFrame) -> Utf8Bytes {
+    serde_json::to_string(frame).unwrap_or_else(|_| r#"{"kind":"unknown"}"#.into()).into()
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A poisoned lock only means that some other holder panicked between two
+    // consistent states; the maps are never left half-changed.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Socket {
+    pub fn new(session_id: Option<Uuid>, persona_id: Uuid, project_id: Uuid, seen: i64) -> Arc<Self> {
+        let state = SocketState { outbox: Outbox::new(seen, OUTBOX_FRAMES_MAX), control: VecDeque::new(), close: None };
+        Arc::new(Self { session_id, persona_id, project_id, state: Mutex::new(state), wake: Notify::new() })
+    }
+
+    fn offer(&self, seq: i64, frame: Utf8Bytes) -> Offer {
+        let offer = held(&self.state).outbox.offer(seq, frame);
+        self.wake.notify_one();
+        offer
+    }
+
+    pub fn tell(&self, frame: Utf8Bytes) {
+        let mut state = held(&self.state);
+        if state.control.len() >= CONTROL_FRAMES_MAX {
+            state.close.get_or_insert((CLOSE_SLOW, "too slow: reconnect and replay".into()));
+        } else {
+            state.control.push_back(frame);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub fn close(&self, code: u16, reason: &str) {
+        held(&self.state).close.get_or_insert((code, reason.into()));
+        self.wake.notify_one();
+    }
+
+    pub fn replayed(&self, rows: Vec<(i64, Utf8Bytes)>, head: Option<i64>) {
+        held(&self.state).outbox.replayed(rows, head);
+    }
+
+    /// Signals go before control frames, so that a `drained` never overtakes its signal.
+    pub async fn work(&self) -> Work {
+        loop {
+            {
+                let mut state = held(&self.state);
+                match state.outbox.next() {
+                    Next::Send(frame) => return Work::Send(frame),
+                    Next::Replay { after } if state.close.is_none() => return Work::Replay { after },
+                    Next::Replay { .. } | Next::Idle => {}
+                }
+                if let Some(frame) = state.control.pop_front() {
+                    return Work::Send(frame);
+                }
+                if let Some((code, reason)) = state.close.clone() {
+                    return Work::Close(code, reason);
+                }
+            }
+            self.wake.notified().await;
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Hub {
+    sockets: Mutex<HashMap<Uuid, Vec<Arc<Socket>>>>,
+    watchers: Mutex<Vec<Arc<Socket>>>,
+}
+
+impl Hub {
+    /// Adds a socket; false when the identity holds too many already.
+    pub fn join(&self, socket: Arc<Socket>) -> bool {
+        if socket.session_id.is_none() {
+            held(&self.watchers).push(socket);
+            return true;
+        }
+        let mut sockets = held(&self.sockets);
+        let mine = sockets.entry(socket.persona_id).or_default();
+        if mine.len() >= SOCKETS_PER_IDENTITY_MAX {
+            return false;
+        }
+        mine.push(socket);
+        true
+    }
+
+    pub fn leave(&self, socket: &Arc<Socket>) {
+        held(&self.watchers).retain(|s| !Arc::ptr_eq(s, socket));
+        let mut sockets = held(&self.sockets);
+        if let Some(mine) = sockets.get_mut(&socket.persona_id) {
+            mine.retain(|s| !Arc::ptr_eq(s, socket));
+            if mine.is_empty() {
+                sockets.remove(&socket.persona_id);
+            }
+        }
+    }
+
+    /// Offers a committed signal to every session of its recipient, or to the
+    /// one it is for; returns the sessions whose queue took it.
+    pub fn offer(&self, persona: Uuid, only: Option<Uuid>, seq: i64, frame: &Utf8Bytes) -> Vec<Uuid> {
+        let sockets = held(&self.sockets);
+        let mine = sockets.get(&persona).into_iter().flatten().filter(|s| only.is_none_or(|o| s.session_id == Some(o)));
+        mine.filter(|s| s.offer(seq, frame.clone()) == Offer::Queued).filter_map(|s| s.session_id).collect()
+    }
+
+    /// Tells the sessions of an identity, except one.
+    pub fn tell(&self, persona: Uuid, except: Option<Uuid>, frame: &ServerFrame) {
+        let sockets = held(&self.sockets);
+        let Some(mine) = sockets.get(&persona) else { return };
+        let frame = encode(frame);
+        for socket in mine.iter().filter(|s| s.session_id != except || except.is_none()) {
+            socket.tell(frame.clone());
+        }
+    }
+
+    /// Tells everybody in a project, except one session.
+    pub fn tell_project(&self, project: Uuid, except: Option<Uuid>, frame: &ServerFrame) {
+        let frame = encode(frame);
+        let everybody: Vec<_> = held(&self.sockets).values().flatten().chain(held(&self.watchers).iter()).cloned().collect();
+        for socket in everybody.iter().filter(|s| s.project_id == project && (s.session_id != except || except.is_none())) {
+            socket.tell(frame.clone());
+        }
+    }
+
+    /// Shows something to those who watch a project; encoding is skipped when nobody does.
+    pub fn show(&self, project: Uuid, frame: impl FnOnce() -> ServerFrame) {
+        let watchers: Vec<_> = held(&self.watchers).iter().filter(|s| s.project_id == project).cloned().collect();
+        if watchers.is_empty() {
+            return;
+        }
+        let frame = encode(&frame());
+        for watcher in watchers {
+            watcher.tell(frame.clone());
+        }
+    }
+
+    /// Says how far inboxes reach, so that a socket that missed a push reads the store.
+    pub fn heard_of(&self, heads: &[(Uuid, i64)]) {
+        let sockets = held(&self.sockets);
+        for (persona, head) in heads {
+            for socket in sockets.get(persona).into_iter().flatten() {
+                held(&socket.state).outbox.heard_of(*head);
+                socket.wake.notify_one();
+            }
+        }
+    }
+
+    pub fn personas(&self) -> Vec<Uuid> {
+        held(&self.sockets).keys().copied().collect()
+    }
+
+    pub fn sockets(&self) -> usize {
+        held(&self.sockets).values().map(Vec::len).sum::<usize>() + held(&self.watchers).len()
+    }
+
+    pub fn close_session(&self, session: Uuid, code: u16, reason: &str) {
+        for socket in held(&self.sockets).values().flatten().filter(|s| s.session_id == Some(session)) {
+            socket.close(code, reason);
+        }
+    }
+
+    pub fn close_persona(&self, persona: Uuid, code: u16, reason: &str) {
+        for socket in held(&self.sockets).get(&persona).into_iter().flatten() {
+            socket.close(code, reason);
+        }
+    }
+
+    pub fn close_all(&self, code: u16, reason: &str) {
+        for socket in held(&self.sockets).values().flatten().chain(held(&self.watchers).iter()) {
+            socket.close(code, reason);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What Prism does: one binary, every role a subcommand.
+//!
+//! A request walks a straight line: `server` (door, key, verb table) → `verb`
+//! (the rule's effects) → `store` and `hub`. The rules themselves are in
+//! `prism_core`.
+
+pub mod cli;
+pub mod client;
+pub mod clock;
+pub mod config;
+pub mod directory;
+pub mod home;
+pub mod hub;
+pub mod metrics;
+pub mod presence;
+pub mod prism;
+pub mod server;
+pub mod shim;
+pub mod store;
+pub mod ui;
+pub mod verb;
+
+/// The version every door reports.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,178 @@
+//! Live sessions: the one source of who is there, for every verb that asks.
+
+use crate::store::SessionRow;
+use prism_core::limits::{STALE_US, SWEPT_US};
+use prism_core::presence::{RecipientState, SessionFacts, SessionState, recipient_state};
+use prism_core::{Moment, api::SessionView};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard};
+use uuid::Uuid;
+
+#[derive(Default)]
+pub struct Presence {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    sessions: HashMap<Uuid, Live>,
+    /// Personas that ever had a session: offline, not never started.
+    started: HashSet<Uuid>,
+}
+
+struct Live {
+    row: SessionRow,
+    sockets: usize,
+    /// Known to have left, so that `PeerLeft` is said once.
+    left: bool,
+    dirty: bool,
+}
+
+impl Live {
+    fn facts(&self) -> SessionFacts {
+        SessionFacts {
+            released: self.row.released_at.is_some(),
+            connected: self.sockets > 0,
+            had_verb: self.row.first_verb_at.is_some(),
+            last_seen: self.row.last_seen_at,
+        }
+    }
+
+    fn view(&self, now: Moment) -> SessionView {
+        SessionView {
+            session_id: self.row.id,
+            identity: self.row.identity.to_string(),
+            surface: self.row.surface.clone(),
+            machine_id: self.row.machine_id.clone(),
+            process_pid: self.row.process_pid,
+            state: self.facts().state(now),
+            connected: self.sockets > 0,
+            started_at: self.row.created_at,
+            last_seen_at: self.row.last_seen_at,
+            last_verb_at: self.row.last_verb_at,
+            reachable: None,
+        }
+    }
+}
+
+impl Presence {
+    /// After a restart every open session gets a fresh term to come back in.
+    pub fn new(open: Vec<SessionRow>, started: Vec<Uuid>, now: Moment) -> Self {
+        let presence = Self::default();
+        {
+            let mut inner = presence.held();
+            inner.started.extend(started);
+            for mut row in open {
+                if now.since_us(row.last_seen_at) < STALE_US {
+                    row.last_seen_at = now;
+                }
+                inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false });
+            }
+        }
+        presence
+    }
+
+    fn held(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn add(&self, row: SessionRow) {
+        let mut inner = self.held();
+        inner.started.insert(row.persona_id);
+        inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false });
+    }
+
+    pub fn get(&self, session: Uuid) -> Option<SessionRow> {
+        self.held().sessions.get(&session).map(|l| l.row.clone())
+    }
+
+    /// Notes a verb; true when it is the session's first.
+    pub fn verb(&self, session: Uuid, now: Moment) -> bool {
+        let mut inner = self.held();
+        let Some(live) = inner.sessions.get_mut(&session) else { return false };
+        live.row.last_seen_at = now;
+        live.row.last_verb_at = Some(now);
+        live.left = false;
+        live.dirty = true;
+        let first = live.row.first_verb_at.is_none();
+        live.row.first_verb_at.get_or_insert(now);
+        first
+    }
+
+    pub fn seen(&self, session: Uuid, now: Moment) {
+        if let Some(live) = self.held().sessions.get_mut(&session) {
+            live.row.last_seen_at = now;
+            live.dirty = true;
+        }
+    }
+
+    pub fn connected(&self, session: Uuid, now: Moment) {
+        if let Some(live) = self.held().sessions.get_mut(&session) {
+            live.sockets += 1;
+            live.row.last_seen_at = now;
+            live.left = false;
+        }
+    }
+
+    pub fn disconnected(&self, session: Uuid, now: Moment) {
+        if let Some(live) = self.held().sessions.get_mut(&session) {
+            live.sockets = live.sockets.saturating_sub(1);
+            live.row.last_seen_at = now;
+            live.dirty = true;
+        }
+    }
+
+    pub fn release(&self, session: Uuid, now: Moment) -> Option<SessionRow> {
+        let mut inner = self.held();
+        let live = inner.sessions.get_mut(&session)?;
+        live.row.released_at.get_or_insert(now);
+        live.left = true;
+        Some(live.row.clone())
+    }
+
+    pub fn recipient_state(&self, persona: Uuid, is_operator: bool, now: Moment) -> RecipientState {
+        let inner = self.held();
+        let mut states: Vec<SessionState> = inner.sessions.values().filter(|l| l.row.persona_id == persona).map(|l| l.facts().state(now)).collect();
+        if inner.started.contains(&persona) {
+            states.push(SessionState::Released);
+        }
+        recipient_state(is_operator, &states)
+    }
+
+    /// Sessions of a project that are not released, newest verb first.
+    pub fn sessions(&self, project: Uuid, now: Moment) -> Vec<(Uuid, SessionView)> {
+        let inner = self.held();
+        let mut views: Vec<_> =
+            inner.sessions.values().filter(|l| l.row.project_id == project && l.row.released_at.is_none()).map(|l| (l.row.persona_id, l.view(now))).collect();
+        views.sort_by_key(|(_, v)| (std::cmp::Reverse(v.last_verb_at), std::cmp::Reverse(v.started_at)));
+        views
+    }
+
+    /// What changed and is worth writing down, at a time of the caller's choosing.
+    pub fn take_dirty(&self) -> Vec<SessionRow> {
+        let mut inner = self.held();
+        inner.sessions.values_mut().filter_map(|l| std::mem::take(&mut l.dirty).then(|| l.row.clone())).collect()
+    }
+
+    /// Sessions that just became stale, and those silent for a day.
+    pub fn sweep(&self, now: Moment) -> (Vec<SessionRow>, Vec<SessionRow>) {
+        let mut inner = self.held();
+        let mut gone = Vec::new();
+        let mut swept = Vec::new();
+        for live in inner.sessions.values_mut().filter(|l| l.row.released_at.is_none() && l.facts().state(now) == SessionState::Stale) {
+            if !std::mem::replace(&mut live.left, true) && live.row.first_verb_at.is_some() {
+                gone.push(live.row.clone());
+            }
+            if now.since_us(live.row.last_seen_at) >= SWEPT_US {
+                swept.push(live.row.clone());
+            }
+        }
+        // A released session is remembered in the store alone after an hour.
+        inner.sessions.retain(|_, l| l.row.released_at.is_none_or(|at| now.since_us(at) < 3600 * 1_000_000));
+        (gone, swept)
+    }
+
+    pub fn live_count(&self, now: Moment) -> usize {
+        self.held().sessions.values().filter(|l| matches!(l.facts().state(now), SessionState::Live | SessionState::Idle)).count()
+    }
+}

@@ -1,0 +1,231 @@
+//! A running Prism: the store, the hub, and who is who.
+
+use crate::clock;
+use crate::config::{Config, Limits};
+use crate::directory::Directory;
+use crate::hub::{self, Hub};
+use crate::metrics::Metrics;
+use crate::presence::Presence;
+use crate::store::{KeyRow, Persona, Project, SessionRow, Store};
+use prism_core::access::Bucket;
+use prism_core::api::ServerFrame;
+use prism_core::envelope::Envelope;
+use prism_core::receipt::State;
+use prism_core::signal::{SignalType, sha256_hex};
+use prism_core::{Code, Identity, Moment, Problem, ProjectName};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How often the sweep looks for expired signals, returned leases and missed pushes.
+const SWEEP: Duration = Duration::from_secs(2);
+/// Rows that one sweep ends at the most; the rest wait two seconds.
+const SWEEP_ROWS: usize = 500;
+
+pub struct Prism {
+    pub store: Store,
+    pub hub: Arc<Hub>,
+    pub directory: Directory,
+    pub presence: Presence,
+    pub metrics: Metrics,
+    pub operator: Identity,
+    pub allowed_hosts: Vec<String>,
+    pub started_at: Moment,
+    limits: Limits,
+    buckets: Mutex<HashMap<Uuid, Bucket>>,
+}
+
+/// Who calls: proven by the key, never taken from the body.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub project: Project,
+    pub persona: Persona,
+    pub session: Option<SessionRow>,
+    pub is_operator: bool,
+}
+
+impl Caller {
+    pub fn session_id(&self) -> Option<Uuid> {
+        self.session.as_ref().map(|s| s.id)
+    }
+}
+
+impl Prism {
+    pub async fn open(store: Store, config: &Config) -> Result<Arc<Self>, Problem> {
+        let loaded = store.load().await?;
+        let now = clock::now();
+        let prism = Arc::new(Self {
+            directory: Directory::new(&loaded),
+            presence: Presence::new(loaded.open_sessions, loaded.started_personas, now),
+            hub: Arc::default(),
+            metrics: Metrics::default(),
+            operator: config.operator.clone(),
+            allowed_hosts: config.server.allowed_hosts.clone(),
+            started_at: now,
+            limits: config.limits,
+            buckets: Mutex::default(),
+            store,
+        });
+        prism.know_key(&config.api_key, None).await?;
+        Ok(prism)
+    }
+
+    /// Stores a key's hash, unless it is known already.
+    pub async fn know_key(&self, key: &str, identity: Option<Identity>) -> Result<KeyRow, Problem> {
+        let key_sha256 = sha256_hex(key.as_bytes());
+        if let Some(known) = self.directory.key(&key_sha256) {
+            return Ok(known);
+        }
+        let row = KeyRow { id: clock::new_id(), identity, key_sha256, prefix: key.chars().take(12).collect(), created_at: clock::now(), revoked_at: None };
+        self.store.add_key(row.clone()).await?;
+        self.directory.add_key(row.clone());
+        Ok(row)
+    }
+
+    /// Finds the key a request carries and charges it for one request.
+    pub fn authenticate(&self, authorization: Option<&str>) -> Result<KeyRow, Problem> {
+        let hint = "send `Authorization: Bearer prk_...`; the operator's key is in $PRISM_HOME/config.toml";
+        let header = authorization.ok_or_else(|| Problem::new(Code::MissingKey, "this needs a key", hint))?;
+        let key = header.strip_prefix("Bearer ").map(str::trim).filter(|k| !k.is_empty());
+        let key = key.ok_or_else(|| Problem::new(Code::InvalidKey, "the Authorization header is not a bearer key", hint))?;
+        // Looked up by hash: how long that takes says nothing about the key.
+        let row = self.directory.key(&sha256_hex(key.as_bytes())).ok_or_else(|| Problem::new(Code::InvalidKey, "this key is not known here", hint))?;
+        if row.revoked_at.is_some() {
+            return Err(Problem::new(Code::InvalidKey, format!("key {}… was revoked", row.prefix), "ask the operator for a new one: `prism key mint <identity>`"));
+        }
+        let mut buckets = self.buckets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (limits, now) = (self.limits, clock::now());
+        let bucket = buckets.entry(row.id).or_insert_with(|| Bucket::full(limits.requests_burst, now));
+        if let Err(wait_ms) = bucket.take(limits.requests_per_second, limits.requests_burst, now) {
+            let hint = format!("wait {wait_ms} ms; a key may send {} a second and {} in a burst", limits.requests_per_second, limits.requests_burst);
+            return Err(Problem::new(Code::TooManyRequests, "too many requests with this key", hint).with("retry_after_ms", wait_ms));
+        }
+        Ok(row)
+    }
+
+    /// Places a key's holder in a project, and in the session it names.
+    pub fn caller(&self, key: &KeyRow, pid: &str, session: Option<Uuid>) -> Result<Caller, Problem> {
+        let known = || self.directory.visible_projects(key.identity.as_ref()).join(", ");
+        let project = self.directory.project(pid).ok_or_else(|| {
+            Problem::new(Code::UnknownProject, format!("there is no project {:?}", prism_core::text::clip(pid, 64)), format!("known: {}", known()))
+                .with("projects", self.directory.visible_projects(key.identity.as_ref()))
+        })?;
+        let persona = match &key.identity {
+            None => self.directory.operator(project.id),
+            Some(identity) => self.directory.persona(project.id, identity.as_str()),
+        };
+        let persona = persona.ok_or_else(|| {
+            let who = key.identity.as_ref().map_or("the operator", Identity::as_str);
+            Problem::new(Code::NoPersona, format!("{who} has no persona in {pid}"), format!("the operator adds one: `prism persona add {who} --pid {pid}`"))
+        })?;
+        let session = session.map(|id| self.session_of(id, &persona)).transpose()?;
+        Ok(Caller { project, is_operator: persona.is_operator, persona, session })
+    }
+
+    fn session_of(&self, id: Uuid, persona: &Persona) -> Result<SessionRow, Problem> {
+        let over = || Problem::new(Code::SessionReleased, "this session is over", "call prism_start to open a new one");
+        let row = self.presence.get(id).ok_or_else(over)?;
+        if row.persona_id != persona.id {
+            return Err(Problem::new(
+                Code::NotYours,
+                "this session belongs to another identity or project",
+                "leave out the Prism-Session header or use your own session",
+            ));
+        }
+        if row.released_at.is_some() {
+            return Err(over());
+        }
+        Ok(row)
+    }
+
+    /// Adds a project with its operator's persona; harmless when it exists.
+    pub async fn ensure_project(&self, pid: ProjectName) -> Result<Project, Problem> {
+        if let Some(project) = self.directory.project(pid.as_str()) {
+            return Ok(project);
+        }
+        let project = Project { id: clock::new_id(), pid: pid.clone() };
+        if let Some(operator) = self.store.add_project(project.clone(), self.operator.clone(), clock::now()).await? {
+            self.directory.add_project(project.clone());
+            self.directory.add_persona(operator);
+            return Ok(project);
+        }
+        // Somebody else was first; theirs is loaded already or will be in a moment.
+        self.directory.project(pid.as_str()).ok_or_else(|| Problem::new(Code::Conflict, format!("{pid} is being created"), "try again"))
+    }
+
+    pub fn announce(&self, session: &SessionRow, event: SignalType) {
+        let envelope = Envelope {
+            signal_id: clock::new_id(),
+            signal_type: event.name().into(),
+            category: None,
+            from_identity: session.identity.to_string(),
+            from_session: Some(session.id),
+            to_identity: "*".into(),
+            payload: serde_json::Map::from_iter([("surface".to_owned(), session.surface.clone().into()), ("machine_id".to_owned(), session.machine_id.clone().into())]),
+            in_reply_to: None,
+            created_at: Some(clock::now()),
+            trace_id: None,
+            seq: None,
+            pid: None,
+        };
+        self.hub.tell_project(session.project_id, Some(session.id), &ServerFrame::Event { envelope });
+    }
+
+    pub async fn release(&self, session: &SessionRow, reason: &str) -> Result<(), Problem> {
+        let now = clock::now();
+        self.store.release_session(session.id, reason.to_owned(), now).await?;
+        self.presence.release(session.id, now);
+        self.hub.close_session(session.id, hub::CLOSE_RELEASED, reason);
+        if session.first_verb_at.is_some() {
+            self.announce(session, SignalType::PeerLeft);
+        }
+        Ok(())
+    }
+
+    /// One round of housekeeping: what expired, what was not confirmed, who left.
+    pub async fn sweep(&self) -> Result<(), Problem> {
+        let now = clock::now();
+        let swept = self.store.sweep(now, SWEEP_ROWS).await?;
+        for ended in swept.expired {
+            self.metrics.expired.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.hub.tell(ended.to_persona, None, &ServerFrame::Ended { signal_ids: vec![ended.signal_id], state: State::Expired });
+        }
+        for row in swept.leases_returned {
+            let persona = self.directory.project(row.envelope.pid.as_deref().unwrap_or_default()).and_then(|p| self.directory.persona(p.id, &row.envelope.to_identity));
+            if let Some(persona) = persona {
+                self.hub.tell(persona.id, None, &ServerFrame::Returned { signal_ids: vec![row.envelope.signal_id] });
+            }
+        }
+        let heads = self.store.heads(self.hub.personas()).await?;
+        self.hub.heard_of(&heads);
+        let (gone, silent) = self.presence.sweep(now);
+        for session in gone {
+            self.announce(&session, SignalType::PeerLeft);
+        }
+        for session in silent {
+            self.release(&session, "stale").await?;
+        }
+        Ok(())
+    }
+
+    /// Sweeps every two seconds until told to stop.
+    pub async fn keep_house(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut round = 0u64;
+        loop {
+            ticks.tick().await;
+            round += 1;
+            if let Err(problem) = self.sweep().await {
+                tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
+            }
+            if round.is_multiple_of(15) {
+                let dirty = self.presence.take_dirty();
+                if !dirty.is_empty() {
+                    self.store.touch_sessions(dirty);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The server: one door in front of every route, one line per request.
+
+mod door;
+mod openapi;
+mod stream;
+
+use crate::clock;
+use crate::config::{self, Config, Env, ServerFile};
+use crate::home::Home;
+use crate::hub;
+use crate::prism::Prism;
+use crate::store::Store;
+use crate::verb;
+use anyhow::{Context, Result, bail};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use axum::{Json, Router, middleware};
+use prism_core::limits::BODY_BYTES_MAX;
+use prism_core::{Code, Problem, ProjectName};
+use serde_json::{Map, Value};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+/// How long a stopping server waits for requests that are under way.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Which session of its identity a call comes from.
+pub const SESSION_HEADER: &str = "prism-session";
+/// Set by the operator's client when the project was not named but found.
+pub const CREATE_HEADER: &str = "prism-create-project";
+
+pub struct Options {
+    pub home: Home,
+    pub host: String,
+    pub port: u16,
+    pub behind_proxy: bool,
+}
+
+/// Opens the home, listens, and serves until SIGINT or SIGTERM.
+pub async fn serve(options: Options, env: &Env) -> Result<()> {
+    config::check_bind(&options.host, options.behind_proxy)?;
+    let home = &options.home;
+    let config = Config::load_or_create(home, env)?;
+    let _lock = match home.try_lock("serve.lock")? {
+        Ok(lock) => lock,
+        Err(pid) => bail!("{} is held by the prism server with pid {pid}: stop that one first, or use another --home", home.dir().display()),
+    };
+    let store = Store::open_embedded(&home.path("prism.db")).with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
+    let prism = Prism::open(store, &config).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    let listener = bind(&options.host, options.port).await?;
+    let address = listener.local_addr()?;
+    let file = ServerFile { url: format!("http://{address}"), pid: std::process::id(), version: crate::VERSION.into(), started_at: prism.started_at };
+    home.write(ServerFile::NAME, serde_json::to_string_pretty(&file)?.as_bytes())?;
+    tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", crate::VERSION);
+    let result = run(listener, prism.clone(), stop_signal()).await;
+    home.remove(ServerFile::NAME);
+    prism.store.touch_sessions(prism.presence.take_dirty());
+    prism.store.close().await;
+    tracing::info!("Stopped");
+    result
+}
+
+async fn bind(host: &str, port: u16) -> Result<TcpListener> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((host, port)).await.with_context(|| format!("cannot listen on {host}:{port}; choose another --port, or 0 for any free one"))
+}
+
+/// Serves requests until `stop` resolves, then lets those under way finish.
+pub async fn run(listener: TcpListener, prism: Arc<Prism>, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    let house = tokio::spawn(prism.clone().keep_house());
+    let hub = prism.hub.clone();
+    let (stopped, stopping) = tokio::sync::oneshot::channel();
+    let server = axum::serve(listener, router(prism)).with_graceful_shutdown(async move {
+        stop.await;
+        tracing::info!("Stopping");
+        hub.close_all(hub::CLOSE_GOING_AWAY, "the server stops");
+        let _ = stopped.send(());
+    });
+    let deadline = async {
+        drop(stopping.await);
+        tokio::time::sleep(GRACE).await;
+    };
+    let result = tokio::select! {
+        result = server => result.context("the server failed"),
+        () = deadline => Ok(()),
+    };
+    house.abort();
+    result
+}
+
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+}
+
+pub fn router(prism: Arc<Prism>) -> Router {
+    Router::new()
+        // Agents, the operator's CLI and the dashboard: every verb is one POST.
+        .route("/api/v1/{pid}/{*verb}", post(call).fallback(wrong_method))
+        .route("/api/v1/stream", get(stream::open))
+        .route("/api/v1/openapi.json", get(openapi::document))
+        // Whoever watches over the process.
+        .route("/healthz", get(|| async { Json(serde_json::json!({"ok": true, "version": crate::VERSION})) }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/", any(|| async { concat!("Prism ", env!("CARGO_PKG_VERSION"), " is running. The CLI is `prism --help`; the API is /api/v1/openapi.json.\n") }))
+        .fallback(not_found)
+        .layer(middleware::from_fn_with_state(prism.clone(), door::check))
+        .with_state(prism)
+}
+
+/// A refusal as HTTP says it.
+pub struct Refusal(pub Problem);
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self.0.body())).into_response();
+        if let Some(ms) = self.0.facts.get("retry_after_ms").and_then(Value::as_u64)
+            && let Ok(seconds) = ms.div_ceil(1000).to_string().parse()
+        {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+/// The straight line of a request: key, project and session, verb, answer.
+async fn call(State(prism): State<Arc<Prism>>, Path((pid, path)): Path<(String, String)>, headers: HeaderMap, body: Body) -> Response {
+    let verb = verb::by_path(&path);
+    let answer = answer(&prism, &pid, &path, &headers, body).await;
+    let response = match answer {
+        Ok(value) => Json(value).into_response(),
+        Err(problem) => Refusal(problem).into_response(),
+    };
+    prism.metrics.request(verb.map_or("unknown", |v| v.path), response.status().as_u16());
+    response
+}
+
+async fn answer(prism: &Prism, pid: &str, path: &str, headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+    let key = prism.authenticate(text(headers, header::AUTHORIZATION.as_str()))?;
+    let verb = verb::by_path(path).ok_or_else(|| {
+        let near = prism_core::id::nearest(path, verb::VERBS.iter().map(|v| v.path), 3);
+        Problem::new(
+            Code::UnknownVerb,
+            format!("there is no verb {:?}", prism_core::text::clip(path, 60)),
+            if near.is_empty() { "/api/v1/openapi.json lists them".into() } else { format!("did you mean {}?", near.join(" or ")) },
+        )
+    })?;
+    if key.identity.is_none() && headers.contains_key(CREATE_HEADER) {
+        prism.ensure_project(ProjectName::parse(pid)?).await?;
+    }
+    let caller = prism.caller(&key, pid, session_of(headers)?)?;
+    verb.call(prism, &caller, read_body(body).await?).await
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|v| v.to_str().ok())
+}
+
+fn session_of(headers: &HeaderMap) -> Result<Option<Uuid>, Problem> {
+    let Some(header) = headers.get(SESSION_HEADER) else { return Ok(None) };
+    let session = header.to_str().ok().and_then(|text| text.parse().ok());
+    session.map(Some).ok_or_else(|| Problem::field("Prism-Session", "must be the session_id that a registration answered"))
+}
+
+async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
+    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
+        let too_large = std::error::Error::source(&error).is_some_and(|s| s.to_string().contains("length limit"));
+        match too_large {
+            true => {
+                Problem::new(Code::TooLarge, format!("the body is over {BODY_BYTES_MAX} bytes"), "send less; long text belongs in a file that the recipient can read")
+            }
+            false => Problem::new(Code::InvalidRequest, "the body did not arrive whole", "send it again"),
+        }
+    })?;
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(Problem::new(Code::InvalidRequest, "the body is JSON but not an object", "send `{...}` with the verb's fields")),
+        Err(e) => Err(Problem::new(Code::InvalidRequest, format!("the body is not JSON: {e}"), "send `{...}` with the verb's fields")),
+    }
+}
+
+async fn ready(State(prism): State<Arc<Prism>>) -> Response {
+    match prism.store.ready().await {
+        Ok(()) => Json(serde_json::json!({"ready": true, "store": "sqlite", "sockets": prism.hub.sockets()})).into_response(),
+        Err(error) => Refusal(error.into()).into_response(),
+    }
+}
+
+async fn metrics(State(prism): State<Arc<Prism>>) -> Response {
+    let text = prism.metrics.text(prism.hub.sockets(), prism.presence.live_count(clock::now()));
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+async fn wrong_method() -> Refusal {
+    Refusal(Problem::new(Code::MethodNotAllowed, "verbs are called with POST", "POST a JSON object to /api/v1/{pid}/<verb>"))
+}
+
+async fn not_found(request: Request) -> Refusal {
+    let path = prism_core::text::clip(request.uri().path(), 80);
+    Refusal(Problem::new(Code::NotFound, format!("there is nothing at {path}"), "verbs are POST /api/v1/{pid}/<verb>; /api/v1/openapi.json lists them"))
+}

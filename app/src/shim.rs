@@ -1,0 +1,355 @@
+//! `prism mcp`: the shim beside one agent host.
+//!
+//! It speaks MCP to the host, holds one socket to the server, and keeps the
+//! identity's ring, count and tee files. Per frame, in this order: tee, ring,
+//! count, bell; whoever hears the bell finds the files.
+
+pub mod bell;
+pub mod cache;
+pub mod endpoint;
+pub mod files;
+pub mod mcp;
+pub mod socket;
+pub mod statusline;
+mod stream;
+pub mod tee;
+
+use crate::client::{self, Client, Locator};
+use crate::clock;
+use crate::config::{self, Env, ProjectChoice};
+use crate::home::Home;
+use crate::ui::{Failure, Outcome};
+use bell::Bell;
+use cache::Cache;
+use files::ShimFile;
+use prism_core::bell::Strategy;
+use prism_core::presence::Surface;
+use prism_core::{Code, Identity, Problem, api};
+use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tee::Tee;
+use tokio::sync::{Mutex, watch};
+use uuid::Uuid;
+
+/// How long a shim whose host is gone may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+pub struct Shim {
+    env: Env,
+    home: Home,
+    project: ProjectChoice,
+    fixed_identity: Option<Identity>,
+    operator_key: Option<String>,
+    client_name: OnceLock<String>,
+    bell: Bell,
+    phase: Mutex<Phase>,
+}
+
+/// Where the session of this host stands.
+enum Phase {
+    /// Not registered yet.
+    New,
+    Open(Arc<Session>),
+    /// Over for good; only `prism_start` opens another.
+    Released,
+}
+
+/// One registered session.
+pub struct Session {
+    pub id: Uuid,
+    pub pid: String,
+    pub project_id: Uuid,
+    pub identity: Identity,
+    pub surface: Surface,
+    pub client: Client,
+    pub cache: Cache,
+    pub tee: Tee,
+    /// Whether the stream has said hello.
+    pub connected: watch::Sender<bool>,
+    /// Set when the session is over, so that its stream ends.
+    pub over: watch::Sender<bool>,
+    /// Leases whose signals the host has, but whose confirmation did not reach the server.
+    pub unconfirmed: std::sync::Mutex<Vec<Uuid>>,
+    endpoint: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+pub async fn run(env: Env) -> Outcome {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG").unwrap_or_else(|_| "warn".into());
+    // Standard output is the protocol: not one byte of ours may reach it.
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
+    let shim = Arc::new(Shim::new(env)?);
+    mcp::serve(shim.clone()).await?;
+    shim.host_gone().await;
+    Ok(())
+}
+
+impl Shim {
+    pub fn new(env: Env) -> Result<Self, Failure> {
+        let home = env.prism_home();
+        home.create()?;
+        files::sweep(&home);
+        let fixed_identity = env.identity()?;
+        if let Some(name) = env.surface.as_deref()
+            && Surface::from_name(name).is_none()
+        {
+            return Err(Failure::Unable { message: format!("PRISM_AGENT_SURFACE is {name:?}"), hint: Some(format!("use one of {}", Surface::names())) });
+        }
+        let strategy = match env.doorbell.as_deref() {
+            None => Strategy::Auto,
+            Some(name) => Strategy::from_name(name)
+                .ok_or_else(|| Failure::Unable { message: format!("PRISM_DOORBELL is {name:?}"), hint: Some(format!("use one of {}", Strategy::names())) })?,
+        };
+        if matches!(strategy, Strategy::ClaudeInbox | Strategy::Codex | Strategy::Hooks) {
+            tracing::warn!(doorbell = %strategy, "This bell is not in this version; signals ride on the agent's next verb");
+        }
+        let cwd = std::env::current_dir().map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
+        let project = config::choose_project(None, &env, &cwd)?;
+        let operator_key = client::operator_key(&env, &home).ok().flatten();
+        Ok(Self { home, project, fixed_identity, operator_key, client_name: OnceLock::new(), bell: Bell::new(strategy), phase: Mutex::new(Phase::New), env })
+    }
+
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// The host introduced itself. With an identity in the environment the
+    /// session opens now, so that signals arrive before the first verb.
+    pub fn host_is_ready(self: &Arc<Self>, client_name: &str) {
+        drop(self.client_name.set(client_name.to_owned()));
+        if self.fixed_identity.is_none() {
+            return;
+        }
+        let shim = self.clone();
+        tokio::spawn(async move {
+            let mut pause = Duration::from_millis(100);
+            // The server may come later than the host; a verb that comes first opens the session itself.
+            while let Err(problem) = shim.session().await {
+                if !problem.is(Code::ServerUnreachable) {
+                    tracing::warn!(%problem, "Could not open a session");
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(2));
+            }
+        });
+    }
+
+    fn surface(&self) -> Surface {
+        let named = self.env.surface.as_deref().and_then(Surface::from_name);
+        named.unwrap_or_else(|| self.client_name.get().map_or(Surface::Other, |name| Surface::of_client(name)))
+    }
+
+    /// The open session; opens it when there is none, refuses when it was released.
+    pub async fn session(self: &Arc<Self>) -> Result<Arc<Session>, Problem> {
+        let mut phase = self.phase.lock().await;
+        match &*phase {
+            Phase::Open(session) if !*session.over.borrow() => Ok(session.clone()),
+            Phase::Open(_) | Phase::Released => Err(Problem::new(Code::SessionReleased, "this session is over", "call prism_start to open a new one")),
+            Phase::New => {
+                let identity = self.fixed_identity.clone().map_or_else(|| Identity::parse(prism_core::id::BOT), Ok)?;
+                let session = self.open(identity).await?;
+                *phase = Phase::Open(session.clone());
+                Ok(session)
+            }
+        }
+    }
+
+    /// `prism_start`: the open session, or a new one after a release.
+    pub async fn start(self: &Arc<Self>, asked: Option<&str>) -> Result<Arc<Session>, Problem> {
+        let asked = asked.map(Identity::parse).transpose()?;
+        if let (Some(fixed), Some(asked)) = (&self.fixed_identity, &asked)
+            && !fixed.is(asked.as_str())
+        {
+            return Err(Problem::new(
+                Code::IdentityFixed,
+                format!("this host runs as {fixed}, so it cannot start as {asked}"),
+                "leave `identity` out, or start the host with another PRISM_AGENT_IDENTITY",
+            ));
+        }
+        let wanted = self.fixed_identity.clone().or(asked);
+        let mut phase = self.phase.lock().await;
+        if let Phase::Open(session) = &*phase
+            && !*session.over.borrow()
+        {
+            if wanted.as_ref().is_none_or(|w| w.is(session.identity.as_str())) {
+                return Ok(session.clone());
+            }
+            self.close(session, "superseded").await;
+        }
+        let identity = wanted.map_or_else(|| Identity::parse(prism_core::id::BOT), Ok)?;
+        let session = self.open(identity).await?;
+        *phase = Phase::Open(session.clone());
+        Ok(session)
+    }
+
+    /// The session is over: by `prism_wrap`, or because the server says so.
+    pub async fn released(&self, session: &Session) {
+        session.end();
+        self.home.remove(&ShimFile::name(session.id));
+        let mut phase = self.phase.lock().await;
+        if matches!(&*phase, Phase::Open(open) if open.id == session.id) {
+            *phase = Phase::Released;
+        }
+    }
+
+    async fn close(&self, session: &Session, reason: &str) {
+        session.end();
+        self.home.remove(&ShimFile::name(session.id));
+        let goodbye = session.client.call(&session.pid, "session_release", json!({"reason": reason}));
+        drop(tokio::time::timeout(GOODBYE, goodbye).await);
+    }
+
+    /// Standard input closed, or a signal came: the session ends with its host.
+    pub async fn host_gone(&self) {
+        let phase = std::mem::replace(&mut *self.phase.lock().await, Phase::Released);
+        if let Phase::Open(session) = phase
+            && !*session.over.borrow()
+        {
+            self.close(&session, "host_exit").await;
+        }
+    }
+
+    /// Registers a session, making whatever it needs: key, project, persona.
+    async fn open(self: &Arc<Self>, identity: Identity) -> Result<Arc<Session>, Problem> {
+        let locator = Locator::of(&self.env, &self.home);
+        let key = self.key_of(&identity, &locator, None).await?;
+        let mut client = Client::new(locator.clone(), key)?;
+        let surface = self.surface();
+        let request = json!({"surface": surface.name(), "machine_id": config::machine_id(), "process_pid": std::process::id()});
+        let register = |client: Client| {
+            let request = request.clone();
+            async move { client.call(self.project.pid.as_str(), "session_register", request).await }
+        };
+        let answer = match register(client.clone()).await {
+            Err(p) if p.is(Code::UnknownProject) || p.is(Code::NoPersona) => {
+                self.operator(&locator, &p)?.ensure_persona(self.project.pid.as_str(), &identity).await?;
+                register(client.clone()).await?
+            }
+            Err(p) if p.is(Code::InvalidKey) && self.operator_key.is_some() => {
+                // The database was replaced under this home; the old key means nothing to it.
+                client = Client::new(locator.clone(), self.key_of(&identity, &locator, Some(client.key())).await?)?;
+                register(client.clone()).await?
+            }
+            other => other?,
+        };
+        let registered: api::SessionRegistered = serde_json::from_value(answer)
+            .map_err(|e| Problem::new(Code::Internal, format!("the registration's answer is not understood: {e}"), "are server and shim of one version?"))?;
+        let identity = Identity::parse(&registered.identity)?;
+        let tee = Tee::new(self.home.clone(), identity.as_str());
+        let session = Arc::new(Session {
+            id: registered.session_id,
+            pid: registered.pid,
+            project_id: registered.project_id,
+            surface,
+            client: client.with_session(Some(registered.session_id)),
+            cache: Cache::new(self.home.clone(), &identity),
+            tee: tee.clone(),
+            connected: watch::Sender::new(false),
+            over: watch::Sender::new(false),
+            unconfirmed: std::sync::Mutex::default(),
+            endpoint: std::sync::Mutex::default(),
+            identity,
+        });
+        self.publish(&session, tee).await;
+        tokio::spawn(stream::run(self.clone(), session.clone()));
+        Ok(session)
+    }
+
+    /// Leaves the shim file; a home that cannot be written costs the probe, not the session.
+    async fn publish(&self, session: &Session, tee: Tee) {
+        let written: anyhow::Result<()> = async {
+            let token = clock::new_key()?.replacen("prk_", "shim_", 1);
+            let (port, task) = endpoint::start(tee, token.clone()).await?;
+            if let Ok(mut slot) = session.endpoint.lock() {
+                *slot = Some(task);
+            }
+            let file = ShimFile {
+                session_id: session.id,
+                port,
+                token,
+                pid: std::process::id(),
+                identity: session.identity.to_string(),
+                project: session.pid.clone(),
+                surface: session.surface.name().into(),
+            };
+            self.home.write(&ShimFile::name(session.id), &serde_json::to_vec(&file)?)
+        }
+        .await;
+        if let Err(error) = written {
+            tracing::warn!(%error, "Probes will not find this shim");
+        }
+    }
+
+    /// Waits until the stream has said hello; false after two seconds.
+    pub async fn connected(session: &Session) -> bool {
+        let mut connected = session.connected.subscribe();
+        tokio::time::timeout(Duration::from_secs(2), connected.wait_for(|c| *c)).await.is_ok_and(|r| r.is_ok())
+    }
+
+    fn operator(&self, locator: &Locator, otherwise: &Problem) -> Result<Client, Problem> {
+        match &self.operator_key {
+            Some(key) => Client::new(locator.clone(), key.clone()),
+            None => Err(otherwise.clone()),
+        }
+    }
+
+    /// The identity's key of this home, minted on its first use.
+    async fn key_of(&self, identity: &Identity, locator: &Locator, refused: Option<&str>) -> Result<String, Problem> {
+        if let Some(key) = &self.env.api_key {
+            return Ok(key.clone());
+        }
+        // Two hosts of one identity may start together: one of them mints.
+        let unwritable = |e: anyhow::Error| Problem::new(Code::StorageFull, format!("{e:#}"), "make $PRISM_HOME writable");
+        let _lock = self.home.lock("keys/mint.lock").map_err(unwritable)?;
+        let file = client::key_file(&self.home, identity);
+        if let Some(key) = self.home.read(&file).map(|k| k.trim().to_owned()).filter(|k| Some(k.as_str()) != refused) {
+            return Ok(key);
+        }
+        let missing = Problem::new(
+            Code::MissingKey,
+            format!("{identity} has no key, and {} has no operator's key to make one with", self.home.dir().display()),
+            "run `prism serve` with this PRISM_HOME, or set PRISM_URL and PRISM_API_KEY",
+        );
+        let operator = self.operator(locator, &missing)?.creating_project();
+        let answer: Value = operator.call(self.project.pid.as_str(), "key_mint", json!({ "identity": identity })).await?;
+        let key = answer["key"].as_str().ok_or_else(|| Problem::new(Code::Internal, "the server minted no key", "see its log"))?.to_owned();
+        let canonical = answer["identity"].as_str().and_then(|i| Identity::parse(i).ok()).unwrap_or_else(|| identity.clone());
+        self.home.write(&client::key_file(&self.home, &canonical), key.as_bytes()).map_err(unwritable)?;
+        Ok(key)
+    }
+}
+
+impl Session {
+    fn end(&self) {
+        self.over.send_replace(true);
+        self.connected.send_replace(false);
+        if let Some(task) = self.endpoint.lock().ok().and_then(|mut e| e.take()) {
+            task.abort();
+        }
+    }
+
+    /// Whether this identity has an inbox at all.
+    pub fn has_inbox(&self) -> bool {
+        !self.identity.is(prism_core::id::BOT)
+    }
+
+    /// Tells the server that the host has what was leased; what fails is told again at the next hello.
+    pub async fn confirm(&self, lease_id: Uuid) {
+        let confirmed = self.client.call(&self.pid, "signals_confirm", json!({ "lease_id": lease_id })).await;
+        if let Err(problem) = confirmed {
+            tracing::info!(%problem, "A drain will be confirmed after the reconnect");
+            if let Ok(mut unconfirmed) = self.unconfirmed.lock() {
+                unconfirmed.push(lease_id);
+            }
+        }
+    }
+}

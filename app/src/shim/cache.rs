@@ -1,0 +1,102 @@
+//! The ring and count files of one identity, shared by every shim of it.
+
+use crate::clock;
+use crate::home::Home;
+use anyhow::Result;
+use prism_core::Identity;
+use prism_core::envelope::Envelope;
+use prism_core::limits::RING_FILE_BYTES_MAX;
+use prism_core::ring::{Count, Recorded, Ring, Which};
+
+#[derive(Clone, Debug)]
+pub struct Cache {
+    home: Home,
+    identity: String,
+}
+
+/// An envelope on its way into the ring, and whether it was drained already.
+pub struct Arrival<'a> {
+    pub envelope: &'a Envelope,
+    pub drained: bool,
+}
+
+impl Cache {
+    /// Files carry the canonical spelling; an existing file of another spelling is the same inbox.
+    pub fn new(home: Home, identity: &Identity) -> Self {
+        let exact = format!("signals-{identity}.jsonl");
+        let found = home.list("", "signals-", ".jsonl").into_iter().find(|n| n.eq_ignore_ascii_case(&exact));
+        let identity = found.map_or_else(|| identity.to_string(), |n| n["signals-".len()..n.len() - ".jsonl".len()].to_owned());
+        Self { home, identity }
+    }
+
+    fn ring_file(&self) -> String {
+        format!("signals-{}.jsonl", self.identity)
+    }
+
+    fn count_file(&self) -> String {
+        format!("sigcount-{}.json", self.identity)
+    }
+
+    /// Reads ring and count; the number is of lines that had to be skipped.
+    pub fn load(&self) -> (Ring, usize) {
+        let huge = std::fs::metadata(self.home.path(&self.ring_file())).is_ok_and(|m| m.len() > RING_FILE_BYTES_MAX);
+        let ring = if huge { None } else { std::fs::read(self.home.path(&self.ring_file())).ok() };
+        let ring = ring.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let (ring, skipped) = Ring::parse(&ring, self.home.read(&self.count_file()).as_deref());
+        (ring, skipped + usize::from(huge))
+    }
+
+    /// The count file as it stands, for comparison with the ring.
+    pub fn stored_count(&self) -> Option<Count> {
+        serde_json::from_str(&self.home.read(&self.count_file())?).ok()
+    }
+
+    /// How far this project's inbox was seen.
+    pub fn seen(&self, project: &str) -> Option<i64> {
+        self.load().0.seen_seq.get(project).copied()
+    }
+
+    /// Records arrivals in order; says of each what became of it.
+    pub fn record(&self, arrivals: &[Arrival<'_>], project: &str) -> Result<Vec<Recorded>> {
+        self.change(|ring| {
+            let now = clock::now();
+            arrivals.iter().map(|a| ring.record(a.envelope, &self.identity, project, a.drained, now)).collect()
+        })
+    }
+
+    pub fn mark_read(&self, which: Which<'_>) -> Result<usize> {
+        self.change(|ring| ring.mark_read(which))
+    }
+
+    pub fn mark_unread(&self, sids: &[String]) -> Result<usize> {
+        self.change(|ring| ring.mark_unread(sids))
+    }
+
+    /// Agrees with what a hello said: what is pending, and how far the inbox reaches.
+    pub fn reconcile(&self, pid: &str, project: &str, pending: &[String], head: i64) -> Result<usize> {
+        self.change(|ring| {
+            if let Some(seen) = ring.seen_seq.get_mut(project) {
+                // A restored database may reach less far than this ring has seen.
+                *seen = head.min(*seen);
+            }
+            ring.reconcile(pid, pending)
+        })
+    }
+
+    /// Reads, changes and replaces both files under the lock; no change writes nothing.
+    fn change<T>(&self, change: impl FnOnce(&mut Ring) -> T) -> Result<T> {
+        let _lock = self.home.lock(&format!("signals-{}.lock", self.identity))?;
+        let (before, skipped) = self.load();
+        let mut ring = before.clone();
+        let result = change(&mut ring);
+        // The ring first: whoever reads a count finds the entries it speaks of.
+        if ring.entries != before.entries || skipped > 0 {
+            self.home.write(&self.ring_file(), ring.to_lines().as_bytes())?;
+        }
+        let count = ring.count();
+        if self.stored_count().as_ref() != Some(&count) && !(ring == before && ring.entries.is_empty()) {
+            self.home.write(&self.count_file(), &serde_json::to_vec(&count)?)?;
+        }
+        Ok(result)
+    }
+}

@@ -1,0 +1,46 @@
+//! The file a shim leaves for others on this machine: where to ask it things.
+
+use crate::home::Home;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShimFile {
+    pub session_id: Uuid,
+    pub port: u16,
+    pub token: String,
+    pub pid: u32,
+    pub identity: String,
+    pub project: String,
+    pub surface: String,
+}
+
+impl ShimFile {
+    pub fn name(session_id: Uuid) -> String {
+        format!("shims/{session_id}.json")
+    }
+}
+
+/// The shims that run here, and how many files of dead ones lie about.
+pub fn shims(home: &Home) -> (Vec<ShimFile>, usize) {
+    let names = home.list("shims", "", ".json");
+    let files: Vec<ShimFile> = names.iter().filter_map(|n| serde_json::from_str(&home.read(&format!("shims/{n}"))?).ok()).filter(|f: &ShimFile| alive(f.pid)).collect();
+    let dead = names.len() - files.len();
+    (files, dead)
+}
+
+/// Removes what dead shims left behind.
+pub fn sweep(home: &Home) {
+    for name in home.list("shims", "", ".json") {
+        let path = format!("shims/{name}");
+        let file: Option<ShimFile> = home.read(&path).and_then(|text| serde_json::from_str(&text).ok());
+        if file.is_none_or(|f| !alive(f.pid)) {
+            home.remove(&path);
+        }
+    }
+}
+
+fn alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+}

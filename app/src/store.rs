@@ -1,0 +1,355 @@
+//! The store: one narrow set of operations, whatever engine stands behind it.
+//!
+//! Every operation is one transaction. Nothing here knows HTTP, and no verb
+//! knows SQL.
+
+pub mod sqlite;
+
+use prism_core::api::Reachable;
+use prism_core::delivery::Lease;
+use prism_core::envelope::Envelope;
+use prism_core::receipt::{PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
+use prism_core::ring::ByCategory;
+use prism_core::signal::{AckState, CheckedSend};
+use prism_core::{Code, Identity, Moment, Problem, ProjectName};
+use std::path::Path;
+use uuid::Uuid;
+
+/// Why the store could not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A rule said no; nothing was written.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// The disk is full, read-only or failing; nothing was written.
+    #[error("the database cannot be written: {0}")]
+    Unwritable(String),
+    #[error("the database answered: {0}")]
+    Failed(String),
+    #[error("the store is closed")]
+    Closed,
+}
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+impl From<Problem> for StoreError {
+    fn from(problem: Problem) -> Self {
+        Self::Refused(Box::new(problem))
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Refused(problem) => *problem,
+            StoreError::Unwritable(why) => {
+                Problem::new(Code::StorageFull, format!("nothing was stored: {why}"), "free space on the disk of $PRISM_HOME or make it writable, then send it again")
+            }
+            other => {
+                tracing::error!(error = %other, "The store failed");
+                Problem::new(Code::Internal, "the store failed; nothing was stored", "`prism doctor` looks at the database; the server's log has the cause")
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Project {
+    pub id: Uuid,
+    pub pid: ProjectName,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Persona {
+    pub id: Uuid,
+    pub project_id: Uuid,
+    pub identity: Identity,
+    pub is_operator: bool,
+    pub created_at: Moment,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyRow {
+    pub id: Uuid,
+    /// None: the operator's.
+    pub identity: Option<Identity>,
+    pub key_sha256: String,
+    pub prefix: String,
+    pub created_at: Moment,
+    pub revoked_at: Option<Moment>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionRow {
+    pub id: Uuid,
+    pub project_id: Uuid,
+    pub persona_id: Uuid,
+    pub identity: Identity,
+    pub surface: String,
+    pub machine_id: String,
+    pub process_pid: i64,
+    pub name: Option<String>,
+    pub created_at: Moment,
+    pub last_seen_at: Moment,
+    pub first_verb_at: Option<Moment>,
+    pub last_verb_at: Option<Moment>,
+    pub released_at: Option<Moment>,
+}
+
+/// Everything that is read once when a server starts.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    pub tenant_id: Uuid,
+    pub projects: Vec<Project>,
+    pub personas: Vec<Persona>,
+    pub keys: Vec<KeyRow>,
+    pub open_sessions: Vec<SessionRow>,
+    pub started_personas: Vec<Uuid>,
+}
+
+/// A send, ready for its row.
+#[derive(Clone, Debug)]
+pub struct NewSignal {
+    pub signal_id: Uuid,
+    pub trace_id: Uuid,
+    pub project: Project,
+    pub from_persona: Persona,
+    pub from_session: Option<Uuid>,
+    pub to_persona: Persona,
+    pub send: CheckedSend,
+    pub now: Moment,
+    /// A `sync` send that finds nobody is kept as failed.
+    pub failed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct SentRow {
+    pub envelope: Envelope,
+    pub to_persona: Uuid,
+    /// The same key and body had been accepted before; nothing new was written.
+    pub repeated: bool,
+    pub failed: bool,
+}
+
+/// One row of an inbox as a socket or a drain gets it.
+#[derive(Clone, Debug)]
+pub struct InboxRow {
+    pub seq: i64,
+    pub envelope: Envelope,
+    pub drained: bool,
+    pub lease: Option<Lease>,
+}
+
+/// A part of an inbox and how far the inbox reached in the same read.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub rows: Vec<InboxRow>,
+    pub head: i64,
+    /// Rows were left out because the page was full.
+    pub more: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Drain {
+    pub lease_id: Uuid,
+    pub envelopes: Vec<Envelope>,
+    pub more: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct ConfirmedRow {
+    pub signal_id: Uuid,
+    pub to_persona: Uuid,
+    pub by_session: Option<Uuid>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TraceRow {
+    pub envelope: Envelope,
+    pub to_persona: Uuid,
+    pub facts: SignalFacts,
+    pub sessions: Vec<SessionReceipt>,
+    pub notes: Vec<TraceEvent>,
+    pub publish_path: PublishPath,
+}
+
+/// What a session is known to have had, to be written when convenient.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    pub signal_id: Uuid,
+    pub session_id: Uuid,
+    pub state: State,
+    pub strategy: Option<String>,
+    pub at: Moment,
+}
+
+#[derive(Clone, Debug)]
+pub struct Ack {
+    pub signal_id: String,
+    pub persona: Persona,
+    pub session: Option<Uuid>,
+    pub state: AckState,
+    pub note: Option<String>,
+    pub now: Moment,
+}
+
+/// A signal that left the queue, and whose inbox it was.
+#[derive(Clone, Debug)]
+pub struct EndedRow {
+    pub signal_id: Uuid,
+    pub to_persona: Uuid,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Swept {
+    pub expired: Vec<EndedRow>,
+    pub leases_returned: Vec<InboxRow>,
+}
+
+/// The engine in use. PostgreSQL becomes the second arm.
+#[derive(Clone)]
+pub enum Store {
+    Sqlite(sqlite::Sqlite),
+}
+
+macro_rules! on_engine {
+    ($self:ident, $engine:ident => $call:expr) => {
+        match $self {
+            Store::Sqlite($engine) => $call.await,
+        }
+    };
+}
+
+impl Store {
+    /// Opens the embedded store, migrating it if it is older than this binary.
+    pub fn open_embedded(file: &Path) -> Result<Self> {
+        Ok(Self::Sqlite(sqlite::Sqlite::open(file)?))
+    }
+
+    pub async fn load(&self) -> Result<Loaded> {
+        on_engine!(self, s => s.load())
+    }
+
+    pub async fn add_project(&self, project: Project, operator: Identity, now: Moment) -> Result<Option<Persona>> {
+        on_engine!(self, s => s.add_project(project, operator, now))
+    }
+
+    pub async fn add_persona(&self, persona: Persona) -> Result<()> {
+        on_engine!(self, s => s.add_persona(persona))
+    }
+
+    pub async fn add_key(&self, key: KeyRow) -> Result<()> {
+        on_engine!(self, s => s.add_key(key))
+    }
+
+    pub async fn revoke_key(&self, id: Uuid, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.revoke_key(id, now))
+    }
+
+    pub async fn add_session(&self, session: SessionRow) -> Result<()> {
+        on_engine!(self, s => s.add_session(session))
+    }
+
+    /// Writes what changed about sessions, without waiting for the disk.
+    pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
+        match self {
+            Self::Sqlite(s) => s.touch_sessions(sessions),
+        }
+    }
+
+    pub async fn release_session(&self, id: Uuid, reason: String, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.release_session(id, reason, now))
+    }
+
+    pub async fn past_sessions(&self, project: Uuid, limit: usize) -> Result<Vec<SessionRow>> {
+        on_engine!(self, s => s.past_sessions(project, limit))
+    }
+
+    /// Writes a signal durably; `committed` runs in commit order, before the answer.
+    pub async fn send(&self, new: NewSignal, committed: impl FnOnce(&SentRow) + Send + 'static) -> Result<SentRow> {
+        on_engine!(self, s => s.send(new, committed))
+    }
+
+    /// Writes what became of a push, without waiting for the disk.
+    pub fn note_push(&self, signal_id: Uuid, path: PublishPath, sessions: Vec<Uuid>, now: Moment) {
+        match self {
+            Self::Sqlite(s) => s.note_push(signal_id, path, sessions, now),
+        }
+    }
+
+    /// Writes receipts, without waiting for the disk.
+    pub fn mark(&self, marks: Vec<Mark>) {
+        match self {
+            Self::Sqlite(s) => s.mark(marks),
+        }
+    }
+
+    /// Waits until everything handed over so far can be read.
+    pub async fn settle(&self) -> Result<()> {
+        on_engine!(self, s => s.settle())
+    }
+
+    pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
+        on_engine!(self, s => s.has_pending(persona, now))
+    }
+
+    pub async fn lease(&self, persona: Uuid, holder: Option<Uuid>, limit: usize, now: Moment) -> Result<Option<Drain>> {
+        on_engine!(self, s => s.lease(persona, holder, limit, now))
+    }
+
+    pub async fn confirm(&self, persona: Uuid, lease_id: Uuid, now: Moment) -> Result<Vec<ConfirmedRow>> {
+        on_engine!(self, s => s.confirm(persona, lease_id, now))
+    }
+
+    pub async fn dismiss(&self, persona: Uuid, session: Option<Uuid>, signal_ids: Vec<String>, now: Moment) -> Result<u64> {
+        on_engine!(self, s => s.dismiss(persona, session, signal_ids, now))
+    }
+
+    pub async fn acknowledge(&self, ack: Ack) -> Result<TraceRow> {
+        on_engine!(self, s => s.acknowledge(ack))
+    }
+
+    pub async fn recall(&self, project: Uuid, signal_id: String, sender: Option<Identity>, now: Moment) -> Result<std::result::Result<EndedRow, String>> {
+        on_engine!(self, s => s.recall(project, signal_id, sender, now))
+    }
+
+    pub async fn trace(&self, project: Uuid, signal_id: Option<String>, trace_id: Option<String>) -> Result<TraceRow> {
+        on_engine!(self, s => s.trace(project, signal_id, trace_id))
+    }
+
+    /// Reads a page of an inbox after `after`, all of it or only what is undrained.
+    pub async fn replay(&self, persona: Uuid, session: Option<Uuid>, after: i64, undrained_only: bool, limit: usize) -> Result<Page> {
+        on_engine!(self, s => s.replay(persona, session, after, undrained_only, limit))
+    }
+
+    pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<(Vec<Uuid>, i64)> {
+        on_engine!(self, s => s.undrained(persona, limit))
+    }
+
+    pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {
+        on_engine!(self, s => s.heads(personas))
+    }
+
+    pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
+        on_engine!(self, s => s.pending_counts(project))
+    }
+
+    pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
+        on_engine!(self, s => s.last_proven(sessions))
+    }
+
+    pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
+        on_engine!(self, s => s.sweep(now, limit))
+    }
+
+    /// Checks that the database answers and can be written.
+    pub async fn ready(&self) -> Result<()> {
+        on_engine!(self, s => s.settle())
+    }
+
+    pub async fn close(&self) {
+        match self {
+            Self::Sqlite(s) => s.close().await,
+        }
+    }
+}

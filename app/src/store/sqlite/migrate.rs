@@ -1,0 +1,48 @@
+//! Numbered migrations: only ever added, each in one transaction.
+
+use super::{Result, StoreError, failed};
+use rusqlite::Connection;
+
+const MIGRATIONS: &[(&str, &str)] = &[("0001_signals", include_str!("../../../migrations/sqlite/0001_signals.sql"))];
+
+pub fn migrate(connection: &mut Connection) -> Result<()> {
+    let found: usize = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).map_err(failed)? as usize;
+    if found > MIGRATIONS.len() {
+        return Err(StoreError::Failed(format!(
+            "the database has schema {found} and this prism knows {}: a newer prism wrote it; use that one, or another $PRISM_HOME",
+            MIGRATIONS.len()
+        )));
+    }
+    for (number, (name, sql)) in MIGRATIONS.iter().enumerate().skip(found) {
+        let tx = connection.transaction().map_err(failed)?;
+        tx.execute_batch(sql).map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
+        tx.pragma_update(None, "user_version", number as i64 + 1).map_err(failed)?;
+        tx.commit().map_err(failed)?;
+        if found > 0 {
+            tracing::info!(migration = name, "Upgraded the database");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_schema_is_refused_and_left_alone() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.pragma_update(None, "user_version", 999).unwrap();
+        let error = migrate(&mut connection).unwrap_err().to_string();
+        assert!(error.contains("999") && error.contains("newer"), "{error}");
+        assert!(connection.prepare("select 1 from tenants").is_err());
+    }
+
+    #[test]
+    fn migrating_twice_changes_nothing() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        migrate(&mut connection).unwrap();
+        assert_eq!(connection.pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0)).unwrap(), MIGRATIONS.len() as i64);
+    }
+}

@@ -1,0 +1,109 @@
+//! Sessions: one running agent host of one identity each.
+
+use super::{Result, Sqlite, column, failed};
+use crate::store::SessionRow;
+use prism_core::Moment;
+use prism_core::api::Reachable;
+use prism_core::receipt::State;
+use rusqlite::{Row, params};
+use uuid::Uuid;
+
+impl Sqlite {
+    pub async fn add_session(&self, s: SessionRow) -> Result<()> {
+        self.write(move |c| {
+            c.execute(
+                "insert into sessions (id, tenant_id, project_id, persona_id, identity, surface, machine_id, process_pid, name, created_at, last_seen_at)
+                 select ?, tenant_id, ?, ?, ?, ?, ?, ?, ?, ?, ? from projects where id = ?",
+                params![
+                    s.id.to_string(),
+                    s.project_id.to_string(),
+                    s.persona_id.to_string(),
+                    s.identity.as_str(),
+                    s.surface,
+                    s.machine_id,
+                    s.process_pid,
+                    s.name,
+                    s.created_at.0,
+                    s.last_seen_at.0,
+                    s.project_id.to_string()
+                ],
+            )
+            .map_err(failed)?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
+        self.writer.write_later("when sessions were last seen", move |c| {
+            let mut update = c.prepare_cached("update sessions set last_seen_at = ?, first_verb_at = ?, last_verb_at = ? where id = ?").map_err(failed)?;
+            for s in sessions {
+                update.execute(params![s.last_seen_at.0, s.first_verb_at.map(|m| m.0), s.last_verb_at.map(|m| m.0), s.id.to_string()]).map_err(failed)?;
+            }
+            Ok(())
+        });
+    }
+
+    pub async fn release_session(&self, id: Uuid, reason: String, now: Moment) -> Result<()> {
+        self.write(move |c| {
+            c.execute(
+                "update sessions set released_at = ?, release_reason = ?, last_seen_at = max(last_seen_at, ?) where id = ? and released_at is null",
+                params![now.0, reason, now.0, id.to_string()],
+            )
+            .map_err(failed)?;
+            // What the session had leased goes back at once: nobody will confirm it.
+            c.execute(
+                "update signal_queue set lease_id = null, leased_to = null, leased_until = null where leased_to = ? and drained_at is null",
+                params![id.to_string()],
+            )
+            .map_err(failed)?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The newest sessions of a project, released ones included.
+    pub async fn past_sessions(&self, project: Uuid, limit: usize) -> Result<Vec<SessionRow>> {
+        self.read(move |c| {
+            let mut statement = c.prepare_cached("select * from sessions where project_id = ? order by created_at desc limit ?").map_err(failed)?;
+            let rows = statement.query_map(params![project.to_string(), limit as i64], session).map_err(failed)?;
+            rows.collect::<rusqlite::Result<_>>().map_err(failed)
+        })
+        .await
+    }
+
+    /// The furthest fact each session is known by, with its time.
+    pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
+        self.read(move |c| {
+            let mut statement =
+                c.prepare_cached("select max(received_at), max(rung_at), max(rendered_at), max(drained_at) from deliveries where session_id = ?").map_err(failed)?;
+            let mut proven = Vec::new();
+            for session_id in sessions {
+                let times: [Option<i64>; 4] = statement.query_row([session_id.to_string()], |r| Ok([r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?])).map_err(failed)?;
+                let facts = [State::Received, State::Rung, State::Rendered, State::Drained].into_iter().zip(times);
+                let newest = facts.filter_map(|(state, at)| Some((Moment(at?), state))).max();
+                proven.extend(newest.map(|(at, state)| Reachable { layer: state.layer().name().into(), state, at, session_id }));
+            }
+            Ok(proven)
+        })
+        .await
+    }
+}
+
+pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+    Ok(SessionRow {
+        id: column::id(row, "id")?,
+        project_id: column::id(row, "project_id")?,
+        persona_id: column::id(row, "persona_id")?,
+        identity: column::parsed(row, "identity")?,
+        surface: row.get("surface")?,
+        machine_id: row.get("machine_id")?,
+        process_pid: row.get("process_pid")?,
+        name: row.get("name")?,
+        created_at: column::moment(row, "created_at")?,
+        last_seen_at: column::moment(row, "last_seen_at")?,
+        first_verb_at: column::opt_moment(row, "first_verb_at")?,
+        last_verb_at: column::opt_moment(row, "last_verb_at")?,
+        released_at: column::opt_moment(row, "released_at")?,
+    })
+}

@@ -1,0 +1,134 @@
+//! The only printer: colours, tables, times, and how a command ends.
+
+use prism_core::signal::Category;
+use prism_core::{Moment, Problem};
+use std::io::{IsTerminal, Write};
+
+/// How a command can end other than well.
+pub enum Failure {
+    /// It ran, and the answer is no.
+    Negative,
+    /// It could not run.
+    Unable { message: String, hint: Option<String> },
+}
+
+impl From<Problem> for Failure {
+    fn from(p: Problem) -> Self {
+        let id = p.facts.get("signal_id").and_then(|v| v.as_str()).map(|id| format!(" (signal {id})")).unwrap_or_default();
+        Self::Unable { message: format!("{}{id}", p.message), hint: Some(p.hint) }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Unable { message: format!("{error:#}"), hint: None }
+    }
+}
+
+pub type Outcome = Result<(), Failure>;
+
+/// Whether to colour, decided once.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    pub color: bool,
+}
+
+impl Style {
+    pub fn of_stdout(no_color: bool) -> Self {
+        Self { color: !no_color && std::io::stdout().is_terminal() }
+    }
+
+    pub fn paint(self, code: &str, text: &str) -> String {
+        if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    pub fn category(self, category: Category, text: &str) -> String {
+        let code = match category {
+            Category::Ask => "31",
+            Category::Blocker => "1;35",
+            Category::Task => "36",
+            Category::Info => "2",
+        };
+        self.paint(code, text)
+    }
+}
+
+/// Prints to stdout; a reader that went away ends the command well.
+pub fn out(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
+    if written.is_err() {
+        std::process::exit(0);
+    }
+}
+
+pub fn note(text: &str) {
+    // Nobody can be told that stderr is closed.
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+/// Columns padded to their widest cell; colour codes do not count.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(|i| rows.iter().filter_map(|r| r.get(i)).map(|c| width(c)).max().unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().enumerate().map(|(i, cell)| format!("{cell}{}", " ".repeat(widths[i] - width(cell)))).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn width(cell: &str) -> usize {
+    let mut visible = 0;
+    let mut escape = false;
+    for c in cell.chars() {
+        match c {
+            '\u{1b}' => escape = true,
+            'm' if escape => escape = false,
+            _ if escape => {}
+            _ => visible += 1,
+        }
+    }
+    visible
+}
+
+/// How long ago, in the largest unit that fits.
+pub fn ago(then: Moment, now: Moment) -> String {
+    match now.since_us(then).max(0) / 1_000_000 {
+        0..=1 => "now".into(),
+        s @ 2..=119 => format!("{s} s ago"),
+        s @ 120..=7199 => format!("{} min ago", s / 60),
+        s @ 7200..=172_799 => format!("{} h ago", s / 3600),
+        s => format!("{} d ago", s / 86400),
+    }
+}
+
+/// The first digits of an id, enough to quote it.
+pub fn short(id: impl ToString) -> String {
+    id.to_string().chars().take(8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_lines_up_whatever_its_colours() {
+        let rows = vec![vec!["a".into(), "bb".into()], vec!["\u{1b}[31mccc\u{1b}[0m".into(), "d".into()]];
+        assert_eq!(table(&rows), "a    bb\n\u{1b}[31mccc\u{1b}[0m  d");
+    }
+
+    #[test]
+    fn ages_are_told_in_one_unit() {
+        let at = |s| ago(Moment(0), Moment(s * 1_000_000));
+        assert_eq!([at(1), at(30), at(600), at(10_000), at(1_000_000)], ["now", "30 s ago", "10 min ago", "2 h ago", "11 d ago"]);
+    }
+}

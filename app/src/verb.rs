@@ -1,0 +1,173 @@
+//! The table of verbs: one line each, whatever door a call comes through.
+//!
+//! The only code that touches store, hub and rules together is in the files
+//! below; a new verb is a struct in `prism_core::api`, a function here and a
+//! line in [`VERBS`].
+
+pub mod keys;
+pub mod lifecycle;
+pub mod roster;
+pub mod sessions;
+pub mod signals;
+
+use crate::clock;
+use crate::prism::{Caller, Prism};
+use prism_core::limits::PIGGYBACK_SIGNALS_MAX;
+use prism_core::signal::{SendSignal, SignalType};
+use prism_core::{Code, Problem, api};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::future::Future;
+use std::pin::Pin;
+
+/// Who may call a verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Every key that has a persona in the project.
+    Anyone,
+    /// Only from inside a registered session.
+    Session,
+    /// Only the operator's key.
+    Operator,
+}
+
+/// Whether a verb's answer carries what waits in the caller's inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inbox {
+    /// Pending signals ride on the answer.
+    Drains,
+    /// The answer is about the verb alone.
+    Leaves,
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, Problem>> + Send + 'a>>;
+
+pub struct Verb {
+    /// What agents call it.
+    pub name: &'static str,
+    /// What follows `/api/v1/{pid}/`.
+    pub path: &'static str,
+    pub who: Who,
+    pub inbox: Inbox,
+    /// Whether agents see it as a tool.
+    pub tool: bool,
+    pub about: &'static str,
+    pub request: fn(&mut SchemaGenerator) -> Schema,
+    pub answer: fn(&mut SchemaGenerator) -> Schema,
+    run: for<'a> fn(&'a Prism, &'a Caller, Value) -> Answer<'a>,
+}
+
+macro_rules! verb {
+    ($name:literal, $path:literal, $who:ident, $inbox:ident, $tool:ident, $function:path, $request:ty => $answer:ty, $about:literal) => {
+        Verb {
+            name: $name,
+            path: $path,
+            who: Who::$who,
+            inbox: Inbox::$inbox,
+            tool: stringify!($tool).len() == "tool".len(),
+            about: $about,
+            request: <$request as JsonSchema>::json_schema,
+            answer: <$answer as JsonSchema>::json_schema,
+            run: |prism, caller, body| {
+                Box::pin(async move {
+                    let answer: $answer = $function(prism, caller, parse::<$request>(body)?).await?;
+                    serde_json::to_value(answer).map_err(|e| Problem::new(Code::Internal, format!("the answer could not be written: {e}"), "report this"))
+                })
+            },
+        }
+    };
+}
+
+/// Every verb. `hidden` ones are for shims, scripts and the operator, not for models.
+#[rustfmt::skip]
+pub static VERBS: &[Verb] = &[
+    verb!("prism_start", "start", Session, Leaves, tool, lifecycle::start, api::Start => api::Started, "Begin: who you are, who else is here, what waits. Call first."),
+    verb!("prism_status", "status", Anyone, Drains, tool, roster::status, api::Nothing => api::Status, "Who is here: sessions, their state, pending counts."),
+    verb!("prism_whois", "whois", Anyone, Drains, tool, roster::whois, api::Whois => api::WhoisAnswer, "One persona: its sessions and what was last proven to reach it."),
+    verb!("prism_signal", "signal", Anyone, Drains, tool, signals::send, SendSignal => api::Sent, "Send a signal to another agent or the operator; also how to reply."),
+    verb!("prism_signals_pending", "signals_pending", Anyone, Leaves, tool, signals::pending, api::SignalsPending => api::Pending, "Read the signals waiting for you."),
+    verb!("prism_signals_ack", "signals_ack", Anyone, Drains, tool, signals::dismiss, api::SignalsAck => api::Dismissed, "Dismiss signals you were given."),
+    verb!("prism_signal_ack", "signal_ack", Anyone, Drains, tool, signals::acknowledge, api::SignalAck => api::Ok, "Say that you saw a signal, or acted on it."),
+    verb!("prism_signal_trace", "signal_trace", Anyone, Drains, tool, signals::trace, api::SignalTrace => api::Trace, "Where a signal got to, layer by layer, with times."),
+    verb!("prism_signal_recall", "signal_recall", Anyone, Drains, tool, signals::recall, api::SignalRecall => api::Recalled, "Take back a signal nobody has read."),
+    verb!("prism_signals_confirm", "signals_confirm", Anyone, Leaves, hidden, signals::confirm, api::SignalsConfirm => api::Confirmed, "Confirm that a drain reached its reader."),
+    verb!("prism_session_register", "session_register", Anyone, Leaves, hidden, sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
+    verb!("prism_session_release", "session_release", Anyone, Leaves, hidden, sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),
+    verb!("prism_heartbeat", "heartbeat", Session, Leaves, hidden, sessions::heartbeat, api::Nothing => api::Ok, "Say that the session lives when it has no socket."),
+    verb!("prism_ping", "ping", Anyone, Leaves, hidden, roster::ping, api::Nothing => api::Ok, "Do nothing, through every layer of a request."),
+    verb!("prism_persona_add", "persona_add", Operator, Leaves, hidden, keys::add_persona, api::PersonaAdd => api::PersonaAdded, "Add an identity to a project."),
+    verb!("prism_key_mint", "key_mint", Operator, Leaves, hidden, keys::mint, api::KeyMint => api::KeyMinted, "Make a key for an identity; it is shown once."),
+    verb!("prism_key_list", "key_list", Operator, Leaves, hidden, keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
+    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, hidden, keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
+    verb!("prism_projects", "projects", Anyone, Leaves, hidden, roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
+];
+
+pub fn by_path(path: &str) -> Option<&'static Verb> {
+    VERBS.iter().find(|v| v.path == path)
+}
+
+pub fn by_name(name: &str) -> Option<&'static Verb> {
+    VERBS.iter().find(|v| v.name == name)
+}
+
+/// Reads a request, naming the field that is wrong.
+fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(body).map_err(|error| {
+        let path = error.path().to_string();
+        let what = error.inner().to_string();
+        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
+        Problem::new(Code::InvalidRequest, format!("{place}{what}"), "`/api/v1/openapi.json` and `prism <command> --help` list the fields")
+    })
+}
+
+impl Verb {
+    /// Runs the verb for a caller who was authenticated: who may, what it
+    /// does, and what waits in the inbox.
+    pub async fn call(&self, prism: &Prism, caller: &Caller, mut body: Map<String, Value>) -> Result<Value, Problem> {
+        // Every verb accepts `pid`; the path has decided it already.
+        body.remove("pid");
+        self.admit(caller)?;
+        self.note_first_verb(prism, caller);
+        let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
+        if self.inbox == Inbox::Drains
+            && let Some(session) = caller.session_id()
+            && let Value::Object(answer) = &mut answer
+            && prism.store.has_pending(caller.persona.id, clock::now()).await?
+            && let Some(drain) = prism.store.lease(caller.persona.id, Some(session), PIGGYBACK_SIGNALS_MAX, clock::now()).await?
+        {
+            answer.insert("lease_id".into(), drain.lease_id.to_string().into());
+            answer.insert("signals".into(), serde_json::to_value(drain.envelopes).unwrap_or_default());
+            if drain.more > 0 {
+                answer.insert("signals_more".into(), drain.more.into());
+            }
+        }
+        Ok(answer)
+    }
+
+    fn admit(&self, caller: &Caller) -> Result<(), Problem> {
+        match self.who {
+            Who::Operator if !caller.is_operator => Err(Problem::new(
+                Code::OperatorOnly,
+                format!("{} is for the operator", self.name),
+                "unset PRISM_AGENT_IDENTITY and leave out --as to act as the operator",
+            )),
+            Who::Session if caller.session.is_none() => {
+                Err(Problem::new(Code::UnknownSession, format!("{} needs a session", self.name), "register one and send its id as the `Prism-Session` header"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_first_verb(&self, prism: &Prism, caller: &Caller) {
+        // What the shim does by itself is no sign of an agent at work.
+        if !self.tool {
+            return;
+        }
+        if let Some(session) = &caller.session
+            && prism.presence.verb(session.id, clock::now())
+        {
+            prism.announce(session, SignalType::PeerJoined);
+        }
+    }
+}

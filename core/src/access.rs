@@ -1,0 +1,91 @@
+//! Who may knock: host names, origins and rates, as pure judgements.
+
+use crate::moment::Moment;
+
+/// Says whether a `Host` header names this server.
+///
+/// Loopback binding alone does not stop DNS rebinding: a page can make its own
+/// name point here, and only the header tells.
+pub fn host_allowed(host: &str, allowed: &[String]) -> bool {
+    let name = host_name(host);
+    is_loopback_name(name) || allowed.iter().any(|a| a.eq_ignore_ascii_case(host) || a.eq_ignore_ascii_case(name))
+}
+
+/// Says whether an `Origin` header is this server's own page.
+pub fn origin_allowed(origin: &str, host: &str, allowed: &[String]) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    matches!(scheme, "http" | "https") && (authority.eq_ignore_ascii_case(host) || allowed.iter().any(|a| a.eq_ignore_ascii_case(authority)))
+}
+
+/// Says whether a name always means this machine.
+pub fn is_loopback_name(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost") || name == "[::1]" || name == "::1" || name.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn host_name(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
+        Some(end) => &host[..end + 2],
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    }
+}
+
+/// A token bucket: so many requests a second, so many in a burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    tokens: f64,
+    filled_at: Moment,
+}
+
+impl Bucket {
+    pub fn full(burst: u32, now: Moment) -> Self {
+        Self { tokens: f64::from(burst), filled_at: now }
+    }
+
+    /// Takes one token, or says how many milliseconds to wait for one.
+    pub fn take(&mut self, per_s: u32, burst: u32, now: Moment) -> Result<(), u64> {
+        let elapsed_s = now.since_us(self.filled_at).max(0) as f64 / 1e6;
+        self.tokens = (self.tokens + elapsed_s * f64::from(per_s)).min(f64::from(burst));
+        self.filled_at = now;
+        if self.tokens >= 1.0 {
+            self.tokens -= 1.0;
+            return Ok(());
+        }
+        Err(((1.0 - self.tokens) * 1000.0 / f64::from(per_s.max(1))).ceil() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_and_configured_hosts_are_served() {
+        let allowed = ["prism.lan".to_owned()];
+        for good in ["127.0.0.1:7399", "localhost", "LOCALHOST:80", "[::1]:7399", "prism.lan", "prism.lan:443", "127.9.9.9"] {
+            assert!(host_allowed(good, &allowed), "{good}");
+        }
+        for bad in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:7399", "", "[::2]:1", "localhost.evil"] {
+            assert!(!host_allowed(bad, &allowed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_the_servers_own_page_is_a_known_origin() {
+        let host = "127.0.0.1:7399";
+        assert!(origin_allowed("http://127.0.0.1:7399", host, &[]));
+        assert!(origin_allowed("https://prism.lan", host, &["prism.lan".into()]));
+        for bad in ["http://evil.example", "null", "http://127.0.0.1:1", "file://127.0.0.1:7399", "http://localhost:7399"] {
+            assert!(!origin_allowed(bad, host, &[]), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_may_burst_then_sustains_its_rate() {
+        let t0 = Moment(0);
+        let mut bucket = Bucket::full(3, t0);
+        assert!((0..3).all(|_| bucket.take(2, 3, t0).is_ok()));
+        assert_eq!(bucket.take(2, 3, t0), Err(500));
+        assert!(bucket.take(2, 3, t0.plus_us(500_000)).is_ok());
+        assert!(bucket.take(2, 3, t0.plus_us(500_000)).is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! What goes over the wire: requests, answers and stream frames.
+//!
+//! One struct per verb, whatever door it came through. Unknown fields are
+//! refused, so that a misspelt one is never silently ignored.
+
+use crate::envelope::Envelope;
+use crate::moment::Moment;
+use crate::presence::{RecipientState, SessionState};
+use crate::receipt::{PublishPath, Receipt, State, TraceEvent};
+use crate::ring::{ByCategory, Count, Entry};
+use crate::signal::AckState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! wire {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })+) => {
+        $($(#[$doc])* #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)] #[serde(deny_unknown_fields)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* })+
+    };
+}
+
+wire! {
+    Nothing {}
+
+    SignalsPending { #[serde(default)] limit: Option<usize> }
+
+    SignalsAck {
+        /// None: all this session was given.
+        #[serde(default)] signal_ids: Vec<String>,
+    }
+
+    SignalAck {
+        signal_id: String,
+        /// observed or model_acted
+        #[serde(default)] state: Option<String>,
+        #[serde(default)] note: Option<String>,
+    }
+
+    SignalTrace {
+        #[serde(default)] signal_id: Option<String>,
+        #[serde(default)] trace_id: Option<String>,
+    }
+
+    SignalRecall { signal_id: String }
+
+    SignalsConfirm {
+        /// The lease that a draining verb answered with.
+        lease_id: Uuid,
+    }
+
+    Whois { identity: String }
+
+    Start {
+        /// Who you are, unless the host was started with a name.
+        #[serde(default)] identity: Option<String>,
+        /// A name for this session.
+        #[serde(default)] name: Option<String>,
+    }
+
+    SessionRegister {
+        surface: String,
+        machine_id: String,
+        process_pid: i64,
+        #[serde(default)] name: Option<String>,
+    }
+
+    SessionRelease {
+        #[serde(default)] reason: Option<String>,
+        /// Operator only: whose session to release.
+        #[serde(default)] session_id: Option<Uuid>,
+    }
+
+    PersonaAdd { identity: String }
+
+    KeyMint { identity: String }
+
+    KeyRevoke {
+        /// The key's id, as `prism key list` shows it.
+        key_id: String,
+    }
+
+    // Answers.
+
+    Started {
+        session_id: Uuid,
+        pid: String,
+        identity: String,
+        surface: String,
+        peers: Vec<Peer>,
+        unread: ByCategory,
+    }
+
+    Peer { identity: String, surface: String, machine_id: String, state: SessionState }
+
+    Ok { ok: bool }
+
+    Sent {
+        signal_id: Uuid,
+        trace_id: Uuid,
+        publish_path: PublishPath,
+        recipient_state: RecipientState,
+        receipt: Receipt,
+    }
+
+    Pending {
+        signals: Vec<Envelope>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] lease_id: Option<Uuid>,
+        /// How many more wait.
+        #[serde(default, skip_serializing_if = "is_zero")] more: u64,
+    }
+
+    Dismissed { dismissed: u64 }
+
+    Confirmed { confirmed: u64 }
+
+    Trace {
+        signal_id: Uuid,
+        trace_id: Uuid,
+        from_identity: String,
+        to_identity: String,
+        signal_type: String,
+        timeline: Vec<TraceEvent>,
+        receipt: Receipt,
+    }
+
+    Recalled { recalled: bool, reason: String }
+
+    SessionView {
+        session_id: Uuid,
+        identity: String,
+        surface: String,
+        machine_id: String,
+        process_pid: i64,
+        state: SessionState,
+        connected: bool,
+        started_at: Moment,
+        last_seen_at: Moment,
+        #[serde(default)] last_verb_at: Option<Moment>,
+        #[serde(default)] reachable: Option<Reachable>,
+    }
+
+    /// What was last proven about a session, by which layer, when.
+    Reachable { layer: String, state: State, at: Moment, session_id: Uuid }
+
+    PersonaView {
+        identity: String,
+        operator: bool,
+        recipient_state: RecipientState,
+        pending: ByCategory,
+    }
+
+    Status {
+        pid: String,
+        server_version: String,
+        sessions: Vec<SessionView>,
+        personas: Vec<PersonaView>,
+    }
+
+    WhoisAnswer {
+        identity: String,
+        operator: bool,
+        recipient_state: RecipientState,
+        since: Moment,
+        sessions: Vec<SessionView>,
+        reachable: Option<Reachable>,
+    }
+
+    SessionRegistered { session_id: Uuid, pid: String, project_id: Uuid, identity: String }
+
+    PersonaAdded { identity: String, pid: String, created: bool }
+
+    KeyMinted {
+        identity: String,
+        pid: String,
+        key_id: Uuid,
+        /// Shown once; only its hash is kept.
+        key: String,
+    }
+
+    KeyView {
+        key_id: Uuid,
+        prefix: String,
+        identity: String,
+        operator: bool,
+        created_at: Moment,
+        #[serde(default)] revoked_at: Option<Moment>,
+    }
+
+    Keys { keys: Vec<KeyView> }
+
+    ProjectsAnswer { projects: Vec<String> }
+
+    LocalSignals {
+        #[serde(default, skip_serializing_if = "Option::is_none")] tail: Option<Vec<Entry>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] count: Option<Count>,
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl SignalAck {
+    pub fn parsed_state(&self) -> Result<AckState, crate::Problem> {
+        let name = self.state.as_deref().unwrap_or(AckState::Observed.name());
+        AckState::from_name(name).ok_or_else(|| crate::Problem::field("state", format!("is {name:?} and must be one of {}", AckState::names())))
+    }
+}
+
+/// What a client says on the stream. Unknown kinds are refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ClientFrame {
+    /// The first frame: which session, and how far its ring has seen.
+    Hello {
+        pid: String,
+        /// Left out by the operator's `watch`.
+        session_id: Option<Uuid>,
+        #[serde(default)]
+        last_seq: Option<i64>,
+        /// Leases whose signals the host has, from before the socket was cut.
+        #[serde(default)]
+        confirm: Vec<Uuid>,
+    },
+    /// Facts about signals this session was sent.
+    Receipt {
+        state: State,
+        signal_ids: Vec<Uuid>,
+        #[serde(default)]
+        strategy: Option<String>,
+    },
+    Ping,
+}
+
+/// What the server says on the stream. Receivers skip kinds they do not know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ServerFrame {
+    Hello {
+        project_id: Uuid,
+        pid: String,
+        server_version: String,
+        /// How far the inbox reaches.
+        head_seq: i64,
+        /// What is still undrained; an unread ring entry that is not here is settled.
+        pending: Vec<Uuid>,
+    },
+    Signal {
+        envelope: Envelope,
+        /// Somebody has drained it already; it belongs in the history only.
+        #[serde(default)]
+        drained: bool,
+    },
+    /// Everything before this was backlog.
+    Live,
+    /// Another session of this identity has taken these.
+    Drained {
+        signal_ids: Vec<Uuid>,
+        by_session: Option<Uuid>,
+    },
+    /// These left the queue without anybody draining them.
+    Ended {
+        signal_ids: Vec<Uuid>,
+        state: State,
+    },
+    /// A drain of these was not confirmed in time: they wait again.
+    Returned {
+        signal_ids: Vec<Uuid>,
+    },
+    /// Something about the mesh: never queued, drained or recorded.
+    Event {
+        envelope: Envelope,
+    },
+    /// For `prism watch`: a signal somewhere in the project, as it was sent.
+    Watched {
+        envelope: Envelope,
+        publish_path: PublishPath,
+    },
+    /// The session is over; the client must not come back as it.
+    Released {
+        reason: String,
+    },
+    Pong,
+    #[serde(other)]
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_server_frame_is_skipped_and_an_unknown_request_field_is_not() {
+        assert!(matches!(serde_json::from_str::<ServerFrame>(r#"{"kind":"from_the_future","x":1}"#), Ok(ServerFrame::Unknown)));
+        assert!(serde_json::from_str::<SignalsPending>(r#"{"limits":5}"#).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Every bound Prism keeps, with its unit, and how the bounds relate.
+
+/// Entries kept in the ring file of one identity.
+pub const RING_ENTRIES_MAX: usize = 50;
+/// Characters (Unicode scalar values) of a summary in the ring, ellipsis included.
+pub const SUMMARY_CHARS_MAX: usize = 120;
+/// Characters of the statusline preview, ellipsis included.
+pub const PREVIEW_CHARS_MAX: usize = 60;
+/// Age in seconds below which the statusline previews an ASK or BLOCKER.
+pub const PREVIEW_AGE_S: i64 = 30;
+/// Size of a ring file above which it is taken for foreign and not read.
+pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Bytes of one HTTP request body.
+pub const BODY_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of one signal payload, as compact JSON.
+pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one WebSocket message in either direction.
+pub const FRAME_BYTES_MAX: usize = 128 * 1024;
+/// Requests a second that one key may sustain.
+pub const RATE_PER_S: u32 = 50;
+/// Requests that one key may send in a burst.
+pub const RATE_BURST: u32 = 500;
+/// Sockets that one identity may hold at once.
+pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
+/// Envelopes waiting for one socket before it is served from the store instead.
+pub const OUTBOX_FRAMES_MAX: usize = 64;
+/// Rows read from the store in one replay step.
+pub const REPLAY_ROWS: usize = 64;
+
+/// Envelopes that ride on the answer of one verb.
+pub const PIGGYBACK_SIGNALS_MAX: usize = 20;
+/// Envelopes that one `prism_signals_pending` returns unless asked otherwise.
+pub const PENDING_DEFAULT: usize = 50;
+/// Envelopes that one `prism_signals_pending` may be asked for.
+pub const PENDING_MAX: usize = 200;
+/// Characters of an idempotency key.
+pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
+/// Characters of a note on an acknowledgment.
+pub const NOTE_CHARS_MAX: usize = 2_000;
+
+/// Microseconds in one second.
+pub const SECOND_US: i64 = 1_000_000;
+/// How long a drain waits for the shim to confirm that the host has it.
+pub const LEASE_US: i64 = 30 * SECOND_US;
+/// How often a shim sends a heartbeat.
+pub const HEARTBEAT_S: u64 = 30;
+/// Silence after which a session counts as stale.
+pub const STALE_US: i64 = 90 * SECOND_US;
+/// Silence after which a stale session is released for good.
+pub const SWEPT_US: i64 = 24 * 3600 * SECOND_US;
+/// How long a bell stands for later signals before the next one rings again.
+pub const BELL_COALESCE_US: i64 = 60 * SECOND_US;
+/// Life of a signal whose sender named none.
+pub const TTL_S: i64 = 7 * 24 * 3600;
+/// Life of an INFO that answers nothing.
+pub const TTL_INFO_S: i64 = 24 * 3600;
+/// Life of a probe.
+pub const TTL_LOOPBACK_S: i64 = 600;
+/// The longest life a sender may ask for.
+pub const TTL_S_MAX: i64 = 90 * 24 * 3600;
+
+// The preview is cut from the summary, so it can never be the longer one.
+const _: () = assert!(PREVIEW_CHARS_MAX <= SUMMARY_CHARS_MAX);
+// A payload travels inside a body and inside a frame, each with its wrapping.
+const _: () = assert!(PAYLOAD_BYTES_MAX * 2 <= BODY_BYTES_MAX);
+const _: () = assert!(PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);
+// A session must be able to miss two heartbeats before it is called stale.
+const _: () = assert!(HEARTBEAT_S as i64 * SECOND_US * 3 <= STALE_US);
+const _: () = assert!(PIGGYBACK_SIGNALS_MAX <= PENDING_DEFAULT && PENDING_DEFAULT <= PENDING_MAX);

@@ -29,7 +29,7 @@ struct Cli {
 #[derive(clap::Args, Clone)]
 struct Shared {
     /// Act as this agent, with its key [default: PRISM_AGENT_IDENTITY, else the operator]
-    #[arg(long = "as", global = true, value_name = "IDENTITY")]
+    #[arg(long = "as", id = "as", global = true, value_name = "IDENTITY")]
     identity: Option<String>,
     /// The project; it must exist [default: PRISM_PID, .prism/project.toml, the folder's name]
     #[arg(long, global = true, value_name = "PID")]
@@ -67,6 +67,8 @@ enum Command {
     Session(roster::Session),
     /// Look at this machine's Prism and say what is wrong
     Doctor,
+    /// Measure this machine's Prism
+    Bench(crate::bench::Bench),
     /// One line for a host's status bar
     Statusline {
         /// `always` or `never` [default: always, unless NO_COLOR is set]
@@ -170,6 +172,7 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
         Command::Mcp => return block_on(false, crate::shim::run(context.env.clone())),
+        Command::Bench(bench) => return block_on(true, bench.run(context)),
         _ => {}
     }
     block_on(false, async move {
@@ -186,7 +189,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Session(session) => session.run(context).await,
             Command::Doctor => doctor::run(context).await,
             // Handled before any of this is set up, or above.
-            Command::Statusline { .. } | Command::Serve(_) | Command::Mcp | Command::Completions { .. } => Ok(()),
+            Command::Statusline { .. } | Command::Serve(_) | Command::Mcp | Command::Bench(_) | Command::Completions { .. } => Ok(()),
         }
     })
 }
@@ -195,7 +198,10 @@ fn dispatch(cli: Cli) -> Outcome {
 fn block_on(many_threads: bool, future: impl Future<Output = Outcome>) -> Outcome {
     let mut builder = if many_threads { tokio::runtime::Builder::new_multi_thread() } else { tokio::runtime::Builder::new_current_thread() };
     let runtime = builder.enable_all().build().map_err(|e| anyhow::anyhow!("cannot start the runtime: {e}"))?;
-    runtime.block_on(future)
+    let outcome = runtime.block_on(future);
+    // A host may hold standard input open; nothing is owed to a thread that still reads it.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Prints the answer as it came, for `--json`.

@@ -4,6 +4,7 @@
 //! (the rule's effects) → `store` and `hub`. The rules themselves are in
 //! `prism_core`.
 
+pub mod bench;
 pub mod cli;
 pub mod client;
 pub mod clock;

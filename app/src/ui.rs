@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn ages_are_told_in_one_unit() {
-        let at = |s| ago(Moment(0), Moment(s * 1_000_000));
+        let at = |s: i64| ago(Moment(0), Moment(s * 1_000_000));
         assert_eq!([at(1), at(30), at(600), at(10_000), at(1_000_000)], ["now", "30 s ago", "10 min ago", "2 h ago", "11 d ago"]);
     }
 }

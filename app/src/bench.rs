@@ -1,0 +1,202 @@
+//! `prism bench`: figures anyone can run again, each beside its limit or peer.
+//!
+//! Servers are real processes in throw-away homes; clocks are compared only
+//! within one run.
+
+mod local;
+mod signals;
+
+use crate::cli::Context;
+use crate::client::{Client, Locator};
+use crate::clock;
+use crate::config::ServerFile;
+use crate::home::Home;
+use crate::ui::{Outcome, note, out, table};
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  prism bench signals              durable sends, latency, CPU and memory\n  prism bench signals --to-ring    from a send to the recipient's ring file\n  prism bench statusline           the whole process, beside /bin/true\n\nUse a release build on an idle machine; every table names what it is compared with."
+)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Durable sends a second, send to socket, CPU per send, memory
+    Signals {
+        /// Measure from the send to the recipient's ring file instead
+        #[arg(long)]
+        to_ring: bool,
+        /// Sends in each throughput run
+        #[arg(long, default_value_t = 4000)]
+        sends: usize,
+        /// Idle sessions in the memory run
+        #[arg(long, default_value_t = 1000)]
+        sessions: usize,
+    },
+    /// The statusline's whole process, beside /bin/true
+    Statusline {
+        #[arg(long, default_value_t = 400)]
+        runs: usize,
+    },
+    /// The local verb `prism_signals` through the shim
+    Verb {
+        #[arg(long, default_value_t = 500)]
+        runs: usize,
+    },
+}
+
+impl Bench {
+    pub async fn run(self, context: Context) -> Outcome {
+        if cfg!(debug_assertions) {
+            note("this is a debug build: the figures mean nothing");
+        }
+        let report = match self.what {
+            What::Signals { to_ring: false, sends, sessions } => signals::run(sends, sessions).await?,
+            What::Signals { to_ring: true, .. } => signals::to_ring().await?,
+            What::Statusline { runs } => local::statusline(runs)?,
+            What::Verb { runs } => local::verb(runs)?,
+        };
+        report.print(context.json);
+        Ok(())
+    }
+}
+
+/// Rows of named figures.
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<(String, Vec<(&'static str, f64)>)>,
+}
+
+impl Report {
+    fn add(&mut self, name: impl Into<String>, figures: Vec<(&'static str, f64)>) {
+        let name = name.into();
+        progress(&format!("{name}: done"));
+        self.rows.push((name, figures));
+    }
+
+    fn print(&self, json: bool) {
+        if json {
+            let rows: Vec<Value> = self.rows.iter().map(|(name, figures)| json!({"name": name, "figures": figures.iter().map(|(k, v)| ((*k).to_owned(), json!((v * 1000.0).round() / 1000.0))).collect::<serde_json::Map<_, _>>()})).collect();
+            return out(&serde_json::to_string_pretty(&json!({"version": crate::VERSION, "rows": rows})).unwrap_or_default());
+        }
+        let rows: Vec<Vec<String>> =
+            self.rows.iter().map(|(name, figures)| [vec![name.clone()], figures.iter().map(|(k, v)| format!("{k} {}", shown(*v))).collect()].concat()).collect();
+        out(&table(&rows));
+    }
+}
+
+fn shown(v: f64) -> String {
+    match v {
+        v if v >= 1000.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+/// Told on a terminal, kept quiet in a pipe.
+fn progress(text: &str) {
+    if std::io::stderr().is_terminal() {
+        note(text);
+    }
+}
+
+/// The value below which this share of the samples lies.
+fn percentile(samples: &mut [f64], share: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+fn p50_p99(samples: &mut [f64]) -> Vec<(&'static str, f64)> {
+    vec![("p50 ms", percentile(samples, 0.5)), ("p99 ms", percentile(samples, 0.99))]
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
+}
+
+/// A server of this binary in a home of its own, without rate limits.
+pub struct Server {
+    process: Child,
+    pub home: Home,
+    dir: PathBuf,
+}
+
+impl Server {
+    pub fn start() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id()));
+        let home = Home::at(&dir);
+        home.create()?;
+        let config = format!("operator = \"operator\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
+        home.write("config.toml", config.as_bytes())?;
+        let process = command(&home)?.args(["serve", "--port", "0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut server = Self { process, home, dir };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while ServerFile::load(&server.home).is_none() {
+            if server.process.try_wait()?.is_some() || Instant::now() > deadline {
+                bail!("the bench's server did not start");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    pub fn operator(&self) -> Result<Client> {
+        let key = crate::config::Config::load(&self.home)?.context("no config")?.api_key;
+        Ok(Client::new(Locator::Home(self.home.clone()), key)?.creating_project())
+    }
+
+    /// A client with a key and a session of its own.
+    pub async fn session(&self, name: &str) -> Result<(Client, uuid::Uuid)> {
+        let minted = self.operator()?.call(PID, "key_mint", json!({"identity": name})).await?;
+        let client = Client::new(Locator::Home(self.home.clone()), minted["key"].as_str().unwrap_or_default().to_owned())?;
+        let registered = client.call(PID, "session_register", json!({"surface": "other", "machine_id": "bench", "process_pid": 1})).await?;
+        let id = registered["session_id"].as_str().and_then(|s| s.parse().ok()).context("no session")?;
+        Ok((client.with_session(Some(id)), id))
+    }
+
+    pub fn url(&self) -> Result<String> {
+        Ok(ServerFile::load(&self.home).context("no server.json")?.url)
+    }
+
+    /// CPU time the server has used so far, in microseconds.
+    fn cpu_us(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let ticks: f64 = [11, 12].iter().filter_map(|i| fields.get(*i)?.parse::<f64>().ok()).sum();
+        Ok(ticks * 10_000.0)
+    }
+
+    /// Resident memory, in megabytes.
+    fn rss_mb(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let kb = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
+        Ok(kb.context("no VmRSS")? / 1024.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+const PID: &str = "PID-BENCH";
+
+/// This binary, knowing only the bench's home.
+fn command(home: &Home) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env_clear().env("PRISM_HOME", home.dir()).env("HOME", home.dir()).env("PRISM_PID", PID).env("PRISM_DOORBELL", "none").current_dir(home.dir());
+    Ok(command)
+}

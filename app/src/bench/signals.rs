@@ -1,0 +1,292 @@
+//! Sends: how many, how fast, at what cost.
+
+use super::{PID, Report, Server, command, ms, p50_p99, percentile, progress};
+use crate::client::Client;
+use crate::clock;
+use crate::shim::socket;
+use anyhow::{Context, Result, bail};
+use futures_util::{SinkExt, StreamExt, future};
+use prism_core::api::{ClientFrame, ServerFrame};
+use prism_core::receipt::State;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+/// Live recipients that a run with many senders spreads over.
+const RECIPIENTS_MAX: usize = 64;
+const BODY_BYTES: usize = 300;
+
+pub async fn run(sends: usize, sessions: usize) -> Result<Report> {
+    let mut report = Report::default();
+    let mut fsync = fsync_samples(200)?;
+    report.add("one fsync (4 KiB, same disk)", p50_p99(&mut fsync));
+    for senders in [1, 64, 512] {
+        let n = if senders == 1 { sends / 4 } else { sends };
+        report.add(format!("bare SQLite group commit, {senders} senders"), vec![("per s", bare_sqlite(senders, n).await?)]);
+        report.add(format!("no-op verb, {senders} callers"), vec![("per s", no_op(senders, n).await?)]);
+        report.add(format!("durable sends, {senders} senders"), durable(senders, n).await?);
+    }
+    let server = Server::start()?;
+    let mut latency = latency(&server, 500).await?;
+    let fsync_p50 = percentile(&mut fsync, 0.5);
+    let mut figures = p50_p99(&mut latency);
+    figures.push(("p50 over one fsync", figures[0].1 - fsync_p50));
+    report.add("send to the client's socket", figures);
+    drop(server);
+    let server = Server::start()?;
+    for n in [1, sessions] {
+        let (held, _) = idle_sessions(&server, n).await?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        report.add(format!("server memory, {n} idle session(s)"), vec![("MB", server.rss_mb()?)]);
+        drop(held);
+    }
+    Ok(report)
+}
+
+/// What durability costs on this disk, whoever asks for it.
+fn fsync_samples(n: usize) -> Result<Vec<f64>> {
+    let path = std::env::temp_dir().join(format!("prism-fsync-{}", clock::new_id()));
+    let mut file = std::fs::File::create(&path)?;
+    let mut samples = Vec::with_capacity(n);
+    for _ in 0..n {
+        file.write_all(&[7; 4096])?;
+        let started = Instant::now();
+        file.sync_data()?;
+        samples.push(ms(started));
+    }
+    std::fs::remove_file(path)?;
+    Ok(samples)
+}
+
+/// The limit: the same file format and flush, one insert a row, nothing else.
+async fn bare_sqlite(senders: usize, n: usize) -> Result<f64> {
+    let dir = std::env::temp_dir().join(format!("prism-bare-{}", clock::new_id()));
+    std::fs::create_dir_all(&dir)?;
+    let connection = Connection::open(dir.join("bare.db"))?;
+    connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full; create table t (id text primary key, body text)")?;
+    let (jobs, inbox) = std::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>();
+    let writer = std::thread::spawn(move || -> rusqlite::Result<()> {
+        let body = "x".repeat(BODY_BYTES);
+        while let Ok(first) = inbox.recv() {
+            let group: Vec<_> = std::iter::once(first).chain(inbox.try_iter().take(511)).collect();
+            connection.execute_batch("begin immediate")?;
+            for _ in &group {
+                connection.prepare_cached("insert into t values (?, ?)")?.execute((clock::new_id().to_string(), &body))?;
+            }
+            connection.execute_batch("commit")?;
+            for answer in group {
+                let _ = answer.send(());
+            }
+        }
+        Ok(())
+    });
+    let per_s = throughput(senders, n, |_| {
+        let jobs = jobs.clone();
+        async move {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            jobs.send(answer).ok().context("writer gone")?;
+            answered.await.context("writer gone")
+        }
+    })
+    .await?;
+    drop(jobs);
+    drop(writer.join());
+    std::fs::remove_dir_all(dir)?;
+    Ok(per_s)
+}
+
+/// Runs `n` calls from `senders` tasks and returns calls a second.
+async fn throughput<F: Future<Output = Result<()>>>(senders: usize, n: usize, call: impl Fn(usize) -> F) -> Result<f64> {
+    let next = AtomicUsize::new(0);
+    let started = Instant::now();
+    let tasks = (0..senders).map(|_| async {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= n {
+                return anyhow::Ok(());
+            }
+            call(i).await?;
+        }
+    });
+    future::try_join_all(tasks).await?;
+    Ok(n as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn no_op(callers: usize, n: usize) -> Result<f64> {
+    let server = Server::start()?;
+    let (client, _) = server.session("Caller").await?;
+    throughput(callers, n, |_| async {
+        client.call(PID, "ping", json!({})).await?;
+        Ok(())
+    })
+    .await
+}
+
+fn signal(to: &str) -> Value {
+    json!({"to": to, "signal_type": "StatusUpdate", "payload": {"summary": "bench", "body": "x".repeat(BODY_BYTES)}})
+}
+
+/// A live session that confirms every frame, as a shim does.
+async fn recipient(server: &Server, name: &str, received: mpsc::UnboundedSender<Instant>) -> Result<tokio::task::JoinHandle<()>> {
+    let (client, id) = server.session(name).await?;
+    let mut ws = open(server, &client, id).await?;
+    Ok(tokio::spawn(async move {
+        while let Some(Ok(message)) = ws.next().await {
+            if let Some(ServerFrame::Signal { envelope, .. }) = socket::decode(&message) {
+                let _ = received.send(Instant::now());
+                let receipt = ClientFrame::Receipt { state: State::Received, signal_ids: vec![envelope.signal_id], strategy: None };
+                if ws.send(socket::encode(&receipt)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }))
+}
+
+async fn open(server: &Server, client: &Client, session: Uuid) -> Result<socket::Socket> {
+    let mut ws = socket::connect(&server.url()?, client.key()).await?;
+    ws.send(socket::encode(&ClientFrame::Hello { pid: PID.into(), session_id: Some(session), last_seq: None, confirm: vec![] })).await?;
+    while let Some(message) = ws.next().await {
+        if matches!(socket::decode(&message?), Some(ServerFrame::Live)) {
+            return Ok(ws);
+        }
+    }
+    bail!("the stream closed before it was live")
+}
+
+/// Sends until every receipt is committed too; CPU is the server's own.
+async fn durable(senders: usize, n: usize) -> Result<Vec<(&'static str, f64)>> {
+    let server = Server::start()?;
+    let recipients = senders.min(RECIPIENTS_MAX);
+    let (received, mut frames) = mpsc::unbounded_channel();
+    let mut tasks = Vec::new();
+    for r in 0..recipients {
+        tasks.push(recipient(&server, &format!("Reader{r}"), received.clone()).await?);
+    }
+    let (client, _) = server.session("Sender").await?;
+    let client = Arc::new(client);
+    let (cpu, started) = (server.cpu_us()?, Instant::now());
+    throughput(senders, n, |i| {
+        let client = client.clone();
+        async move {
+            client.call(PID, "signal", signal(&format!("Reader{}", i % recipients))).await?;
+            Ok(())
+        }
+    })
+    .await?;
+    let accepted = started.elapsed();
+    for _ in 0..n {
+        frames.recv().await.context("a frame is missing")?;
+    }
+    // A trace settles the store: every receipt handed over is committed.
+    client.call(PID, "status", json!({})).await?;
+    let all = started.elapsed();
+    let cpu_us = (server.cpu_us()? - cpu) / n as f64;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(vec![("per s", n as f64 / accepted.as_secs_f64()), ("with receipts", n as f64 / all.as_secs_f64()), ("CPU us each", cpu_us)])
+}
+
+async fn latency(server: &Server, n: usize) -> Result<Vec<f64>> {
+    let (received, mut frames) = mpsc::unbounded_channel();
+    let task = recipient(server, "Reader", received).await?;
+    let (client, _) = server.session("Sender").await?;
+    let mut samples = Vec::with_capacity(n);
+    for i in 0..n + 20 {
+        let started = Instant::now();
+        let (arrived, sent) = tokio::join!(frames.recv(), client.call(PID, "signal", signal("Reader")));
+        sent?;
+        if i >= 20 {
+            samples.push(arrived.context("a frame is missing")?.duration_since(started).as_secs_f64() * 1000.0);
+        }
+    }
+    task.abort();
+    Ok(samples)
+}
+
+async fn idle_sessions(server: &Server, n: usize) -> Result<(Vec<socket::Socket>, usize)> {
+    let mut sockets = Vec::with_capacity(n);
+    for i in 0..n {
+        let (client, id) = server.session(&format!("Idle{i}")).await?;
+        sockets.push(open(server, &client, id).await?);
+        if i % 200 == 199 {
+            progress(&format!("{} sessions", i + 1));
+        }
+    }
+    let n = sockets.len();
+    Ok((sockets, n))
+}
+
+/// A real shim process whose host is this bench.
+struct Shim {
+    process: Child,
+}
+
+impl Shim {
+    fn start(server: &Server, identity: &str) -> Result<Self> {
+        let mut process =
+            command(&server.home)?.env("PRISM_AGENT_IDENTITY", identity).arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let stdin = process.stdin.as_mut().context("no stdin")?;
+        let mut lines = BufReader::new(process.stdout.as_mut().context("no stdout")?).lines();
+        let init = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}});
+        writeln!(stdin, "{init}")?;
+        lines.next().context("no answer")??;
+        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "prism_start", "arguments": {}}}))?;
+        lines.next().context("no answer")??;
+        Ok(Self { process })
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// From the send to the ring file on disk, seen from outside.
+pub async fn to_ring() -> Result<Report> {
+    let mut report = Report::default();
+    let mut fsync = fsync_samples(200)?;
+    report.add("one fsync (4 KiB, same disk)", p50_p99(&mut fsync));
+    let fsync_p50 = percentile(&mut fsync, 0.5);
+    for sessions in [1usize, 100] {
+        let server = Server::start()?;
+        let mut shims = vec![Shim::start(&server, "Reader")?];
+        for i in 1..sessions {
+            shims.push(Shim::start(&server, &format!("Other{i}"))?);
+        }
+        let (client, _) = server.session("Sender").await?;
+        let file = server.home.path("signals-Reader.jsonl");
+        let mut samples = Vec::new();
+        for i in 0..220 {
+            let started = Instant::now();
+            let (mark, watched) = (format!("\"ring {i}\""), file.clone());
+            let seen = tokio::task::spawn_blocking(move || {
+                let deadline = Instant::now() + Duration::from_secs(10);
+                while Instant::now() < deadline {
+                    if std::fs::read_to_string(&watched).is_ok_and(|text| text.contains(&mark)) {
+                        return Some(Instant::now());
+                    }
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                None
+            });
+            client.call(PID, "signal", json!({"to": "Reader", "signal_type": "StatusUpdate", "payload": {"summary": format!("ring {i}")}})).await?;
+            let seen = seen.await?.context("a signal did not reach the ring")?;
+            if i >= 20 {
+                samples.push(seen.duration_since(started).as_secs_f64() * 1000.0);
+            }
+        }
+        let mut figures = p50_p99(&mut samples);
+        figures.push(("p50 over one fsync", figures[0].1 - fsync_p50));
+        report.add(format!("send to ring, {sessions} session(s)"), figures);
+    }
+    Ok(report)
+}

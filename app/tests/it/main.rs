@@ -1,0 +1,14 @@
+//! Every story and contract test, in one binary: one link, one harness.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod cache;
+mod cli;
+mod crash_story;
+mod door;
+mod harness;
+mod mcp;
+mod signal_story;
+mod store_machine;
+mod stream;
+mod tidy;

@@ -1,0 +1,249 @@
+//! The store against a model: send, retry, drain, confirm, crash, reconnect, expire.
+
+use prism::clock::new_id;
+use prism::store::{NewSignal, Persona, Project, Store};
+use prism_core::limits::LEASE_US;
+use prism_core::signal::SendSignal;
+use prism_core::{Identity, Moment, ProjectName};
+use proptest::prelude::*;
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use serde_json::json;
+use std::path::PathBuf;
+use uuid::Uuid;
+
+const TTL_S: i64 = 100;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send { key: u8, ttl: bool },
+    Retry { key: u8 },
+    Drain { limit: usize },
+    Confirm { which: usize },
+    Pass { seconds: i64 },
+    Sweep,
+    Crash,
+    Reconnect { after: usize, undrained_only: bool },
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    key: u8,
+    expires: i64,
+    lease: Option<(usize, i64)>,
+    drained: bool,
+    expired: bool,
+}
+
+/// What must be true, in the plainest words: a list of rows and a clock.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    now: i64,
+    rows: Vec<Row>,
+    leases: usize,
+}
+
+impl Model {
+    fn waits(&self, row: &Row) -> bool {
+        !row.drained && !row.expired && row.expires > self.now && row.lease.is_none_or(|(_, until)| until <= self.now)
+    }
+
+    fn drain(&mut self, limit: usize) -> Vec<usize> {
+        let free: Vec<usize> = (0..self.rows.len()).filter(|i| self.waits(&self.rows[*i])).take(limit).collect();
+        if !free.is_empty() {
+            let lease = (self.leases, self.now + LEASE_US);
+            self.leases += 1;
+            free.iter().for_each(|i| self.rows[*i].lease = Some(lease));
+        }
+        free
+    }
+}
+
+impl ReferenceStateMachine for Model {
+    type State = Self;
+    type Transition = Step;
+
+    fn init_state() -> BoxedStrategy<Self> {
+        Just(Self::default()).boxed()
+    }
+
+    fn transitions(state: &Self) -> BoxedStrategy<Step> {
+        let (leases, rows) = (state.leases.max(1), state.rows.len() + 1);
+        prop_oneof![
+            5 => (any::<u8>(), any::<bool>()).prop_map(|(key, ttl)| Step::Send { key, ttl }),
+            2 => any::<u8>().prop_map(|key| Step::Retry { key }),
+            4 => (1usize..5).prop_map(|limit| Step::Drain { limit }),
+            4 => (0..leases).prop_map(|which| Step::Confirm { which }),
+            2 => (1i64..40).prop_map(|seconds| Step::Pass { seconds }),
+            1 => Just(Step::Sweep),
+            1 => Just(Step::Crash),
+            2 => (0..rows, any::<bool>()).prop_map(|(after, undrained_only)| Step::Reconnect { after, undrained_only }),
+        ]
+        .boxed()
+    }
+
+    fn apply(mut state: Self, step: &Step) -> Self {
+        match step {
+            Step::Send { key, ttl } if state.rows.iter().all(|r| r.key != *key) => {
+                let expires = state.now + if *ttl { TTL_S * 1_000_000 } else { i64::MAX / 4 };
+                state.rows.push(Row { key: *key, expires, lease: None, drained: false, expired: false });
+            }
+            Step::Drain { limit } => drop(state.drain(*limit)),
+            Step::Confirm { which } => {
+                for row in state.rows.iter_mut().filter(|r| !r.drained && !r.expired && r.lease.is_some_and(|(l, _)| l == *which)) {
+                    row.drained = true;
+                }
+            }
+            Step::Pass { seconds } => state.now += seconds * 1_000_000,
+            Step::Sweep => {
+                let now = state.now;
+                for row in state.rows.iter_mut().filter(|r| !r.drained && !r.expired) {
+                    if row.lease.is_some_and(|(_, until)| until > now) {
+                        continue;
+                    }
+                    // Either it is over, or an unconfirmed lease goes back.
+                    row.expired = row.expires <= now;
+                    row.lease = row.lease.filter(|_| row.expired);
+                }
+            }
+            _ => {}
+        }
+        state
+    }
+}
+
+struct Sut {
+    runtime: tokio::runtime::Runtime,
+    store: Option<Store>,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+    project: Project,
+    sender: Persona,
+    recipient: Persona,
+    ids: Vec<Uuid>,
+    leases: Vec<Uuid>,
+    now: i64,
+}
+
+impl Sut {
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn now(&self) -> Moment {
+        Moment(1_000_000_000_000_000 + self.now)
+    }
+
+    fn send(&self, key: u8, ttl: bool) -> (Uuid, bool) {
+        let mut request = json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {"key": key}, "idempotency_key": key.to_string()});
+        if ttl {
+            request["ttl_s"] = json!(TTL_S);
+        }
+        let new = NewSignal {
+            signal_id: new_id(),
+            trace_id: new_id(),
+            project: self.project.clone(),
+            from_persona: self.sender.clone(),
+            from_session: None,
+            to_persona: self.recipient.clone(),
+            send: serde_json::from_value::<SendSignal>(request).unwrap().check().unwrap(),
+            now: self.now(),
+            failed: false,
+        };
+        match self.runtime.block_on(self.store().send(new, |_| ())) {
+            Ok(row) => (row.envelope.signal_id, row.repeated),
+            // The same key with another life is another body.
+            Err(_) => (Uuid::nil(), true),
+        }
+    }
+}
+
+impl StateMachineTest for Sut {
+    type SystemUnderTest = Self;
+    type Reference = Model;
+
+    fn init_test(_: &Model) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("prism.db");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = Store::open_embedded(&file).unwrap();
+        let project = Project { id: new_id(), pid: ProjectName::parse("P").unwrap() };
+        let persona = |name: &str| Persona { id: new_id(), project_id: project.id, identity: Identity::parse(name).unwrap(), is_operator: false, created_at: Moment(0) };
+        let (sender, recipient) = (persona("Donna"), persona("Texi"));
+        runtime.block_on(async {
+            store.load().await.unwrap();
+            store.add_project(project.clone(), Identity::parse("frank").unwrap(), Moment(0)).await.unwrap();
+            store.add_persona(sender.clone()).await.unwrap();
+            store.add_persona(recipient.clone()).await.unwrap();
+        });
+        Self { runtime, store: Some(store), file, _dir: dir, project, sender, recipient, ids: Vec::new(), leases: Vec::new(), now: 0 }
+    }
+
+    /// `model` is the state after the step.
+    fn apply(mut sut: Self, model: &Model, step: Step) -> Self {
+        sut.now = model.now;
+        match step {
+            Step::Send { key, ttl } => {
+                let (id, repeated) = sut.send(key, ttl);
+                if sut.ids.len() < model.rows.len() {
+                    assert!(!repeated);
+                    sut.ids.push(id);
+                } else {
+                    assert!(repeated, "a key is accepted once");
+                }
+            }
+            Step::Retry { key } => {
+                if let Some(i) = model.rows.iter().position(|r| r.key == key) {
+                    let ttl = model.rows[i].expires < i64::MAX / 8;
+                    assert_eq!(sut.send(key, ttl), (sut.ids[i], true));
+                }
+            }
+            Step::Drain { limit } => {
+                let drain = sut.runtime.block_on(sut.store().lease(sut.recipient.id, None, limit, sut.now())).unwrap();
+                // The model has leased already: its newest lease is what the store must have given.
+                let given: Vec<Uuid> = drain.iter().flat_map(|d| d.envelopes.iter().map(|e| e.signal_id)).collect();
+                let newest = (model.leases > sut.leases.len()).then(|| model.leases - 1);
+                let expected: Vec<Uuid> =
+                    model.rows.iter().zip(&sut.ids).filter(|(r, _)| newest.is_some() && r.lease.map(|(l, _)| l) == newest).map(|(_, id)| *id).collect();
+                assert_eq!(given, expected);
+                sut.leases.extend(drain.map(|d| d.lease_id));
+            }
+            Step::Confirm { which } => {
+                if let Some(lease) = sut.leases.get(which).copied() {
+                    let rows = sut.runtime.block_on(sut.store().confirm(sut.recipient.id, lease, sut.now())).unwrap();
+                    assert!(rows.iter().all(|r| model.rows[sut.ids.iter().position(|id| *id == r.signal_id).unwrap()].drained));
+                }
+            }
+            Step::Pass { .. } => {}
+            Step::Sweep => drop(sut.runtime.block_on(sut.store().sweep(sut.now(), 1000)).unwrap()),
+            Step::Crash => {
+                sut.store = None;
+                sut.store = Some(Store::open_embedded(&sut.file).unwrap());
+            }
+            Step::Reconnect { after, undrained_only } => {
+                let page = sut.runtime.block_on(sut.store().replay(sut.recipient.id, None, after as i64, undrained_only, 1000)).unwrap();
+                let expected: Vec<(i64, Uuid, bool)> = model
+                    .rows
+                    .iter()
+                    .zip(&sut.ids)
+                    .enumerate()
+                    .filter(|(i, (r, _))| i + 1 > after && !r.expired && !(undrained_only && r.drained))
+                    .map(|(i, (r, id))| (i as i64 + 1, *id, r.drained))
+                    .collect();
+                assert_eq!(page.rows.iter().map(|r| (r.seq, r.envelope.signal_id, r.drained)).collect::<Vec<_>>(), expected);
+                assert_eq!(page.head, model.rows.len() as i64);
+            }
+        }
+        sut
+    }
+
+    fn check_invariants(sut: &Self, model: &Model) {
+        let pending = sut.runtime.block_on(sut.store().has_pending(sut.recipient.id, sut.now())).unwrap();
+        assert_eq!(pending, model.rows.iter().any(|r| model.waits(r)));
+    }
+}
+
+prop_state_machine! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn the_queue_does_what_the_model_says(sequential 1..60 => Sut);
+}

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod keys;
+mod memory;
 mod roster;
 mod serve;
 mod signals;
@@ -57,6 +58,22 @@ enum Command {
     Status,
     /// One persona: its sessions, and what was last proven to reach it
     Whois(roster::Whois),
+    /// Look up what was learned, in plain words
+    Recall(memory::Recall),
+    /// Say that something works, is broken, or partly works
+    Confirm(memory::Confirm),
+    /// Keep a correction, confirmation or change of direction
+    Input(memory::Input),
+    /// Accept or reject what agents captured of your words
+    Review(memory::Review),
+    /// Keep a note
+    Note(memory::Note),
+    /// Todos of the project
+    Todo(memory::Todo),
+    /// The graph around a row or an entity
+    Graph(memory::Graph),
+    /// What is remembered, and what the operator said of it
+    Memory(memory::Memory),
     /// Watch the project's signals as they are sent
     Watch,
     /// Personas of a project
@@ -183,6 +200,14 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Trace(trace) => trace.run(context).await,
             Command::Status => roster::status(context).await,
             Command::Whois(whois) => whois.run(context).await,
+            Command::Recall(recall) => recall.run(context).await,
+            Command::Confirm(confirm) => confirm.run(context).await,
+            Command::Input(input) => input.run(context).await,
+            Command::Review(review) => review.run(context).await,
+            Command::Note(note) => note.run(context).await,
+            Command::Todo(todo) => todo.run(context).await,
+            Command::Graph(graph) => graph.run(context).await,
+            Command::Memory(memory) => memory.run(context).await,
             Command::Watch => watch::run(context).await,
             Command::Persona(persona) => persona.run(context).await,
             Command::Key(key) => key.run(context).await,

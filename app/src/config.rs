@@ -25,6 +25,8 @@ pub struct Env {
     pub tools: Option<String>,
     pub user: Option<String>,
     pub no_color: bool,
+    /// Run from inside an agent host's shell: the agent types, not the operator.
+    pub inside_host: bool,
 }
 
 impl Env {
@@ -42,6 +44,7 @@ impl Env {
             tools: var("PRISM_TOOLS"),
             user: var("USER").or_else(|| var("LOGNAME")),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
+            inside_host: ["CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"].iter().any(|name| std::env::var_os(name).is_some()),
         }
     }
 
@@ -148,6 +151,9 @@ pub struct ProjectChoice {
 #[derive(Deserialize)]
 struct ProjectFile {
     pid: Option<String>,
+    /// Globs of files that the operator sees the effect of.
+    #[serde(default)]
+    surfaces: Vec<String>,
 }
 
 /// `--pid`, else `PRISM_PID`, else `.prism/project.toml` upward, else the folder's name.
@@ -167,6 +173,12 @@ pub fn choose_project(argument: Option<&str>, env: &Env, cwd: &Path) -> Result<P
     }
     let folder = cwd.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(ProjectChoice { pid: ProjectName::from_folder(&folder), named: false })
+}
+
+/// The project's own list of visible surfaces; empty means the default one.
+pub fn surfaces(cwd: &Path) -> Vec<String> {
+    let parsed = project_file(cwd).and_then(|(_, text)| toml::from_str::<ProjectFile>(&text).ok());
+    parsed.map(|p| p.surfaces).unwrap_or_default()
 }
 
 /// The nearest `.prism/project.toml` from here upward.

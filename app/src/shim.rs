@@ -8,6 +8,7 @@ pub mod bell;
 pub mod cache;
 pub mod endpoint;
 pub mod files;
+mod git;
 pub mod mcp;
 pub mod socket;
 pub mod statusline;
@@ -69,6 +70,8 @@ pub struct Session {
     pub connected: watch::Sender<bool>,
     /// Set when the session is over, so that its stream ends.
     pub over: watch::Sender<bool>,
+    /// The repository as it was when the session opened; none outside of one.
+    baseline: tokio::sync::OnceCell<Option<git::Baseline>>,
     /// Leases whose signals the host has, but whose confirmation did not reach the server.
     pub unconfirmed: std::sync::Mutex<Vec<Uuid>>,
     endpoint: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
@@ -255,12 +258,16 @@ impl Shim {
             tee: tee.clone(),
             connected: watch::Sender::new(false),
             over: watch::Sender::new(false),
+            baseline: tokio::sync::OnceCell::new(),
             unconfirmed: std::sync::Mutex::default(),
             endpoint: std::sync::Mutex::default(),
             identity,
         });
         self.publish(&session, tee).await;
         tokio::spawn(stream::run(self.clone(), session.clone()));
+        // Asking git may take a while in a large repository; nobody waits for it until a wrap does.
+        let noting = session.clone();
+        tokio::spawn(async move { noting.baseline().await.is_some() });
         Ok(session)
     }
 
@@ -334,6 +341,31 @@ impl Session {
         self.connected.send_replace(false);
         if let Some(task) = self.endpoint.lock().ok().and_then(|mut e| e.take()) {
             task.abort();
+        }
+    }
+
+    async fn baseline(&self) -> Option<&git::Baseline> {
+        let note = async {
+            match std::env::current_dir() {
+                Ok(cwd) => git::Baseline::of(&cwd).await,
+                Err(_) => None,
+            }
+        };
+        self.baseline.get_or_init(|| note).await.as_ref()
+    }
+
+    /// Fills in what a checkpoint or wrap left out: the files git saw change, the project's surfaces.
+    pub async fn complete_wrap(&self, arguments: &mut serde_json::Map<String, Value>) {
+        if !arguments.contains_key("touched_files")
+            && let Some(baseline) = self.baseline().await
+            && let Some(files) = baseline.touched().await
+        {
+            arguments.insert("touched_files".into(), json!(files));
+            arguments.insert("touched_files_source".into(), "git".into());
+        }
+        let surfaces = std::env::current_dir().map(|cwd| config::surfaces(&cwd)).unwrap_or_default();
+        if !surfaces.is_empty() {
+            arguments.insert("surfaces".into(), json!(surfaces));
         }
     }
 

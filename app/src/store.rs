@@ -3,15 +3,23 @@
 //! Every operation is one transaction. Nothing here knows HTTP, and no verb
 //! knows SQL.
 
+pub mod memory;
 pub mod sqlite;
 
+use memory::{ArtifactChange, Filter, Found, MemoryRow, NewMemory, Opening, RecallEvent, Writer};
 use prism_core::api::Reachable;
+use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
+use prism_core::id::Quoted;
+use prism_core::memory::entity::Entity;
+use prism_core::memory::operator::Review;
+use prism_core::memory::{Indexed, Kind};
 use prism_core::receipt::{PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, CheckedSend};
 use prism_core::{Code, Identity, Moment, Problem, ProjectName};
+use std::collections::HashMap;
 use std::path::Path;
 use uuid::Uuid;
 
@@ -206,6 +214,24 @@ pub struct Swept {
     pub leases_returned: Vec<InboxRow>,
 }
 
+/// What a quoted id may be an id of.
+#[derive(Clone, Copy, Debug)]
+pub enum Table {
+    Deltas,
+    Signals,
+    Memory,
+}
+
+impl Table {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Deltas => "session_deltas",
+            Self::Signals => "signal_queue",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// The engine in use. PostgreSQL becomes the second arm.
 #[derive(Clone)]
 pub enum Store {
@@ -340,6 +366,83 @@ impl Store {
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         on_engine!(self, s => s.sweep(now, limit))
+    }
+
+    /// Writes a row of memory with its text, edges and embed intent; answers its number.
+    pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
+        on_engine!(self, s => s.remember(new))
+    }
+
+    pub async fn resolve(&self, project: Uuid, what: Table, field: &'static str, quoted: Quoted) -> Result<Uuid> {
+        on_engine!(self, s => s.resolve(project, what.name(), field, quoted))
+    }
+
+    pub async fn delta(&self, id: Uuid) -> Result<Option<DeltaView>> {
+        on_engine!(self, s => s.delta(id))
+    }
+
+    pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
+        on_engine!(self, s => s.newest_delta(session))
+    }
+
+    pub async fn deltas(&self, project: Uuid, since: Option<Moment>, kind: Option<String>, n: usize) -> Result<Vec<DeltaView>> {
+        on_engine!(self, s => s.deltas(project, since, kind, n))
+    }
+
+    pub async fn opening(&self, by: Writer) -> Result<Opening> {
+        on_engine!(self, s => s.opening(by))
+    }
+
+    pub async fn artifacts(&self, project: Uuid, kind: Kind, status: Option<String>, n: usize) -> Result<Vec<ArtifactView>> {
+        on_engine!(self, s => s.artifacts(project, kind, status, n))
+    }
+
+    pub async fn artifact(&self, project: Uuid, kind: Kind, number: i64, version: Option<i64>) -> Result<ArtifactView> {
+        on_engine!(self, s => s.artifact(project, kind, number, version))
+    }
+
+    pub async fn change_artifact(&self, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static) -> Result<ArtifactView> {
+        on_engine!(self, s => s.change_artifact(change, indexed))
+    }
+
+    pub async fn inputs(&self, project: Uuid, review: Option<String>, n: usize) -> Result<Vec<InputView>> {
+        on_engine!(self, s => s.inputs(project, review, n))
+    }
+
+    pub async fn review(&self, project: Uuid, ids: Vec<String>, review: Option<Review>, now: Moment) -> Result<Vec<Uuid>> {
+        on_engine!(self, s => s.review(project, ids, review, now))
+    }
+
+    pub async fn find(&self, project: Uuid, terms: Vec<String>, entities: Vec<Entity>, filter: Filter) -> Result<Found> {
+        on_engine!(self, s => s.find(project, terms, entities, filter))
+    }
+
+    pub async fn neighbours(&self, ids: Vec<String>) -> Result<HashMap<String, Vec<String>>> {
+        on_engine!(self, s => s.neighbours(ids))
+    }
+
+    pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
+        on_engine!(self, s => s.rows(project, ids))
+    }
+
+    pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {
+        on_engine!(self, s => s.note_recall(event))
+    }
+
+    pub async fn cite(&self, project: Uuid, event: Uuid, result: Uuid, purpose: Option<String>, identity: String, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.cite(project, event, result, purpose, identity, now))
+    }
+
+    pub async fn graph_of(&self, project: Uuid, wanted: String) -> Result<GraphAnswer> {
+        on_engine!(self, s => s.graph_of(project, wanted))
+    }
+
+    pub async fn memory_stats(&self, project: Uuid) -> Result<MemoryStats> {
+        on_engine!(self, s => s.memory_stats(project))
+    }
+
+    pub async fn metrics(&self, project: Uuid) -> Result<Metrics> {
+        on_engine!(self, s => s.metrics(project))
     }
 
     /// Checks that the database answers and can be written.

@@ -4,14 +4,18 @@
 //! below; a new verb is a struct in `prism_core::api`, a function here and a
 //! line in [`VERBS`].
 
+pub mod artifacts;
 pub mod keys;
 pub mod lifecycle;
+pub mod memory;
+pub mod operator;
 pub mod roster;
 pub mod sessions;
 pub mod signals;
 
 use crate::clock;
 use crate::prism::{Caller, Prism};
+use prism_core::api::memory as wire;
 use prism_core::limits::PIGGYBACK_SIGNALS_MAX;
 use prism_core::signal::{SendSignal, SignalType};
 use prism_core::{Code, Problem, api};
@@ -82,7 +86,10 @@ macro_rules! verb {
 /// Every verb. `hidden` ones are for shims, scripts and the operator, not for models.
 #[rustfmt::skip]
 pub static VERBS: &[Verb] = &[
-    verb!("prism_start", "start", Session, Leaves, tool, lifecycle::start, api::Start => api::Started, "Begin: who you are, who else is here, what waits. Call first."),
+    verb!("prism_start", "start", Session, Leaves, tool, lifecycle::start, api::Start => api::Started, "Begin: who you are, who else is here, what was learned, what waits. Call first."),
+    verb!("prism_checkpoint", "checkpoint", Session, Leaves, tool, lifecycle::checkpoint, wire::Wrap => wire::Wrapped, "Record what happened so far; the session goes on."),
+    verb!("prism_wrap", "wrap", Session, Leaves, tool, lifecycle::wrap, wire::Wrap => wire::Wrapped, "Record what happened and end the session."),
+    verb!("prism_pickup", "pickup", Anyone, Drains, tool, lifecycle::pickup, wire::Pickup => wire::PickedUp, "Take over from a wrap: what was done, what is open."),
     verb!("prism_status", "status", Anyone, Drains, tool, roster::status, api::Nothing => api::Status, "Who is here: sessions, their state, pending counts."),
     verb!("prism_whois", "whois", Anyone, Drains, tool, roster::whois, api::Whois => api::WhoisAnswer, "One persona: its sessions and what was last proven to reach it."),
     verb!("prism_signal", "signal", Anyone, Drains, tool, signals::send, SendSignal => api::Sent, "Send a signal to another agent or the operator; also how to reply."),
@@ -91,6 +98,25 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_signal_ack", "signal_ack", Anyone, Drains, tool, signals::acknowledge, api::SignalAck => api::Ok, "Say that you saw a signal, or acted on it."),
     verb!("prism_signal_trace", "signal_trace", Anyone, Drains, tool, signals::trace, api::SignalTrace => api::Trace, "Where a signal got to, layer by layer, with times."),
     verb!("prism_signal_recall", "signal_recall", Anyone, Drains, tool, signals::recall, api::SignalRecall => api::Recalled, "Take back a signal nobody has read."),
+    verb!("semantic_recall", "recall", Anyone, Drains, tool, memory::recall, wire::Recall => wire::Recalled, "Look up what was learned, in plain words, before you start work."),
+    verb!("prism_memory_cite", "memory_cite", Anyone, Drains, tool, memory::cite, wire::Cite => api::Ok, "Say that a recalled row supported what you did."),
+    verb!("prism_remember", "remember", Anyone, Drains, tool, memory::remember, wire::Remember => wire::Id, "Keep a note, fact, rule or integration narrative."),
+    verb!("prism_note", "note", Anyone, Drains, tool, memory::note, wire::Note => wire::Id, "Keep a note."),
+    verb!("prism_journal", "journal", Anyone, Drains, tool, artifacts::journal, wire::Journal => wire::Id, "Write a journal entry."),
+    verb!("prism_retro", "retro", Anyone, Drains, tool, artifacts::retro, wire::Retro => wire::Id, "Write a retrospective."),
+    verb!("prism_postmortem", "postmortem", Anyone, Drains, tool, artifacts::postmortem, wire::Postmortem => wire::Id, "Write a postmortem, or resolve one."),
+    verb!("prism_decide", "decide", Anyone, Drains, tool, artifacts::decide, wire::Decide => wire::Id, "Record a decision."),
+    verb!("prism_spec", "spec", Anyone, Drains, tool, artifacts::spec, wire::Document => wire::Artifacts, "Create, update, get or list specs."),
+    verb!("prism_plan", "plan", Anyone, Drains, tool, artifacts::plan, wire::Document => wire::Artifacts, "Create, update, get or list plans."),
+    verb!("prism_todo", "todo", Anyone, Drains, tool, artifacts::todo, wire::Todo => wire::Artifacts, "Add, list, update or finish todos."),
+    verb!("prism_confirm", "confirm", Anyone, Drains, tool, operator::confirm, wire::Confirm => wire::Id, "Record the operator's verdict on a delta, signal, spec or commit."),
+    verb!("prism_operator_input", "operator_input", Anyone, Drains, tool, operator::operator_input, wire::OperatorInput => wire::Captured, "When the operator corrected, confirmed or redirected you: keep their words."),
+    verb!("prism_deltas", "deltas", Anyone, Drains, tool, memory::deltas, wire::Deltas => wire::DeltasAnswer, "Recent deltas."),
+    verb!("prism_review", "review", Operator, Leaves, hidden, operator::review, wire::ReviewInputs => wire::Reviewed, "Accept or reject captured inputs, or undo that."),
+    verb!("prism_inputs", "inputs", Operator, Leaves, hidden, operator::inputs, wire::Inputs => wire::InputsAnswer, "Captured inputs, by review."),
+    verb!("prism_graph", "graph", Anyone, Leaves, hidden, memory::graph, wire::GraphShow => wire::GraphAnswer, "What stands beside a row or an entity."),
+    verb!("prism_memory_stats", "memory_stats", Anyone, Leaves, hidden, memory::stats, api::Nothing => wire::MemoryStats, "How much is remembered."),
+    verb!("prism_memory_metrics", "memory_metrics", Anyone, Leaves, hidden, memory::metrics, api::Nothing => wire::Metrics, "Verdicts, misclassifications, corrections and dead ends."),
     verb!("prism_signals_confirm", "signals_confirm", Anyone, Leaves, hidden, signals::confirm, api::SignalsConfirm => api::Confirmed, "Confirm that a drain reached its reader."),
     verb!("prism_session_register", "session_register", Anyone, Leaves, hidden, sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
     verb!("prism_session_release", "session_release", Anyone, Leaves, hidden, sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),
@@ -128,7 +154,7 @@ impl Verb {
         // Every verb accepts `pid`; the path has decided it already.
         body.remove("pid");
         self.admit(caller)?;
-        self.note_first_verb(prism, caller);
+        self.note_first_verb(prism, caller).await?;
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
         if self.inbox == Inbox::Drains
             && let Some(session) = caller.session_id()
@@ -159,15 +185,17 @@ impl Verb {
         }
     }
 
-    fn note_first_verb(&self, prism: &Prism, caller: &Caller) {
+    async fn note_first_verb(&self, prism: &Prism, caller: &Caller) -> Result<(), Problem> {
         // What the shim does by itself is no sign of an agent at work.
         if !self.tool {
-            return;
+            return Ok(());
         }
         if let Some(session) = &caller.session
             && prism.presence.verb(session.id, clock::now())
         {
             prism.announce(session, SignalType::PeerJoined);
+            lifecycle::opened(prism, caller, self.name).await?;
         }
+        Ok(())
     }
 }

@@ -3,22 +3,23 @@
 //! One struct per verb, whatever door it came through. Unknown fields are
 //! refused, so that a misspelt one is never silently ignored.
 
+macro_rules! wire {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })+) => {
+        $($(#[$doc])* #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)] #[serde(deny_unknown_fields)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* })+
+    };
+}
+
+pub mod memory;
+
 use crate::envelope::Envelope;
 use crate::moment::Moment;
 use crate::presence::{RecipientState, SessionState};
 use crate::receipt::{PublishPath, Receipt, State, TraceEvent};
 use crate::ring::{ByCategory, Count, Entry};
 use crate::signal::AckState;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-macro_rules! wire {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })+) => {
-        $($(#[$doc])* #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)] #[serde(deny_unknown_fields)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $type),* })+
-    };
-}
 
 wire! {
     Nothing {}
@@ -89,7 +90,16 @@ wire! {
         surface: String,
         peers: Vec<Peer>,
         unread: ByCategory,
+        recent_deltas: Vec<memory::DeltaView>,
+        open_todos: Vec<memory::ArtifactView>,
+        open_postmortems: Vec<memory::ArtifactView>,
+        /// What this persona captured and the operator rejected: do not tag the like again.
+        anti_examples: Vec<memory::InputView>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] unwrapped_session: Option<UnwrappedSession>,
     }
+
+    /// The identity's last session ended without a wrap.
+    UnwrappedSession { session_id: Uuid, last_delta_at: Moment, deltas: u64, remediation: String }
 
     Peer { identity: String, surface: String, machine_id: String, state: SessionState }
 

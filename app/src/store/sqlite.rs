@@ -1,7 +1,9 @@
 //! The embedded store: one SQLite file, one writer thread, a few readers.
 
 mod directory;
+mod memory;
 mod migrate;
+mod recall;
 mod sessions;
 mod signals;
 mod writer;

@@ -8,6 +8,7 @@ mod crash_story;
 mod door;
 mod harness;
 mod mcp;
+mod memory_story;
 mod signal_story;
 mod store_machine;
 mod stream;

@@ -1,0 +1,9 @@
+//! Links the binary at a fixed address: resolving addresses at every start
+//! would cost the statusline, which starts once a second, half its time.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+        println!("cargo:rustc-link-arg-bins=-no-pie");
+    }
+}

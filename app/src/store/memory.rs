@@ -1,0 +1,190 @@
+//! What the store is handed and hands back about memory.
+
+use prism_core::api::memory::{ArtifactView, DeltaView, InputView, RuledOut, VerdictView};
+use prism_core::memory::entity::Entity;
+use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
+use prism_core::memory::recall::Standing;
+use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind};
+use prism_core::{Identity, Moment};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+/// Who writes a row, when, from where.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    pub project_id: Uuid,
+    pub session_id: Option<Uuid>,
+    pub identity: Identity,
+    pub surface: String,
+    pub now: Moment,
+}
+
+/// A row of memory with all that is written beside it, in one transaction.
+#[derive(Clone, Debug)]
+pub struct NewMemory {
+    pub id: Uuid,
+    pub by: Writer,
+    pub row: Row,
+    /// None: bookkeeping that recall does not show.
+    pub indexed: Option<Indexed>,
+    pub entities: Vec<Entity>,
+    /// From this row, or from the named node.
+    pub edges: Vec<Edge>,
+    pub supersedes: Option<Uuid>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// None: the row itself.
+    pub src: Option<String>,
+    pub kind: EdgeKind,
+    pub dst: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum Row {
+    Delta(DeltaRow),
+    Confirmation(ConfirmationRow),
+    Input(InputRow),
+    Artifact(ArtifactRow),
+}
+
+#[derive(Clone, Debug)]
+pub struct DeltaRow {
+    pub kind: DeltaKind,
+    pub summary: String,
+    pub next: Option<String>,
+    pub open_loops: Vec<String>,
+    pub touched_files: Vec<String>,
+    pub touched_files_source: &'static str,
+    pub operator_visible_effect: Option<String>,
+    pub tried_and_ruled_out: Vec<RuledOut>,
+    pub subject: Option<String>,
+    pub tags: Vec<String>,
+    pub operator_sees: Option<String>,
+    pub pieces: Vec<String>,
+    pub would_break_it: Option<String>,
+}
+
+impl DeltaRow {
+    pub fn of(kind: DeltaKind, summary: impl Into<String>) -> Self {
+        Self {
+            kind,
+            summary: summary.into(),
+            next: None,
+            open_loops: Vec::new(),
+            touched_files: Vec::new(),
+            touched_files_source: "none",
+            operator_visible_effect: None,
+            tried_and_ruled_out: Vec::new(),
+            subject: None,
+            tags: Vec::new(),
+            operator_sees: None,
+            pieces: Vec::new(),
+            would_break_it: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ConfirmationRow {
+    pub refers_to_kind: &'static str,
+    pub refers_to_id: String,
+    pub verdict: Verdict,
+    pub notes: Option<String>,
+    pub confirmed_by: String,
+    pub confirmed_via: String,
+    pub directness: Directness,
+    pub on_own_delta: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct InputRow {
+    pub class: Class,
+    pub prompt_text: String,
+    pub triggered_action: Option<String>,
+    pub reverses_delta: Option<Uuid>,
+    pub confidence: Confidence,
+}
+
+#[derive(Clone, Debug)]
+pub struct ArtifactRow {
+    pub kind: Kind,
+    /// Whether it gets the next number of its kind.
+    pub numbered: bool,
+    pub title: String,
+    pub body: String,
+    pub fields: Map<String, Value>,
+    pub status: String,
+}
+
+/// A change to a numbered thing; its versions are kept.
+#[derive(Clone, Debug)]
+pub struct ArtifactChange {
+    pub kind: Kind,
+    pub number: i64,
+    pub title: Option<String>,
+    pub body: Option<String>,
+    pub status: Option<String>,
+    pub fields: Map<String, Value>,
+    pub by: Writer,
+}
+
+/// What a legs query may be narrowed to.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub kinds: Vec<Kind>,
+    pub since: Option<Moment>,
+    pub until: Option<Moment>,
+    pub as_of: Option<Moment>,
+}
+
+/// What the store found for a question, leg by leg, best first.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub lexical: Vec<String>,
+    pub lexical_us: u64,
+    pub graph: Vec<String>,
+    pub graph_us: u64,
+    pub recency: Vec<String>,
+    pub recency_us: u64,
+    /// Rows beside the best ones: of the same session, or one edge away.
+    pub neighbours: std::collections::HashMap<String, Vec<String>>,
+    pub embed_pending: u64,
+}
+
+/// A row as a result shows it.
+#[derive(Clone, Debug)]
+pub struct MemoryRow {
+    pub id: Uuid,
+    pub kind: String,
+    pub identity: String,
+    pub title: Option<String>,
+    pub text: String,
+    pub created_at: Moment,
+    pub standing: Standing,
+    pub verdicts: Vec<VerdictView>,
+    pub refers_to: Option<String>,
+    pub ruled_out: Vec<RuledOut>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RecallEvent {
+    pub id: Uuid,
+    pub by: Writer,
+    pub query: String,
+    pub results: Value,
+    pub latency_us: u64,
+    pub tokens: u64,
+}
+
+/// What `prism_start` shows of the past.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    pub recent_deltas: Vec<DeltaView>,
+    pub open_todos: Vec<ArtifactView>,
+    pub open_postmortems: Vec<ArtifactView>,
+    pub anti_examples: Vec<InputView>,
+    /// Session, time of its last row, how many rows.
+    pub unwrapped: Option<(Uuid, Moment, u64)>,
+}

@@ -1,0 +1,499 @@
+//! Writing memory: the row, its search text, its edges and its embed intent, at once.
+
+use super::{Result, Sqlite, column, failed};
+use crate::store::memory::{ArtifactChange, ArtifactRow, ConfirmationRow, DeltaRow, Edge, InputRow, NewMemory, Opening, Row, Writer};
+use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
+use prism_core::id::Quoted;
+use prism_core::memory::entity::Entity;
+use prism_core::memory::operator::Review;
+use prism_core::memory::{EdgeKind, Indexed, Kind};
+use prism_core::{Code, Moment, Problem};
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// The id of a new row, and its number where it has one.
+pub struct Written {
+    pub number: Option<i64>,
+}
+
+impl Sqlite {
+    pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
+        self.write(move |c| remember(c, new).map(|w| w.number)).await
+    }
+
+    /// Finds a row of the project by id or unique prefix; the table decides what may be meant.
+    pub async fn resolve(&self, project: Uuid, what: &'static str, field: &'static str, quoted: Quoted) -> Result<Uuid> {
+        self.read(move |c| resolve(c, &project.to_string(), what, field, &quoted)).await
+    }
+
+    pub async fn delta(&self, id: Uuid) -> Result<Option<DeltaView>> {
+        self.read(move |c| c.query_row("select * from session_deltas where id = ?", [id.to_string()], delta).optional().map_err(failed)).await
+    }
+
+    pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
+        self.read(move |c| {
+            c.query_row("select id from session_deltas where session_id = ? and delta_kind <> 'start' order by created_at desc limit 1", [session.to_string()], |r| {
+                column::id(r, "id")
+            })
+            .optional()
+            .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn deltas(&self, project: Uuid, since: Option<Moment>, kind: Option<String>, n: usize) -> Result<Vec<DeltaView>> {
+        self.read(move |c| {
+            list(
+                c,
+                "select * from session_deltas where project_id = ?1 and created_at >= ?2 and (?3 is null or delta_kind = ?3) order by created_at desc limit ?4",
+                params![project.to_string(), since.map_or(0, |m| m.0), kind, n as i64],
+                delta,
+            )
+        })
+        .await
+    }
+
+    pub async fn opening(&self, by: Writer) -> Result<Opening> {
+        self.read(move |c| opening(c, &by)).await
+    }
+
+    pub async fn artifacts(&self, project: Uuid, kind: Kind, status: Option<String>, n: usize) -> Result<Vec<ArtifactView>> {
+        self.read(move |c| {
+            list(
+                c,
+                "select * from artifacts where project_id = ?1 and kind = ?2 and (?3 is null or status = ?3) order by coalesce(number, 0) desc, created_at desc limit ?4",
+                params![project.to_string(), kind.name(), status, n as i64],
+                artifact,
+            )
+        })
+        .await
+    }
+
+    /// One numbered thing, as it is or as it was in an earlier version.
+    pub async fn artifact(&self, project: Uuid, kind: Kind, number: i64, version: Option<i64>) -> Result<ArtifactView> {
+        self.read(move |c| {
+            let mut found = numbered(c, project, kind, number)?;
+            if let Some(version) = version.filter(|v| *v != found.version) {
+                let old = c
+                    .query_row("select * from artifact_versions where artifact_id = ? and version = ?", params![found.id.to_string(), version], |r| {
+                        Ok((r.get::<_, String>("title")?, r.get::<_, String>("body")?, r.get::<_, String>("status")?))
+                    })
+                    .optional()
+                    .map_err(failed)?;
+                let (title, body, status) = old
+                    .ok_or_else(|| Problem::new(Code::UnknownReference, format!("{kind} {number} has no version {version}"), format!("it has 1 to {}", found.version)))?;
+                found = ArtifactView { title, body, status, version, ..found };
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    pub async fn change_artifact(&self, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static) -> Result<ArtifactView> {
+        self.write(move |c| change_artifact(c, change, indexed)).await
+    }
+
+    pub async fn inputs(&self, project: Uuid, review: Option<String>, n: usize) -> Result<Vec<InputView>> {
+        self.read(move |c| {
+            list(
+                c,
+                "select * from operator_inputs where project_id = ?1 and (?2 is null or coalesce(operator_review, 'unreviewed') = ?2) order by captured_at desc limit ?3",
+                params![project.to_string(), review, n as i64],
+                input,
+            )
+        })
+        .await
+    }
+
+    /// Reviews inputs, all or none; a rejected one leaves recall, an undone one returns.
+    pub async fn review(&self, project: Uuid, ids: Vec<String>, review: Option<Review>, now: Moment) -> Result<Vec<Uuid>> {
+        self.write(move |c| {
+            let mut reviewed = Vec::new();
+            for quoted in ids {
+                let id = resolve(c, &project.to_string(), "operator_inputs", "ids", &Quoted::parse("ids", &quoted)?)?;
+                let standing: Option<String> = c.query_row("select operator_review from operator_inputs where id = ?", [id.to_string()], |r| r.get(0)).map_err(failed)?;
+                match (review, standing) {
+                    (Some(_), Some(was)) => {
+                        return Err(
+                            Problem::new(Code::Conflict, format!("{quoted} was {was} already"), format!("`prism review {quoted} --undo` takes that back first")).into()
+                        );
+                    }
+                    (None, None) => return Err(Problem::new(Code::Conflict, format!("{quoted} was not reviewed"), "there is nothing to undo").into()),
+                    _ => {}
+                }
+                c.execute(
+                    "update operator_inputs set operator_review = ?, reviewed_at = ? where id = ?",
+                    params![review.map(Review::name), review.map(|_| now.0), id.to_string()],
+                )
+                .map_err(failed)?;
+                c.execute("update memory set hidden = ? where id = ?", params![review == Some(Review::Rejected), id.to_string()]).map_err(failed)?;
+                reviewed.push(id);
+            }
+            Ok(reviewed)
+        })
+        .await
+    }
+}
+
+pub(super) fn list<T>(c: &Connection, sql: &str, bound: &[&dyn ToSql], map: fn(&rusqlite::Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>> {
+    let mut statement = c.prepare_cached(sql).map_err(failed)?;
+    let rows = statement.query_map(bound, map).map_err(failed)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(failed)
+}
+
+fn json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".into())
+}
+
+fn remember(c: &Connection, new: NewMemory) -> Result<Written> {
+    let id = new.id.to_string();
+    let number = match &new.row {
+        Row::Delta(row) => insert_delta(c, &id, &new.by, row)?,
+        Row::Confirmation(row) => insert_confirmation(c, &id, &new.by, row)?,
+        Row::Input(row) => insert_input(c, &id, &new.by, row)?,
+        Row::Artifact(row) => insert_artifact(c, &id, &new.by, row)?,
+    };
+    if let Some(indexed) = &new.indexed {
+        index(c, &id, &new.by, indexed)?;
+    }
+    connect(c, &id, &new.by, &new.entities, &new.edges)?;
+    c.prepare_cached("insert or ignore into entity_states (node, valid_from) values (?, ?)").and_then(|mut s| s.execute(params![id, new.by.now.0])).map_err(failed)?;
+    if let Some(old) = new.supersedes {
+        supersede(c, &id, &old.to_string(), &new.by)?;
+    }
+    Ok(Written { number })
+}
+
+fn insert_delta(c: &Connection, id: &str, by: &Writer, d: &DeltaRow) -> Result<Option<i64>> {
+    c.prepare_cached(
+        "insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, next, open_loops, touched_files, touched_files_source,
+            operator_visible_effect, tried_and_ruled_out, subject, tags, operator_sees, pieces, would_break_it, created_at)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18 from projects where id = ?19",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            id,
+            by.session_id.map(|s| s.to_string()),
+            by.identity.as_str(),
+            by.surface,
+            d.kind.name(),
+            d.summary,
+            d.next,
+            json(&d.open_loops),
+            json(&d.touched_files),
+            d.touched_files_source,
+            d.operator_visible_effect,
+            json(&d.tried_and_ruled_out),
+            d.subject,
+            json(&d.tags),
+            d.operator_sees,
+            json(&d.pieces),
+            d.would_break_it,
+            by.now.0,
+            by.project_id.to_string()
+        ])
+    })
+    .map_err(failed)?;
+    Ok(None)
+}
+
+fn insert_confirmation(c: &Connection, id: &str, by: &Writer, r: &ConfirmationRow) -> Result<Option<i64>> {
+    c.execute(
+        "insert into operator_confirmations (id, tenant_id, project_id, session_id, refers_to_kind, refers_to_id, verdict, notes, confirmed_by, confirmed_via, directness, on_own_delta, confirmed_at)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 from projects where id = ?12",
+        params![
+            id,
+            by.session_id.map(|s| s.to_string()),
+            r.refers_to_kind,
+            r.refers_to_id,
+            r.verdict.name(),
+            r.notes,
+            r.confirmed_by,
+            r.confirmed_via,
+            r.directness.name(),
+            r.on_own_delta,
+            by.now.0,
+            by.project_id.to_string()
+        ],
+    )
+    .map_err(failed)?;
+    Ok(None)
+}
+
+fn insert_input(c: &Connection, id: &str, by: &Writer, r: &InputRow) -> Result<Option<i64>> {
+    c.execute(
+        "insert into operator_inputs (id, tenant_id, project_id, session_id, captured_via, captured_at, class, prompt_text, triggered_action, reverses_delta, confidence)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from projects where id = ?10",
+        params![
+            id,
+            by.session_id.map(|s| s.to_string()),
+            by.identity.as_str(),
+            by.now.0,
+            r.class.name(),
+            r.prompt_text,
+            r.triggered_action,
+            r.reverses_delta.map(|d| d.to_string()),
+            r.confidence.name(),
+            by.project_id.to_string()
+        ],
+    )
+    .map_err(failed)?;
+    Ok(None)
+}
+
+/// Numbers come from inside the transaction, so two writers never get the same one.
+fn insert_artifact(c: &Connection, id: &str, by: &Writer, a: &ArtifactRow) -> Result<Option<i64>> {
+    let number: Option<i64> = match a.numbered {
+        true => Some(
+            c.query_row("select coalesce(max(number), 0) + 1 from artifacts where project_id = ? and kind = ?", params![by.project_id.to_string(), a.kind.name()], |r| {
+                r.get(0)
+            })
+            .map_err(failed)?,
+        ),
+        false => None,
+    };
+    c.execute(
+        "insert into artifacts (id, tenant_id, project_id, session_id, kind, number, title, body, fields, status, identity, created_at, updated_at)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 from projects where id = ?11",
+        params![
+            id,
+            by.session_id.map(|s| s.to_string()),
+            a.kind.name(),
+            number,
+            a.title,
+            a.body,
+            json(&a.fields),
+            a.status,
+            by.identity.as_str(),
+            by.now.0,
+            by.project_id.to_string()
+        ],
+    )
+    .map_err(failed)?;
+    keep_version(c, id, by)?;
+    Ok(number)
+}
+
+fn keep_version(c: &Connection, id: &str, by: &Writer) -> Result<()> {
+    c.execute(
+        "insert into artifact_versions (artifact_id, version, title, body, status, identity, created_at) select id, version, title, body, status, ?2, ?3 from artifacts where id = ?1",
+        params![id, by.identity.as_str(), by.now.0],
+    )
+    .map_err(failed)?;
+    Ok(())
+}
+
+/// Writes the search text, the fields and the intent to embed them.
+fn index(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<()> {
+    let run = |sql: &str, bound: &[&dyn ToSql]| c.prepare_cached(sql).and_then(|mut s| s.execute(bound)).map_err(failed);
+    run(
+        "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        params![id, by.project_id.to_string(), by.session_id.map(|s| s.to_string()), indexed.kind.name(), by.identity.as_str(), indexed.title, indexed.text, by.now.0],
+    )?;
+    write_text(c, c.last_insert_rowid(), id, indexed)?;
+    run("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])?;
+    Ok(())
+}
+
+fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result<()> {
+    let run = |sql: &str, bound: &[&dyn ToSql]| c.prepare_cached(sql).and_then(|mut s| s.execute(bound)).map_err(failed);
+    run("insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)", params![rowid, indexed.title, indexed.text, indexed.label])?;
+    for (ordinal, field) in indexed.fields.iter().enumerate() {
+        run("insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)", params![id, field.name, ordinal as i64, field.text])?;
+    }
+    Ok(())
+}
+
+fn connect(c: &Connection, id: &str, by: &Writer, entities: &[Entity], edges: &[Edge]) -> Result<()> {
+    let project = by.project_id.to_string();
+    let edge = |src: &str, kind: EdgeKind, dst: &str| {
+        c.prepare_cached("insert or ignore into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?)")
+            .and_then(|mut s| s.execute(params![src, kind.name(), dst, project, by.now.0]))
+            .map_err(failed)
+    };
+    for entity in entities {
+        edge(id, EdgeKind::Mentions, &entity_node(c, &project, entity)?)?;
+    }
+    for e in edges {
+        edge(e.src.as_deref().unwrap_or(id), e.kind, &e.dst)?;
+    }
+    Ok(())
+}
+
+fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String> {
+    c.prepare_cached("insert or ignore into entities (project_id, type, name) values (?, ?, ?)")
+        .and_then(|mut s| s.execute(params![project, entity.kind.name(), entity.name]))
+        .map_err(failed)?;
+    let id: i64 = c
+        .prepare_cached("select id from entities where project_id = ? and type = ? and name = ?")
+        .and_then(|mut s| s.query_row(params![project, entity.kind.name(), entity.name], |r| r.get(0)))
+        .map_err(failed)?;
+    Ok(format!("entity:{id}"))
+}
+
+/// Ends the old row's time and points it at the new one; a cycle is refused.
+fn supersede(c: &Connection, new: &str, old: &str, by: &Writer) -> Result<()> {
+    let mut at = Some(new.to_owned());
+    while let Some(node) = at {
+        if node == old {
+            return Err(Problem::new(Code::Conflict, "this would supersede a row that supersedes it", "name the row that is really older").into());
+        }
+        at = c.query_row("select superseded_by from entity_states where node = ?", [&node], |r| r.get::<_, Option<String>>(0)).optional().map_err(failed)?.flatten();
+    }
+    let standing: Option<Option<String>> = c.query_row("select superseded_by from entity_states where node = ?", [old], |r| r.get(0)).optional().map_err(failed)?;
+    if let Some(Some(by)) = standing {
+        return Err(Problem::new(Code::Conflict, format!("{} was superseded by {} already", &old[..8], &by[..8]), "supersede the newer one").into());
+    }
+    c.execute(
+        "insert into entity_states (node, valid_from, valid_until, superseded_by) values (?1, 0, ?2, ?3) on conflict do update set valid_until = ?2, superseded_by = ?3",
+        params![old, by.now.0, new],
+    )
+    .map_err(failed)?;
+    connect(c, new, by, &[], &[Edge { src: None, kind: EdgeKind::Supersedes, dst: old.to_owned() }])
+}
+
+pub(super) fn resolve(c: &Connection, project: &str, table: &str, field: &str, quoted: &Quoted) -> Result<Uuid> {
+    let sql = format!("select id from {table} where id >= ? and id < ? and project_id = ? limit 2");
+    let ids = list(c, &sql, params![quoted.prefix(), quoted.upper(), project], |r| column::id(r, "id"))?;
+    let what = match table {
+        "session_deltas" => "delta",
+        "signal_queue" => "signal",
+        "operator_inputs" => "operator input",
+        _ => "row",
+    };
+    match ids.as_slice() {
+        [id] => Ok(*id),
+        [] => Err(Problem::new(
+            Code::UnknownReference,
+            format!("`{field}`: no {what} {} in this project", quoted.prefix()),
+            "check the id; `prism recall` and `prism_deltas` show ids",
+        )
+        .into()),
+        _ => Err(Problem::new(Code::Ambiguous, format!("`{field}`: {} begins more than one {what}'s id", quoted.prefix()), "quote more digits").into()),
+    }
+}
+
+fn numbered(c: &Connection, project: Uuid, kind: Kind, number: i64) -> Result<ArtifactView> {
+    c.query_row("select * from artifacts where project_id = ? and kind = ? and number = ?", params![project.to_string(), kind.name(), number], artifact)
+        .optional()
+        .map_err(failed)?
+        .ok_or_else(|| Problem::new(Code::UnknownReference, format!("there is no {kind} {number} in this project"), "`action: list` shows them").into())
+}
+
+fn change_artifact(c: &Connection, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>)) -> Result<ArtifactView> {
+    let mut item = numbered(c, change.by.project_id, change.kind, change.number)?;
+    item.title = change.title.unwrap_or(item.title);
+    item.body = change.body.unwrap_or(item.body);
+    item.status = change.status.unwrap_or(item.status);
+    item.fields.extend(change.fields);
+    item.version += 1;
+    item.updated_at = change.by.now;
+    let id = item.id.to_string();
+    c.execute(
+        "update artifacts set title = ?, body = ?, fields = ?, status = ?, version = ?, updated_at = ? where id = ?",
+        params![item.title, item.body, json(&item.fields), item.status, item.version, change.by.now.0, id],
+    )
+    .map_err(failed)?;
+    keep_version(c, &id, &change.by)?;
+    let (indexed, entities) = indexed(&item);
+    reindex(c, &id, &change.by, &indexed)?;
+    connect(c, &id, &change.by, &entities, &[])?;
+    Ok(item)
+}
+
+/// Replaces a row's search text; it is embedded again.
+fn reindex(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<()> {
+    let rowid: i64 = c.query_row("select rowid from memory where id = ?", [id], |r| r.get(0)).map_err(failed)?;
+    c.execute("delete from memory_fts where rowid = ?", [rowid]).map_err(failed)?;
+    c.execute("delete from memory_fields where memory_id = ?", [id]).map_err(failed)?;
+    c.execute("update memory set title = ?, text = ? where id = ?", params![indexed.title, indexed.text, id]).map_err(failed)?;
+    write_text(c, rowid, id, indexed)?;
+    c.execute("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])
+        .map_err(failed)?;
+    Ok(())
+}
+
+fn opening(c: &Connection, by: &Writer) -> Result<Opening> {
+    let project = by.project_id.to_string();
+    let recent_deltas = list(c, "select * from session_deltas where project_id = ? and delta_kind <> 'start' order by created_at desc limit 5", params![project], delta)?;
+    let open = |kind: Kind, n: i64| {
+        list(
+            c,
+            "select * from artifacts where project_id = ? and kind = ? and status = 'open' order by created_at desc limit ?",
+            params![project, kind.name(), n],
+            artifact,
+        )
+    };
+    let anti_examples = list(
+        c,
+        "select * from operator_inputs where project_id = ? and captured_via = ? collate nocase and operator_review = 'rejected' order by reviewed_at desc limit 5",
+        params![project, by.identity.as_str()],
+        input,
+    )?;
+    let previous: Option<(String, i64, i64, i64)> = c
+        .query_row(
+            "select s.id, (select count(*) from session_deltas d where d.session_id = s.id and d.delta_kind <> 'start'),
+                    (select count(*) from session_deltas d where d.session_id = s.id and d.delta_kind = 'wrap'),
+                    coalesce((select max(d.created_at) from session_deltas d where d.session_id = s.id), s.created_at)
+             from sessions s where s.project_id = ? and s.identity = ? and s.id <> ? order by s.created_at desc limit 1",
+            params![project, by.identity.as_str(), by.session_id.map(|s| s.to_string()).unwrap_or_default()],
+            |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)),
+        )
+        .optional()
+        .map_err(failed)?;
+    let unwrapped =
+        previous.filter(|(_, deltas, wraps, _)| *deltas > 0 && *wraps == 0).and_then(|(id, deltas, _, at)| Some((id.parse().ok()?, Moment(at), deltas as u64)));
+    Ok(Opening { recent_deltas, open_todos: open(Kind::Todo, 20)?, open_postmortems: open(Kind::Postmortem, 10)?, anti_examples, unwrapped })
+}
+
+fn parsed<T: serde::de::DeserializeOwned + Default>(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<T> {
+    Ok(serde_json::from_str(&row.get::<_, String>(name)?).unwrap_or_default())
+}
+
+pub(super) fn delta(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeltaView> {
+    Ok(DeltaView {
+        id: column::id(row, "id")?,
+        kind: row.get("delta_kind")?,
+        identity: row.get("identity")?,
+        surface: row.get("surface")?,
+        created_at: column::moment(row, "created_at")?,
+        summary: row.get("summary")?,
+        next: row.get("next")?,
+        open_loops: parsed(row, "open_loops")?,
+        operator_visible_effect: row.get("operator_visible_effect")?,
+        tried_and_ruled_out: parsed(row, "tried_and_ruled_out")?,
+        session_id: column::opt_id(row, "session_id")?,
+    })
+}
+
+pub(super) fn artifact(row: &rusqlite::Row<'_>) -> rusqlite::Result<ArtifactView> {
+    let fields: Value = parsed(row, "fields")?;
+    Ok(ArtifactView {
+        id: column::id(row, "id")?,
+        kind: row.get("kind")?,
+        number: row.get("number")?,
+        title: row.get("title")?,
+        body: row.get("body")?,
+        status: row.get("status")?,
+        version: row.get("version")?,
+        identity: row.get("identity")?,
+        created_at: column::moment(row, "created_at")?,
+        updated_at: column::moment(row, "updated_at")?,
+        fields: fields.as_object().cloned().unwrap_or_default(),
+    })
+}
+
+pub(super) fn input(row: &rusqlite::Row<'_>) -> rusqlite::Result<InputView> {
+    Ok(InputView {
+        id: column::id(row, "id")?,
+        class: row.get("class")?,
+        prompt_text: row.get("prompt_text")?,
+        triggered_action: row.get("triggered_action")?,
+        reverses_delta: column::opt_id(row, "reverses_delta")?,
+        confidence: row.get("confidence")?,
+        captured_via: row.get("captured_via")?,
+        captured_at: column::moment(row, "captured_at")?,
+        operator_review: row.get("operator_review")?,
+    })
+}

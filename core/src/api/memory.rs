@@ -1,0 +1,320 @@
+//! Requests and answers of the memory verbs.
+
+use crate::memory::surface::Warning;
+use crate::moment::Moment;
+use uuid::Uuid;
+
+wire! {
+    RuledOut {
+        approach: String,
+        outcome: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")] ruled_out_in_delta: Option<String>,
+    }
+
+    Wrap {
+        /// What happened.
+        summary: String,
+        #[serde(default)] next: Option<String>,
+        #[serde(default)] open_loops: Vec<String>,
+        /// Left out: found with git.
+        #[serde(default)] touched_files: Option<Vec<String>>,
+        /// What the operator sees now, in their words.
+        #[serde(default)] operator_visible_effect: Option<String>,
+        /// Dead ends.
+        #[serde(default)] tried_and_ruled_out: Vec<RuledOut>,
+        #[serde(default)] #[schemars(skip)] touched_files_source: Option<String>,
+        #[serde(default)] #[schemars(skip)] surfaces: Vec<String>,
+    }
+
+    Wrapped {
+        delta_id: Uuid,
+        touched_files_source: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] warnings: Vec<Warning>,
+    }
+
+    Pickup {
+        #[serde(default)] from_identity: Option<String>,
+        #[serde(default)] from_session: Option<String>,
+    }
+
+    PickedUp {
+        delta_id: Uuid,
+        wrap: Option<DeltaView>,
+        deltas: Vec<DeltaView>,
+        open_todos: Vec<ArtifactView>,
+        decisions: Vec<ArtifactView>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] warnings: Vec<Warning>,
+    }
+
+    DeltaView {
+        id: Uuid,
+        kind: String,
+        identity: String,
+        surface: String,
+        created_at: Moment,
+        summary: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")] next: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] open_loops: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] operator_visible_effect: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] tried_and_ruled_out: Vec<RuledOut>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] session_id: Option<Uuid>,
+    }
+
+    ArtifactView {
+        id: Uuid,
+        kind: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")] number: Option<i64>,
+        title: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")] body: String,
+        status: String,
+        version: i64,
+        identity: String,
+        created_at: Moment,
+        updated_at: Moment,
+        #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")] fields: serde_json::Map<String, serde_json::Value>,
+    }
+
+    Deltas {
+        #[serde(default)] since: Option<Moment>,
+        #[serde(default)] kind: Option<String>,
+        #[serde(default)] n: Option<usize>,
+    }
+
+    DeltasAnswer { deltas: Vec<DeltaView> }
+
+    Recall {
+        /// Plain words: what was seen, said or done.
+        query: String,
+        #[serde(default)] k: Option<usize>,
+        #[serde(default)] kinds: Vec<String>,
+        #[serde(default)] since: Option<Moment>,
+        #[serde(default)] until: Option<Moment>,
+        /// Only what was valid then.
+        #[serde(default)] as_of: Option<Moment>,
+    }
+
+    Recalled {
+        recall_event_id: Uuid,
+        results: Vec<RecallHit>,
+        legs: Legs,
+    }
+
+    RecallHit {
+        id: Uuid,
+        kind: String,
+        identity: String,
+        created_at: Moment,
+        #[serde(default, skip_serializing_if = "Option::is_none")] title: Option<String>,
+        text: String,
+        score: f64,
+        why: Vec<String>,
+        verdicts: Vec<VerdictView>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] refers_to: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] ruled_out: Vec<RuledOut>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] superseded_by: Option<Uuid>,
+    }
+
+    VerdictView {
+        id: Uuid,
+        verdict: String,
+        confirmed_by: String,
+        confirmed_via: String,
+        directness: String,
+        at: Moment,
+        #[serde(default, skip_serializing_if = "Option::is_none")] notes: Option<String>,
+    }
+
+    Legs { lexical: LegView, vector: LegView, graph: LegView, recency: LegView }
+
+    LegView {
+        /// on or off
+        state: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")] reason: Option<String>,
+        hits: usize,
+        ms: f64,
+        #[serde(default, skip_serializing_if = "Option::is_none")] pending: Option<u64>,
+    }
+
+    Cite {
+        recall_event_id: Uuid,
+        result_id: Uuid,
+        /// What it supported.
+        #[serde(default)] r#for: Option<String>,
+    }
+
+    Remember {
+        /// note, fact, rule, integration_narrative or other
+        kind: String,
+        #[serde(default)] body: String,
+        #[serde(default)] subject: Option<String>,
+        #[serde(default)] tags: Vec<String>,
+        /// delta:, signal:, spec: or commit: references
+        #[serde(default)] refs: Vec<String>,
+        #[serde(default)] supersedes: Option<String>,
+        /// Narrative: what the operator sees now.
+        #[serde(default)] operator_sees: Option<String>,
+        /// Narrative: what had to land together.
+        #[serde(default)] pieces: Vec<String>,
+        /// Narrative: what would break it.
+        #[serde(default)] would_break_it: Option<String>,
+    }
+
+    Note { text: String }
+
+    Journal { body: String, #[serde(default)] title: Option<String> }
+
+    Retro { went_well: String, went_badly: String, change: String }
+
+    Postmortem {
+        #[serde(default)] title: String,
+        #[serde(default)] what_happened: String,
+        /// Where checking was possible and was skipped.
+        #[serde(default)] choice_point: String,
+        #[serde(default)] prevention: String,
+        /// Number of one to close instead.
+        #[serde(default)] resolve: Option<i64>,
+    }
+
+    Decide {
+        title: String,
+        context: String,
+        decision: String,
+        #[serde(default)] consequences: Option<String>,
+        /// Number or id of the decision this replaces.
+        #[serde(default)] supersedes: Option<String>,
+    }
+
+    Document {
+        /// create, update, get or list
+        action: String,
+        #[serde(default)] number: Option<i64>,
+        #[serde(default)] title: Option<String>,
+        #[serde(default)] body: Option<String>,
+        #[serde(default)] status: Option<String>,
+        #[serde(default)] version: Option<i64>,
+    }
+
+    Todo {
+        /// add, list, update or done
+        action: String,
+        #[serde(default)] number: Option<i64>,
+        #[serde(default)] title: Option<String>,
+        #[serde(default)] body: Option<String>,
+        #[serde(default)] tags: Vec<String>,
+        #[serde(default)] paths: Vec<String>,
+        #[serde(default)] status: Option<String>,
+    }
+
+    Confirm {
+        /// delta:<id>, signal:<id>, spec:<name> or commit:<sha>
+        refers_to: String,
+        /// works, broken or partial
+        verdict: String,
+        /// What the operator saw, in their words.
+        #[serde(default)] notes: Option<String>,
+        #[serde(default)] #[schemars(skip)] direct: bool,
+    }
+
+    OperatorInput {
+        /// correction, confirmation or direction_pivot
+        class: String,
+        /// What the operator typed, verbatim.
+        prompt_text: String,
+        /// What you were doing.
+        #[serde(default)] triggered_action: Option<String>,
+        #[serde(default)] reverses_delta: Option<String>,
+        /// high or low
+        confidence: String,
+    }
+
+    Captured {
+        #[serde(default, skip_serializing_if = "Option::is_none")] id: Option<Uuid>,
+        captured: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")] reason: Option<String>,
+    }
+
+    Id {
+        id: Uuid,
+        #[serde(default, skip_serializing_if = "Option::is_none")] number: Option<i64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] version: Option<i64>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] warnings: Vec<Warning>,
+    }
+
+    Artifacts {
+        #[serde(default, skip_serializing_if = "Option::is_none")] id: Option<Uuid>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] number: Option<i64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] version: Option<i64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] item: Option<ArtifactView>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] items: Option<Vec<ArtifactView>>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] warnings: Vec<Warning>,
+    }
+
+    Inputs {
+        /// unreviewed, accepted, rejected or all
+        #[serde(default)] review: Option<String>,
+        #[serde(default)] n: Option<usize>,
+    }
+
+    InputView {
+        id: Uuid,
+        class: String,
+        prompt_text: String,
+        #[serde(default)] triggered_action: Option<String>,
+        #[serde(default)] reverses_delta: Option<Uuid>,
+        confidence: String,
+        captured_via: String,
+        captured_at: Moment,
+        #[serde(default)] operator_review: Option<String>,
+    }
+
+    InputsAnswer { inputs: Vec<InputView> }
+
+    ReviewInputs {
+        ids: Vec<String>,
+        /// accept, reject or undo
+        action: String,
+    }
+
+    Reviewed { reviewed: Vec<Uuid>, action: String }
+
+    GraphShow {
+        /// A row's id (or its first 8 digits), or an entity such as path:core/src/ring.rs
+        id: String,
+    }
+
+    GraphAnswer { node: GraphNode, edges: Vec<GraphEdge> }
+
+    GraphNode { id: String, kind: String, title: String }
+
+    GraphEdge { kind: String, out: bool, node: GraphNode }
+
+    MemoryStats {
+        rows: std::collections::BTreeMap<String, u64>,
+        entities: u64,
+        edges: u64,
+        recalls: u64,
+        citations: u64,
+        embed_pending: u64,
+    }
+
+    Metrics {
+        /// Verdicts by via.
+        confirmations: Vec<Tally>,
+        /// Inputs by agent: how many count, how many were rejected.
+        inputs: Vec<AgentTally>,
+        /// Corrections by what the agent was doing.
+        corrections: Vec<Tally>,
+        /// Dead ends by approach.
+        dead_ends: Vec<Tally>,
+    }
+
+    Tally { what: String, group: String, n: u64 }
+
+    AgentTally { agent: String, counted: u64, unreviewed: u64, rejected: u64, misclassification_rate: f64 }
+}
+
+impl Default for LegView {
+    fn default() -> Self {
+        Self { state: "off".into(), reason: None, hits: 0, ms: 0.0, pending: None }
+    }
+}

@@ -1,0 +1,148 @@
+//! Memory: what a row is, what it says of itself, and what it touches.
+
+pub mod entity;
+pub mod operator;
+pub mod recall;
+pub mod reference;
+pub mod surface;
+
+use crate::signal::names;
+
+names! {
+    /// What kind of row a delta is.
+    DeltaKind {
+        Start = "start",
+        Wrap = "wrap",
+        Checkpoint = "checkpoint",
+        Pickup = "pickup",
+        BootstrapOnly = "bootstrap_only",
+        Note = "note",
+        IntegrationNarrative = "integration_narrative",
+        Other = "other",
+    }
+}
+
+impl DeltaKind {
+    /// Bookkeeping kinds say that something began, not what was learned.
+    pub const fn is_recalled(self) -> bool {
+        !matches!(self, Self::Start | Self::Pickup | Self::BootstrapOnly)
+    }
+}
+
+names! {
+    /// What can be recalled.
+    Kind {
+        Wrap = "wrap",
+        Checkpoint = "checkpoint",
+        Note = "note",
+        IntegrationNarrative = "integration_narrative",
+        Other = "other",
+        Confirmation = "confirmation",
+        OperatorInput = "operator_input",
+        Decision = "decision",
+        Spec = "spec",
+        Plan = "plan",
+        Todo = "todo",
+        Journal = "journal",
+        Retro = "retro",
+        Postmortem = "postmortem",
+        Fact = "fact",
+        Rule = "rule",
+    }
+}
+
+names! {
+    /// How rows, entities, signals and sessions hang together.
+    EdgeKind {
+        Confirms = "CONFIRMS",
+        Labels = "LABELS",
+        Combines = "COMBINES",
+        RuledOutIn = "RULED_OUT_IN",
+        RepliesTo = "REPLIES_TO",
+        Mentions = "MENTIONS",
+        Supersedes = "SUPERSEDES",
+        ReferencesRecall = "REFERENCES_RECALL",
+    }
+}
+
+impl Kind {
+    pub fn of_delta(kind: DeltaKind) -> Option<Self> {
+        kind.is_recalled().then(|| Self::from_name(kind.name())).flatten()
+    }
+}
+
+/// Characters of one text field of memory.
+pub const TEXT_CHARS_MAX: usize = 50_000;
+/// Items in one list field of memory.
+pub const LIST_ITEMS_MAX: usize = 500;
+
+/// Checks a text that must say something.
+pub fn required(field: &str, text: &str) -> Result<String, crate::Problem> {
+    let trimmed = text.trim();
+    if trimmed.is_empty() {
+        return Err(crate::Problem::field(field, "must say something"));
+    }
+    bounded(field, trimmed)
+}
+
+/// Checks a text that may be left out; blank counts as left out.
+pub fn optional(field: &str, text: Option<&str>) -> Result<Option<String>, crate::Problem> {
+    text.map(str::trim).filter(|t| !t.is_empty()).map(|t| bounded(field, t)).transpose()
+}
+
+fn bounded(field: &str, text: &str) -> Result<String, crate::Problem> {
+    let chars = text.chars().count();
+    if chars > TEXT_CHARS_MAX {
+        return Err(crate::Problem::field(field, format!("has {chars} characters and may have {TEXT_CHARS_MAX}")));
+    }
+    Ok(text.to_owned())
+}
+
+/// One searchable part of a row. Each gets a vector of its own: joined into
+/// one text, the words a person remembers drown in the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub name: &'static str,
+    pub text: String,
+}
+
+/// A row as recall sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indexed {
+    pub kind: Kind,
+    pub title: Option<String>,
+    /// What a person is shown.
+    pub text: String,
+    /// What the row is, in words people search with: who confirmed, corrected, ruled out.
+    pub label: String,
+    pub fields: Vec<Field>,
+}
+
+impl Indexed {
+    pub fn new(kind: Kind, title: Option<&str>, label: impl Into<String>, fields: Vec<(&'static str, Option<String>)>) -> Self {
+        let fields: Vec<Field> = fields.into_iter().filter_map(|(name, text)| Some(Field { name, text: text.filter(|t| !t.trim().is_empty())? })).collect();
+        let text = fields.iter().map(|f| f.text.as_str()).collect::<Vec<_>>().join("\n");
+        Self { kind, title: title.map(str::to_owned), text, label: label.into(), fields }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bookkeeping_deltas_are_not_recalled_and_the_others_have_a_kind() {
+        for kind in DeltaKind::ALL {
+            assert_eq!(Kind::of_delta(*kind).is_some(), kind.is_recalled(), "{kind}");
+        }
+        assert!(!DeltaKind::Start.is_recalled() && !DeltaKind::Pickup.is_recalled() && !DeltaKind::BootstrapOnly.is_recalled());
+    }
+
+    #[test]
+    fn a_text_must_say_something_and_not_too_much() {
+        assert!(required("summary", "  ").unwrap_err().message.contains("summary"));
+        assert!(required("summary", &"x".repeat(TEXT_CHARS_MAX + 1)).is_err());
+        assert_eq!(required("summary", " x ").unwrap(), "x");
+        assert_eq!(optional("next", Some("  ")).unwrap(), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Canonical entities, found by rule and never by a model.
+
+use crate::signal::names;
+use std::collections::BTreeSet;
+
+names! {
+    EntityType {
+        Path = "path",
+        Commit = "commit",
+        Spec = "spec",
+        Decision = "decision",
+        Todo = "todo",
+        Plan = "plan",
+        Identity = "identity",
+        Id = "id",
+    }
+}
+
+/// A thing a text names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entity {
+    pub kind: EntityType,
+    pub name: String,
+}
+
+/// Entities that one row may mention; a dump of paths is not knowledge.
+pub const ENTITIES_MAX: usize = 64;
+
+/// Finds what a text names: paths, commits, numbers of specs, decisions and
+/// todos, quoted ids, and known identities.
+pub fn find(text: &str, identities: &[String]) -> Vec<Entity> {
+    let mut found = BTreeSet::new();
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || "()[]{}<>\"'`,;|".contains(c))
+        .map(|w| w.trim_end_matches(|c: char| ".:!?".contains(c)).trim_start_matches(|c: char| ":!?".contains(c)))
+        .filter(|w| !w.is_empty())
+        .collect();
+    for (i, word) in words.iter().enumerate() {
+        let previous = i.checked_sub(1).map(|p| words[p].to_ascii_lowercase()).unwrap_or_default();
+        found.extend(of_word(word, &previous, identities));
+        if found.len() >= ENTITIES_MAX {
+            break;
+        }
+    }
+    found.into_iter().take(ENTITIES_MAX).collect()
+}
+
+fn of_word(word: &str, previous: &str, identities: &[String]) -> Option<Entity> {
+    let entity = |kind, name: String| Some(Entity { kind, name });
+    if let Some(identity) = identities.iter().find(|i| i.eq_ignore_ascii_case(word) || word.strip_suffix("'s").is_some_and(|w| i.eq_ignore_ascii_case(w))) {
+        return entity(EntityType::Identity, identity.clone());
+    }
+    if let Some((kind, number)) = numbered(word, previous) {
+        return entity(kind, number);
+    }
+    if is_path(word) {
+        return entity(EntityType::Path, word.trim_start_matches("./").to_owned());
+    }
+    let bare = word.trim_start_matches("commit:").trim_start_matches("delta:").trim_start_matches("signal:");
+    let hex = bare.replace('-', "");
+    if bare.len() >= 7
+        && bare.len() <= 40
+        && hex.chars().all(|c| c.is_ascii_hexdigit())
+        && hex.chars().any(|c| c.is_ascii_digit())
+        && hex.chars().any(|c| c.is_ascii_alphabetic())
+    {
+        let is_commit = word.starts_with("commit:") || previous.ends_with("commit") || bare.len() == 40 || bare.len() == 7;
+        return if is_commit {
+            entity(EntityType::Commit, bare.to_ascii_lowercase().chars().take(12).collect())
+        } else {
+            entity(EntityType::Id, hex.to_ascii_lowercase().chars().take(8).collect())
+        };
+    }
+    None
+}
+
+/// `SPEC-060`, `ADR-27`, `decision #4`, `todo 12`.
+fn numbered(word: &str, previous: &str) -> Option<(EntityType, String)> {
+    let kind_of = |name: &str| match name {
+        "spec" => Some(EntityType::Spec),
+        "adr" | "decision" => Some(EntityType::Decision),
+        "todo" => Some(EntityType::Todo),
+        "plan" => Some(EntityType::Plan),
+        _ => None,
+    };
+    let digits = |text: &str| {
+        (!text.is_empty() && text.len() <= 6 && text.chars().all(|c| c.is_ascii_digit()))
+            .then(|| text.trim_start_matches('0').to_owned())
+            .map(|n| if n.is_empty() { "0".into() } else { n })
+    };
+    let lower = word.to_ascii_lowercase();
+    if let Some((name, number)) = lower.split_once(['-', ':', '#'])
+        && let Some(kind) = kind_of(name)
+    {
+        let number = number.trim_start_matches("spec-").trim_start_matches("adr-");
+        return digits(number).map(|n| (kind, n)).or_else(|| (kind == EntityType::Spec && !number.is_empty()).then(|| (kind, number.to_owned())));
+    }
+    let kind = kind_of(previous.trim_end_matches('s'))?;
+    digits(lower.trim_start_matches('#')).map(|n| (kind, n))
+}
+
+fn is_path(word: &str) -> bool {
+    if word.contains("://")
+        || word.len() > 200
+        || !word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c))
+        || !word.chars().any(|c| c.is_ascii_alphabetic())
+    {
+        return false;
+    }
+    let last = word.rsplit('/').next().unwrap_or(word);
+    let has_extension = last.rsplit_once('.').is_some_and(|(stem, ext)| {
+        stem.len() >= 2 && (1..=5).contains(&ext.len()) && ext.chars().all(|c| c.is_ascii_alphanumeric()) && ext.chars().any(|c| c.is_ascii_alphabetic())
+    });
+    has_extension || (word.contains('/') && word.split('/').filter(|p| !p.is_empty()).count() >= 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        find(text, &["Donna".into(), "frank".into()]).into_iter().map(|e| format!("{}:{}", e.kind, e.name)).collect()
+    }
+
+    #[test]
+    fn things_are_found_by_rule() {
+        for (text, expected) in [
+            ("moved it to core/src/ring.rs.", vec!["path:core/src/ring.rs"]),
+            ("see CLAUDE.md and ./docs/specs/", vec!["path:CLAUDE.md", "path:docs/specs/"]),
+            ("turn/steer when active", vec!["path:turn/steer"]),
+            ("fixed in commit 1a2b3c4d5e", vec!["commit:1a2b3c4d5e"]),
+            ("delta 2901d7ce, delta:8b148959", vec!["id:2901d7ce", "id:8b148959"]),
+            ("SPEC-060 and spec 52, ADR-27, todo #12, decision 4", vec!["spec:52", "spec:60", "decision:27", "decision:4", "todo:12"]),
+            ("Frank told Donna's agent", vec!["identity:Donna", "identity:frank"]),
+            ("nothing here, v1.2 or 3.14 or e.g. this", vec![]),
+            ("https://example.org/a/b", vec![]),
+        ] {
+            assert_eq!(names(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_dump_of_paths_is_cut() {
+        let dump: String = (0..500).map(|n| format!("src/f{n}.rs ")).collect();
+        assert_eq!(find(&dump, &[]).len(), ENTITIES_MAX);
+    }
+}

@@ -4,6 +4,7 @@
 //! within one run.
 
 mod local;
+mod memory;
 mod signals;
 
 use crate::cli::Context;
@@ -43,6 +44,12 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         sessions: usize,
     },
+    /// What a write of memory costs, and recall as rows grow
+    Memory {
+        /// Rows in each recall run
+        #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000])]
+        rows: Vec<usize>,
+    },
     /// The statusline's whole process, beside /bin/true
     Statusline {
         #[arg(long, default_value_t = 400)]
@@ -63,6 +70,7 @@ impl Bench {
         let report = match self.what {
             What::Signals { to_ring: false, sends, sessions } => signals::run(sends, sessions).await?,
             What::Signals { to_ring: true, .. } => signals::to_ring().await?,
+            What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,
             What::Verb { runs } => local::verb(runs)?,
         };
@@ -126,28 +134,42 @@ fn ms(since: Instant) -> f64 {
 
 /// A server of this binary in a home of its own, without rate limits.
 pub struct Server {
-    process: Child,
+    process: Option<Child>,
     pub home: Home,
     dir: PathBuf,
 }
 
 impl Server {
     pub fn start() -> Result<Self> {
+        Self::stopped()?.resume()
+    }
+
+    /// A home that no server runs on yet.
+    pub fn stopped() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id()));
         let home = Home::at(&dir);
         home.create()?;
         let config = format!("operator = \"operator\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
         home.write("config.toml", config.as_bytes())?;
-        let process = command(&home)?.args(["serve", "--port", "0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let mut server = Self { process, home, dir };
+        Ok(Self { process: None, home, dir })
+    }
+
+    pub fn resume(mut self) -> Result<Self> {
+        let process = command(&self.home)?.args(["serve", "--port", "0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let process = self.process.insert(process);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while ServerFile::load(&server.home).is_none() {
-            if server.process.try_wait()?.is_some() || Instant::now() > deadline {
+        while ServerFile::load(&self.home).is_none() {
+            if process.try_wait()?.is_some() || Instant::now() > deadline {
                 bail!("the bench's server did not start");
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(server)
+        Ok(self)
+    }
+
+    fn proc(&self, file: &str) -> Result<String> {
+        let pid = self.process.as_ref().map(Child::id).context("no server runs")?;
+        Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
     pub fn operator(&self) -> Result<Client> {
@@ -170,7 +192,7 @@ impl Server {
 
     /// CPU time the server has used so far, in microseconds.
     fn cpu_us(&self) -> Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let stat = self.proc("stat")?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks: f64 = [11, 12].iter().filter_map(|i| fields.get(*i)?.parse::<f64>().ok()).sum();
         Ok(ticks * 10_000.0)
@@ -178,7 +200,7 @@ impl Server {
 
     /// Resident memory, in megabytes.
     fn rss_mb(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let status = self.proc("status")?;
         let kb = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
         Ok(kb.context("no VmRSS")? / 1024.0)
     }
@@ -186,8 +208,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
+        if let Some(process) = &mut self.process {
+            drop(process.kill());
+            drop(process.wait());
+        }
         drop(std::fs::remove_dir_all(&self.dir));
     }
 }

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod keys;
+mod loopback;
 mod memory;
 mod roster;
 mod serve;
@@ -54,6 +55,8 @@ enum Command {
     Signals(signals::Signals),
     /// Show where a signal got to, layer by layer
     Trace(signals::Trace),
+    /// Probe a session: where does a signal get to, layer by layer?
+    LoopbackTest(loopback::LoopbackTest),
     /// Who is here and what waits for them
     Status,
     /// One persona: its sessions, and what was last proven to reach it
@@ -198,6 +201,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Pending(pending) => pending.run(context).await,
             Command::Signals(signals) => signals.run(context).await,
             Command::Trace(trace) => trace.run(context).await,
+            Command::LoopbackTest(test) => test.run(context).await,
             Command::Status => roster::status(context).await,
             Command::Whois(whois) => whois.run(context).await,
             Command::Recall(recall) => recall.run(context).await,

@@ -12,6 +12,7 @@ pub mod config;
 pub mod directory;
 pub mod home;
 pub mod hub;
+pub mod loopback;
 pub mod metrics;
 pub mod presence;
 pub mod prism;

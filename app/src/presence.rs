@@ -26,6 +26,8 @@ struct Live {
     /// Known to have left, so that `PeerLeft` is said once.
     left: bool,
     dirty: bool,
+    /// When its agent last asked for its inbox.
+    read_at: Option<Moment>,
 }
 
 impl Live {
@@ -66,7 +68,7 @@ impl Presence {
                 if now.since_us(row.last_seen_at) < STALE_US {
                     row.last_seen_at = now;
                 }
-                inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false });
+                inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false, read_at: None });
             }
         }
         presence
@@ -79,7 +81,7 @@ impl Presence {
     pub fn add(&self, row: SessionRow) {
         let mut inner = self.held();
         inner.started.insert(row.persona_id);
-        inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false });
+        inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false, read_at: None });
     }
 
     pub fn get(&self, session: Uuid) -> Option<SessionRow> {
@@ -97,6 +99,16 @@ impl Presence {
         let first = live.row.first_verb_at.is_none();
         live.row.first_verb_at.get_or_insert(now);
         first
+    }
+
+    pub fn read(&self, session: Uuid, now: Moment) {
+        if let Some(live) = self.held().sessions.get_mut(&session) {
+            live.read_at = Some(now);
+        }
+    }
+
+    pub fn last_read(&self, session: Uuid) -> Option<Moment> {
+        self.held().sessions.get(&session).and_then(|l| l.read_at)
     }
 
     pub fn seen(&self, session: Uuid, now: Moment) {

@@ -9,6 +9,7 @@ pub mod cache;
 pub mod endpoint;
 pub mod files;
 mod git;
+pub mod probe;
 pub mod mcp;
 pub mod socket;
 pub mod statusline;
@@ -66,6 +67,7 @@ pub struct Session {
     pub client: Client,
     pub cache: Cache,
     pub tee: Tee,
+    pub probes: probe::Probes,
     /// Whether the stream has said hello.
     pub connected: watch::Sender<bool>,
     /// Set when the session is over, so that its stream ends.
@@ -256,6 +258,7 @@ impl Shim {
             client: client.with_session(Some(registered.session_id)),
             cache: Cache::new(self.home.clone(), &identity),
             tee: tee.clone(),
+            probes: probe::Probes::default(),
             connected: watch::Sender::new(false),
             over: watch::Sender::new(false),
             baseline: tokio::sync::OnceCell::new(),
@@ -275,7 +278,7 @@ impl Shim {
     async fn publish(&self, session: &Session, tee: Tee) {
         let written: anyhow::Result<()> = async {
             let token = clock::new_key()?.replacen("prk_", "shim_", 1);
-            let (port, task) = endpoint::start(tee, token.clone()).await?;
+            let (port, task) = endpoint::start(tee, session.probes.clone(), token.clone()).await?;
             if let Ok(mut slot) = session.endpoint.lock() {
                 *slot = Some(task);
             }

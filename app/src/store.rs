@@ -12,6 +12,7 @@ use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, M
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
 use prism_core::id::Quoted;
+use prism_core::loopback::Probe;
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::Review;
 use prism_core::memory::{Indexed, Kind};
@@ -366,6 +367,11 @@ impl Store {
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         on_engine!(self, s => s.sweep(now, limit))
+    }
+
+    /// Takes a finished probe and its echo out of the queue and keeps its result.
+    pub async fn finish_probe(&self, project: Uuid, probe: Probe, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.finish_probe(project, probe, now))
     }
 
     /// Writes a row of memory with its text, edges and embed intent; answers its number.

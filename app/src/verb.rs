@@ -7,6 +7,7 @@
 pub mod artifacts;
 pub mod keys;
 pub mod lifecycle;
+pub mod loopback;
 pub mod memory;
 pub mod operator;
 pub mod roster;
@@ -17,6 +18,7 @@ use crate::clock;
 use crate::prism::{Caller, Prism};
 use prism_core::api::memory as wire;
 use prism_core::limits::PIGGYBACK_SIGNALS_MAX;
+use prism_core::loopback::Probe;
 use prism_core::signal::{SendSignal, SignalType};
 use prism_core::{Code, Problem, api};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -117,6 +119,10 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_graph", "graph", Anyone, Leaves, hidden, memory::graph, wire::GraphShow => wire::GraphAnswer, "What stands beside a row or an entity."),
     verb!("prism_memory_stats", "memory_stats", Anyone, Leaves, hidden, memory::stats, api::Nothing => wire::MemoryStats, "How much is remembered."),
     verb!("prism_memory_metrics", "memory_metrics", Anyone, Leaves, hidden, memory::metrics, api::Nothing => wire::Metrics, "Verdicts, misclassifications, corrections and dead ends."),
+    verb!("prism_loopback_issue", "signal/loopback-issue", Anyone, Leaves, hidden, loopback::issue, api::LoopbackIssue => Probe, "Write a probe to one session and say what the server saw of it."),
+    verb!("prism_loopback_echo", "signal/loopback-echo", Session, Leaves, hidden, loopback::echo, api::LoopbackEcho => api::LoopbackEchoed, "A shim's answer to a probe."),
+    verb!("prism_loopback_model", "signal/loopback-model", Anyone, Leaves, hidden, loopback::model, api::LoopbackModel => api::LoopbackModelSeen, "Whether the model has read its inbox since."),
+    verb!("prism_loopback_finish", "signal/loopback-finish", Anyone, Leaves, hidden, loopback::finish, api::LoopbackFinish => api::Ok, "End a probe and keep its result."),
     verb!("prism_signals_confirm", "signals_confirm", Anyone, Leaves, hidden, signals::confirm, api::SignalsConfirm => api::Confirmed, "Confirm that a drain reached its reader."),
     verb!("prism_session_register", "session_register", Anyone, Leaves, hidden, sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
     verb!("prism_session_release", "session_release", Anyone, Leaves, hidden, sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),

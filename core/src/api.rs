@@ -72,6 +72,32 @@ wire! {
         #[serde(default)] session_id: Option<Uuid>,
     }
 
+    LoopbackIssue {
+        /// Whose session to probe; default the caller's own.
+        #[serde(default)] session_id: Option<Uuid>,
+        #[serde(default)] echo: Option<bool>,
+        /// False in a series: the bell may cost a model's turn.
+        #[serde(default)] ring: Option<bool>,
+    }
+
+    LoopbackEcho { signal_id: Uuid }
+
+    LoopbackEchoed { signal_id: Uuid }
+
+    LoopbackModel { session_id: Uuid, since: Moment }
+
+    LoopbackModelSeen { model_ack: Option<Moment> }
+
+    LoopbackFinish { probe: crate::loopback::Probe }
+
+    LoopbackTest {
+        /// How long to wait for the shim.
+        #[serde(default)] timeout_ms: Option<u64>,
+        /// How long to wait for the model to read.
+        #[serde(default)] drain_timeout_ms: Option<u64>,
+        #[serde(default)] echo: Option<bool>,
+    }
+
     PersonaAdd { identity: String }
 
     KeyMint { identity: String }

@@ -11,6 +11,7 @@ pub mod delivery;
 pub mod envelope;
 pub mod id;
 pub mod limits;
+pub mod loopback;
 pub mod memory;
 pub mod moment;
 pub mod presence;

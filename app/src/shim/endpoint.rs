@@ -1,5 +1,6 @@
 //! The shim's own small door on loopback: what did you receive?
 
+use super::probe::Probes;
 use super::tee::Tee;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -14,6 +15,7 @@ use uuid::Uuid;
 #[derive(Clone)]
 struct Endpoint {
     tee: Tee,
+    probes: Probes,
     token: String,
 }
 
@@ -23,10 +25,10 @@ struct Wanted {
 }
 
 /// Listens on a random loopback port until the task is dropped.
-pub async fn start(tee: Tee, token: String) -> std::io::Result<(u16, tokio::task::JoinHandle<()>)> {
+pub async fn start(tee: Tee, probes: Probes, token: String) -> std::io::Result<(u16, tokio::task::JoinHandle<()>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
-    let app = Router::new().route("/tee-frames", get(tee_frames)).with_state(Endpoint { tee, token });
+    let app = Router::new().route("/tee-frames", get(tee_frames)).with_state(Endpoint { tee, probes, token });
     let task = tokio::spawn(async move { drop(axum::serve(listener, app).await) });
     Ok((port, task))
 }
@@ -42,7 +44,10 @@ async fn tee_frames(State(endpoint): State<Endpoint>, headers: HeaderMap, Query(
             .into_response();
     }
     match endpoint.tee.find(wanted.loopback_id) {
-        Some(frame) => Json(json!({"frame": frame, "notification": null, "echo": null})).into_response(),
+        Some(frame) => {
+            let seen = endpoint.probes.get(wanted.loopback_id).unwrap_or_default();
+            Json(json!({"frame": frame, "notification": seen.notification, "echo": seen.echo})).into_response()
+        }
         None => (StatusCode::NOT_FOUND, Json(json!({"error": {"code": "not_found", "message": "no such probe was received here", "hint": "it may still be on its way, or a layer before the shim lost it"}}))).into_response(),
     }
 }

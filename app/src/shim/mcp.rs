@@ -36,6 +36,8 @@ Checkpoint as you go and prism_wrap at the end: say what the operator sees now, 
 
 /// The local verb that has no HTTP door.
 const SIGNALS: &str = "prism_signals";
+/// The verb whose envelope the shim assembles itself.
+const LOOPBACK_TEST: &str = "prism_loopback_test";
 /// The verbs shown with `PRISM_TOOLS=core`.
 const CORE: [&str; 8] = ["prism_start", "prism_checkpoint", "prism_wrap", "prism_signal", "prism_signals_pending", "prism_signal_ack", "semantic_recall", "prism_status"];
 
@@ -175,6 +177,7 @@ impl ServerHandler for Host {
         let arguments = request.arguments.unwrap_or_default();
         let answered = match request.name.as_ref() {
             SIGNALS => local_signals(&self.shim, &arguments),
+            LOOPBACK_TEST => self.loopback_test(arguments).await,
             name => match verb::by_name(name).filter(|v| v.tool) {
                 Some(verb) => self.call(verb, arguments, context.id).await,
                 None => {
@@ -245,6 +248,18 @@ impl Host {
         Ok(answer)
     }
 
+    async fn loopback_test(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+        arguments.remove("pid");
+        let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| Problem::new(Code::InvalidRequest, e.to_string(), "it takes timeout_ms, drain_timeout_ms and echo"))?;
+        let session = self.shim.session().await?;
+        Shim::connected(&session).await;
+        let probe = super::probe::test(&session, request).await?;
+        match serde_json::to_value(probe) {
+            Ok(Value::Object(probe)) => Ok(probe),
+            _ => Err(Problem::new(Code::Internal, "the probe's result could not be written", "report this")),
+        }
+    }
+
     /// Records what a drain brought and remembers to confirm it once the host has it.
     fn owe(&self, session: &Arc<Session>, drained: Drained, request: RequestId) {
         if drained.lease_id.is_none() && drained.envelopes.is_empty() {
@@ -303,6 +318,7 @@ pub fn tools() -> Vec<Tool> {
     };
     let mut tools: Vec<Tool> = VERBS.iter().filter(|v| v.tool).map(|v| tool(v.name, v.about, (v.request)(&mut schemas).to_value())).collect();
     let local = json!({"type": "object", "properties": {"action": {"enum": ["tail", "count", "both"]}, "n": {"type": "integer"}}});
+    tools.push(tool(LOOPBACK_TEST, "Probe your own inbox: which layers a signal reaches, with times.", <prism_core::api::LoopbackTest as schemars::JsonSchema>::json_schema(&mut schemas).to_value()));
     tools.push(tool(SIGNALS, "What arrived lately and what is unread, from the local ring; works without the server.", local));
     tools
 }

@@ -6,14 +6,15 @@ use crate::shim::cache::Cache;
 use prism_core::Identity;
 use prism_core::ring::Count;
 use prism_core::statusline::{View, render};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Read, Write};
-use std::time::Duration;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 /// How long the host may take to hand over its JSON.
 const STDIN: Duration = Duration::from_millis(50);
 /// More than any host writes; the rest is not read.
-const STDIN_BYTES_MAX: u64 = 256 * 1024;
+const STDIN_BYTES_MAX: usize = 256 * 1024;
 
 /// Prints the line; false when the arguments ask for help instead.
 pub fn run(args: impl Iterator<Item = OsString>) -> bool {
@@ -55,15 +56,23 @@ fn folder_from_stdin() -> Option<String> {
     if stdin.is_terminal() {
         return None;
     }
-    let (send, received) = std::sync::mpsc::channel();
-    // Whoever holds stdin open without writing must not hold up the line; the
-    // reader ends with the process.
-    std::thread::spawn(move || {
-        let mut text = String::new();
-        let read = std::io::stdin().take(STDIN_BYTES_MAX).read_to_string(&mut text);
-        drop(send.send(read.map(|_| text)));
-    });
-    let text = received.recv_timeout(STDIN).ok()?.ok()?;
+    // Whoever holds stdin open without writing must not hold up the line.
+    let deadline = Instant::now() + STDIN;
+    let mut bytes = Vec::new();
+    let mut chunk = [0u8; 8192];
+    while bytes.len() < STDIN_BYTES_MAX {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+        if poll(&mut waiting, Some(&timeout)).ok()? == 0 {
+            break;
+        }
+        match rustix::io::read(&stdin, &mut chunk) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => bytes.extend_from_slice(&chunk[..n]),
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
     let json: serde_json::Value = serde_json::from_str(&text).ok()?;
     let folder = json["workspace"]["current_dir"].as_str().or_else(|| json["cwd"].as_str());
     folder.map(str::to_owned)

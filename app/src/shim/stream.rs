@@ -2,7 +2,7 @@
 
 use super::cache::Arrival;
 use super::socket::{self, Socket};
-use super::{Session, Shim};
+use super::{Session, Shim, probe};
 use crate::clock;
 use futures_util::{SinkExt, StreamExt};
 use prism_core::api::{ClientFrame, ServerFrame};
@@ -55,7 +55,7 @@ pub async fn run(shim: Arc<Shim>, session: Arc<Session>) {
 }
 
 /// One connection, from hello to its end.
-async fn connected(shim: &Shim, session: &Session, pause: &mut Duration) -> End {
+async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) -> End {
     let Ok(url) = session.client.locator().url() else { return End::Broken };
     let mut ws = match socket::connect(&url, session.client.key()).await {
         Ok(ws) => ws,
@@ -122,7 +122,9 @@ fn logged<T>(what: &str, result: anyhow::Result<T>) -> Option<T> {
 }
 
 /// Tee, ring and count, then the bell, then what was achieved.
-async fn arrive(shim: &Shim, session: &Session, ws: &mut Socket, arrived: Vec<Arrived>) {
+async fn arrive(shim: &Shim, session: &Arc<Session>, ws: &mut Socket, mut arrived: Vec<Arrived>) {
+    // A probe is for one session; the other shims of the identity leave it alone.
+    arrived.retain(|a| !a.envelope.is_loopback() || probe::belongs(session, &a.envelope).is_some());
     if arrived.is_empty() || !session.has_inbox() {
         return;
     }
@@ -133,13 +135,19 @@ async fn arrive(shim: &Shim, session: &Session, ws: &mut Socket, arrived: Vec<Ar
     let recorded = logged("write the ring", session.cache.record(&arrivals, &session.project_id.to_string()));
     let fresh: Vec<&Envelope> = match &recorded {
         // Another shim of this identity may have recorded it first; our host still needs its bell.
-        Some(recorded) => arrived.iter().zip(recorded).filter(|(a, r)| !a.drained && matches!(r, Recorded::Added | Recorded::Known)).map(|(a, _)| &a.envelope).collect(),
+        Some(recorded) => arrived.iter().zip(recorded).filter(|(a, r)| !a.drained && !a.envelope.is_loopback() && matches!(r, Recorded::Added | Recorded::Known)).map(|(a, _)| &a.envelope).collect(),
         // A home that cannot be written costs the history, not the bell.
-        None => arrived.iter().filter(|a| !a.drained && a.envelope.to_identity.eq_ignore_ascii_case(session.identity.as_str())).map(|a| &a.envelope).collect(),
+        None => arrived.iter().filter(|a| !a.drained && !a.envelope.is_loopback() && a.envelope.to_identity.eq_ignore_ascii_case(session.identity.as_str())).map(|a| &a.envelope).collect(),
     };
     let ids: Vec<Uuid> = arrived.iter().filter(|a| !a.drained).map(|a| a.envelope.signal_id).collect();
     report(ws, State::Received, ids, None).await;
     ring(shim, session, ws, &fresh).await;
+    for envelope in arrived.iter().map(|a| &a.envelope).filter(|e| e.is_loopback()) {
+        let Some(loopback_id) = probe::belongs(session, envelope) else { continue };
+        if let Some(strategy) = probe::arrived(shim, session, envelope, loopback_id, now).await {
+            report(ws, State::Rung, vec![envelope.signal_id], Some(strategy)).await;
+        }
+    }
 }
 
 /// One bell for all of them, in the name of the newest.

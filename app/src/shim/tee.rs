@@ -32,6 +32,7 @@ impl Tee {
 
     pub fn find(&self, loopback_id: Uuid) -> Option<TeeFrame> {
         let log = self.home.read(&self.file())?;
-        parse(&log).into_iter().rev().find(|f| f.loopback_id == Some(loopback_id))
+        // The echo carries the same id; the probe came first.
+        parse(&log).into_iter().find(|f| f.loopback_id == Some(loopback_id))
     }
 }

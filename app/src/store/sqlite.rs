@@ -3,6 +3,7 @@
 mod directory;
 mod memory;
 mod migrate;
+mod proof;
 mod recall;
 mod sessions;
 mod signals;

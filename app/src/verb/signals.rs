@@ -101,6 +101,9 @@ pub async fn pending(prism: &Prism, caller: &Caller, request: api::SignalsPendin
     if !(1..=PENDING_MAX).contains(&limit) {
         return Err(Problem::field("limit", format!("is {limit} and must be 1 to {PENDING_MAX}")));
     }
+    if let Some(session) = caller.session_id() {
+        prism.presence.read(session, clock::now());
+    }
     let drain = prism.store.lease(caller.persona.id, caller.session_id(), limit, clock::now()).await?;
     Ok(match drain {
         Some(drain) => api::Pending { signals: drain.envelopes, lease_id: Some(drain.lease_id), more: drain.more },

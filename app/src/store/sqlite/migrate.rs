@@ -3,8 +3,11 @@
 use super::{Result, StoreError, failed};
 use rusqlite::Connection;
 
-const MIGRATIONS: &[(&str, &str)] =
-    &[("0001_signals", include_str!("../../../migrations/sqlite/0001_signals.sql")), ("0002_memory", include_str!("../../../migrations/sqlite/0002_memory.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_signals", include_str!("../../../migrations/sqlite/0001_signals.sql")),
+    ("0002_memory", include_str!("../../../migrations/sqlite/0002_memory.sql")),
+    ("0003_proof", include_str!("../../../migrations/sqlite/0003_proof.sql")),
+];
 
 pub fn migrate(connection: &mut Connection) -> Result<()> {
     let found: usize = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).map_err(failed)? as usize;

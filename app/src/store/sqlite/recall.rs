@@ -16,6 +16,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use uuid::Uuid;
 
+/// Rows that the words of one question may be expected to match. Words that
+/// stand in nearly every row cost the most and tell the least.
+const MATCHES_EXPECTED_MAX: f64 = 2_500.0;
+/// Newest rows in which the share of a word is estimated.
+const SAMPLE_ROWS: i64 = 2_000;
+/// Waiting embed intents are counted up to here.
+const PENDING_COUNTED: i64 = 10_000;
 /// Rows of the other legs that the graph starts from.
 const GRAPH_SEEDS: usize = 20;
 /// Edges followed from one node in each direction; a hub says little.
@@ -44,7 +51,7 @@ impl Sqlite {
             let mut dated: HashMap<&String, i64> = lexical.iter().chain(&graph).map(|(id, at)| (id, *at)).collect();
             let mut recency: Vec<(String, i64)> = dated.drain().map(|(id, at)| (id.clone(), at)).collect();
             recency.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            let embed_pending = c.query_row("select count(*) from embed_intents", [], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
+            let embed_pending = c.query_row("select count(*) from (select 1 from embed_intents limit ?)", [PENDING_COUNTED], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
             let ids = |rows: Vec<(String, i64)>| rows.into_iter().map(|(id, _)| id).collect();
             Ok(Found {
                 recency: ids(recency),
@@ -159,13 +166,34 @@ fn lexical(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> 
     if terms.is_empty() {
         return Ok(Vec::new());
     }
-    let question = terms.iter().map(|t| format!("\"{t}\"")).collect::<Vec<_>>().join(" OR ");
+    let question = telling(c, terms)?.iter().map(|t| format!("\"{t}\"")).collect::<Vec<_>>().join(" OR ");
     let sql = format!(
         "select m.id, m.created_at from memory_fts f cross join memory m on m.rowid = f.rowid where memory_fts match ?1 and m.project_id = ?2 and m.hidden = 0 {}
          order by bm25(memory_fts, 1.0, 1.0, 0.6) limit ?3",
         narrowed(filter)
     );
     list(c, &sql, params![question, project, LEG_CANDIDATES as i64], dated)
+}
+
+/// The words worth matching: all of them in a small store, the rarer ones in a large one.
+fn telling(c: &Connection, terms: &[String]) -> Result<Vec<String>> {
+    let newest: i64 = c.query_row("select coalesce(max(rowid), 0) from memory", [], |r| r.get(0)).map_err(failed)?;
+    if newest as f64 <= MATCHES_EXPECTED_MAX {
+        return Ok(terms.to_vec());
+    }
+    let mut sampled = c.prepare_cached("select count(*) from memory_fts where memory_fts match ? and rowid > ?").map_err(failed)?;
+    let mut expected = Vec::with_capacity(terms.len());
+    for term in terms {
+        let hits: i64 = sampled.query_row(params![format!("\"{term}\""), newest - SAMPLE_ROWS], |r| r.get(0)).map_err(failed)?;
+        expected.push((hits as f64 / SAMPLE_ROWS as f64 * newest as f64, term));
+    }
+    expected.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut total = 0.0;
+    let rare = expected.iter().enumerate().take_while(|(i, (rows, _))| {
+        total += rows;
+        *i == 0 || total <= MATCHES_EXPECTED_MAX
+    });
+    Ok(rare.map(|(_, (_, term))| (*term).clone()).collect())
 }
 
 fn dated(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, i64)> {

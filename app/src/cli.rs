@@ -1,6 +1,7 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
 mod doctor;
+mod gate;
 mod keys;
 mod loopback;
 mod memory;
@@ -77,6 +78,8 @@ enum Command {
     Graph(memory::Graph),
     /// What is remembered, and what the operator said of it
     Memory(memory::Memory),
+    /// Did work begin with recall? Warnings, labels, precision
+    Gate(gate::Gate),
     /// Watch the project's signals as they are sent
     Watch,
     /// Personas of a project
@@ -212,6 +215,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Todo(todo) => todo.run(context).await,
             Command::Graph(graph) => graph.run(context).await,
             Command::Memory(memory) => memory.run(context).await,
+            Command::Gate(gate) => gate.run(context).await,
             Command::Watch => watch::run(context).await,
             Command::Persona(persona) => persona.run(context).await,
             Command::Key(key) => key.run(context).await,

@@ -23,6 +23,7 @@ pub struct Env {
     pub api_key: Option<String>,
     pub doorbell: Option<String>,
     pub tools: Option<String>,
+    pub recallgate_mode: Option<String>,
     pub user: Option<String>,
     pub no_color: bool,
     /// Run from inside an agent host's shell: the agent types, not the operator.
@@ -42,6 +43,7 @@ impl Env {
             api_key: var("PRISM_API_KEY"),
             doorbell: var("PRISM_DOORBELL"),
             tools: var("PRISM_TOOLS"),
+            recallgate_mode: var("PRISM_RECALLGATE_MODE"),
             user: var("USER").or_else(|| var("LOGNAME")),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             inside_host: ["CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"].iter().any(|name| std::env::var_os(name).is_some()),
@@ -61,6 +63,12 @@ impl Env {
     pub fn identity(&self) -> Result<Option<Identity>> {
         self.identity.as_deref().map(|i| Identity::parse(i).map_err(|p| anyhow::anyhow!("PRISM_AGENT_IDENTITY: {}; {}", p.message, p.hint))).transpose()
     }
+}
+
+/// Whether a named fault is switched on; only debug builds have faults to switch on.
+pub fn failpoint(name: &str) -> bool {
+    static ON: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| std::env::var("PRISM_FAILPOINTS").unwrap_or_default());
+    cfg!(debug_assertions) && ON.split(',').any(|on| on == name)
 }
 
 /// `config.toml`: this home's operator and how its server runs.

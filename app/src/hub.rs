@@ -3,6 +3,7 @@
 //! A socket is a doorbell. What it misses it reads from the store, so nothing
 //! here is ever the only copy of anything.
 
+use crate::config::failpoint;
 use axum::extract::ws::Utf8Bytes;
 use prism_core::api::ServerFrame;
 use prism_core::delivery::{Next, Offer, Outbox};
@@ -143,9 +144,15 @@ impl Hub {
     /// Offers a committed signal to every session of its recipient, or to the
     /// one it is for; returns the sessions whose queue took it.
     pub fn offer(&self, persona: Uuid, only: Option<Uuid>, seq: i64, frame: &Utf8Bytes) -> Vec<Uuid> {
+        if failpoint("hub.pause") {
+            return Vec::new();
+        }
         let sockets = held(&self.sockets);
-        let mine = sockets.get(&persona).into_iter().flatten().filter(|s| only.is_none_or(|o| s.session_id == Some(o)));
-        mine.filter(|s| s.offer(seq, frame.clone()) == Offer::Queued).filter_map(|s| s.session_id).collect()
+        let (mine, others): (Vec<_>, Vec<_>) = sockets.get(&persona).into_iter().flatten().partition(|s| only.is_none_or(|o| s.session_id == Some(o)));
+        for other in others {
+            held(&other.state).outbox.skip(seq);
+        }
+        mine.into_iter().filter(|s| s.offer(seq, frame.clone()) == Offer::Queued).filter_map(|s| s.session_id).collect()
     }
 
     /// Tells the sessions of an identity, except one.
@@ -181,6 +188,9 @@ impl Hub {
 
     /// Says how far inboxes reach, so that a socket that missed a push reads the store.
     pub fn heard_of(&self, heads: &[(Uuid, i64)]) {
+        if failpoint("hub.pause") {
+            return;
+        }
         let sockets = held(&self.sockets);
         for (persona, head) in heads {
             for socket in sockets.get(persona).into_iter().flatten() {

@@ -28,7 +28,13 @@ impl Options {
             true => Ok(Duration::from_millis(ms)),
             false => Err(Problem::field(field, format!("is {ms} and may be {TIMEOUT_MS_MAX} ms"))),
         };
-        Ok(Self { session_id, echo: true, ring: true, timeout: within("timeout_ms", timeout_ms.unwrap_or(TIMEOUT_MS))?, wait_model: within("drain_timeout_ms", wait_model_ms.unwrap_or(0))? })
+        Ok(Self {
+            session_id,
+            echo: true,
+            ring: true,
+            timeout: within("timeout_ms", timeout_ms.unwrap_or(TIMEOUT_MS))?,
+            wait_model: within("drain_timeout_ms", wait_model_ms.unwrap_or(0))?,
+        })
     }
 }
 
@@ -50,7 +56,8 @@ pub async fn run(client: &Client, pid: &str, options: &Options, source: &Source)
 }
 
 fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, Problem> {
-    serde_json::from_value(answer).map_err(|e| Problem::new(Code::Internal, format!("the server's answer is not understood: {e}"), "are server and client of one version?"))
+    serde_json::from_value(answer)
+        .map_err(|e| Problem::new(Code::Internal, format!("the server's answer is not understood: {e}"), "are server and client of one version?"))
 }
 
 async fn gather(issued: &Probe, options: &Options, source: &Source) -> ShimEvidence {
@@ -76,7 +83,8 @@ async fn gather(issued: &Probe, options: &Options, source: &Source) -> ShimEvide
 async fn model_ack(client: &Client, pid: &str, session: Uuid, issued: &Probe, wait: Duration) -> Result<Option<prism_core::Moment>, Problem> {
     let deadline = Instant::now() + wait;
     while !wait.is_zero() {
-        let answer: prism_core::api::LoopbackModelSeen = read(client.call(pid, "signal/loopback-model", json!({"session_id": session, "since": issued.started_at})).await?)?;
+        let answer: prism_core::api::LoopbackModelSeen =
+            read(client.call(pid, "signal/loopback-model", json!({"session_id": session, "since": issued.started_at})).await?)?;
         let left = deadline.saturating_duration_since(Instant::now());
         if answer.model_ack.is_some() || left.is_zero() {
             return Ok(answer.model_ack);
@@ -113,7 +121,11 @@ impl Door {
     pub fn of(home: &Home, session: Option<Uuid>) -> Result<Self, Problem> {
         let (alive, _) = files::shims(home);
         // A shim that hangs must not hang the probe.
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_millis(250)).build().map_err(|e| Problem::new(Code::Internal, format!("no HTTP client: {e}"), "report this"))?;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_millis(250))
+            .build()
+            .map_err(|e| Problem::new(Code::Internal, format!("no HTTP client: {e}"), "report this"))?;
         Ok(Self { http, file: alive.into_iter().find(|f| Some(f.session_id) == session) })
     }
 

@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::config::{Config, Limits};
 use crate::directory::Directory;
+use crate::gate::Gate;
 use crate::hub::{self, Hub};
 use crate::metrics::Metrics;
 use crate::presence::Presence;
@@ -10,6 +11,7 @@ use crate::store::{KeyRow, Persona, Project, SessionRow, Store};
 use prism_core::access::Bucket;
 use prism_core::api::ServerFrame;
 use prism_core::envelope::Envelope;
+use prism_core::gate::Mode;
 use prism_core::receipt::State;
 use prism_core::signal::{SignalType, sha256_hex};
 use prism_core::{Code, Identity, Moment, Problem, ProjectName};
@@ -29,6 +31,7 @@ pub struct Prism {
     pub directory: Directory,
     pub presence: Presence,
     pub metrics: Metrics,
+    pub gate: Gate,
     pub operator: Identity,
     pub allowed_hosts: Vec<String>,
     pub started_at: Moment,
@@ -52,14 +55,16 @@ impl Caller {
 }
 
 impl Prism {
-    pub async fn open(store: Store, config: &Config) -> Result<Arc<Self>, Problem> {
+    pub async fn open(store: Store, config: &Config, gate_mode: Mode) -> Result<Arc<Self>, Problem> {
         let loaded = store.load().await?;
         let now = clock::now();
+        let gate = Gate::new(gate_mode, store.load_gate(now).await?);
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
             presence: Presence::new(loaded.open_sessions, loaded.started_personas, now),
             hub: Arc::default(),
             metrics: Metrics::default(),
+            gate,
             operator: config.operator.clone(),
             allowed_hosts: config.server.allowed_hosts.clone(),
             started_at: now,
@@ -199,6 +204,7 @@ impl Prism {
         }
         let heads = self.store.heads(self.hub.personas()).await?;
         self.hub.heard_of(&heads);
+        self.gate.sweep(now);
         let (gone, silent) = self.presence.sweep(now);
         for session in gone {
             self.announce(&session, SignalType::PeerLeft);

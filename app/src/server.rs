@@ -45,6 +45,10 @@ pub struct Options {
 /// Opens the home, listens, and serves until SIGINT or SIGTERM.
 pub async fn serve(options: Options, env: &Env) -> Result<()> {
     config::check_bind(&options.host, options.behind_proxy)?;
+    let (gate_mode, gate_note) = prism_core::gate::parse_mode(env.recallgate_mode.as_deref()).map_err(|p| anyhow::anyhow!(p.message))?;
+    if let Some(note) = gate_note {
+        tracing::warn!("{note}");
+    }
     let home = &options.home;
     let config = Config::load_or_create(home, env)?;
     let _lock = match home.try_lock("serve.lock")? {
@@ -52,7 +56,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         Err(pid) => bail!("{} is held by the prism server with pid {pid}: stop that one first, or use another --home", home.dir().display()),
     };
     let store = Store::open_embedded(&home.path("prism.db")).with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
-    let prism = Prism::open(store, &config).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    let prism = Prism::open(store, &config, gate_mode).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
     let listener = bind(&options.host, options.port).await?;
     let address = listener.local_addr()?;
     let file = ServerFile { url: format!("http://{address}"), pid: std::process::id(), version: crate::VERSION.into(), started_at: prism.started_at };

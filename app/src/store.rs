@@ -8,9 +8,11 @@ pub mod sqlite;
 
 use memory::{ArtifactChange, Filter, Found, MemoryRow, NewMemory, Opening, RecallEvent, Writer};
 use prism_core::api::Reachable;
+use prism_core::api::gate::{GateEventView, GateReport};
 use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
+use prism_core::gate::{GateOutcome, Mode, TaskClass, Trigger};
 use prism_core::id::Quoted;
 use prism_core::loopback::Probe;
 use prism_core::memory::entity::Entity;
@@ -215,6 +217,41 @@ pub struct Swept {
     pub leases_returned: Vec<InboxRow>,
 }
 
+/// An assignment whose agent has neither recalled nor produced anything yet.
+#[derive(Clone, Debug)]
+pub struct WindowRow {
+    pub actor: Uuid,
+    pub project_id: Uuid,
+    pub assignment_id: String,
+    pub class: TaskClass,
+    pub arrived: Moment,
+}
+
+/// Something the gate noticed: ids and counts, never a question or an answer.
+#[derive(Clone, Debug)]
+pub struct GateRow {
+    pub id: Uuid,
+    pub project_id: Uuid,
+    pub assignment_id: String,
+    pub class: TaskClass,
+    pub mode: Mode,
+    pub outcome: GateOutcome,
+    pub trigger: Trigger,
+    pub session_id: Option<Uuid>,
+    pub persona: String,
+    pub surface: String,
+    pub recalls: Vec<Uuid>,
+    pub now: Moment,
+}
+
+/// What the gate knew before the server stopped.
+#[derive(Debug, Default)]
+pub struct GateLoaded {
+    pub recalls: Vec<(Uuid, Moment, Uuid)>,
+    pub windows: Vec<WindowRow>,
+    pub said: Vec<(String, Trigger, GateOutcome)>,
+}
+
 /// What a quoted id may be an id of.
 #[derive(Clone, Copy, Debug)]
 pub enum Table {
@@ -367,6 +404,36 @@ impl Store {
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         on_engine!(self, s => s.sweep(now, limit))
+    }
+
+    pub async fn load_gate(&self, now: Moment) -> Result<GateLoaded> {
+        on_engine!(self, s => s.load_gate(now))
+    }
+
+    /// Opens or closes a window, without waiting for the disk.
+    pub fn gate_window(&self, window: WindowRow, open: bool) {
+        match self {
+            Self::Sqlite(s) => s.gate_window(window, open),
+        }
+    }
+
+    /// Writes a gate event, without waiting for the disk.
+    pub fn gate_event(&self, event: GateRow) {
+        match self {
+            Self::Sqlite(s) => s.gate_event(event),
+        }
+    }
+
+    pub async fn label_gate_event(&self, project: Uuid, quoted: Quoted, right: bool, now: Moment) -> Result<Uuid> {
+        on_engine!(self, s => s.label_gate_event(project, quoted, right, now))
+    }
+
+    pub async fn gate_events(&self, project: Uuid, unlabelled: bool, n: usize) -> Result<Vec<GateEventView>> {
+        on_engine!(self, s => s.gate_events(project, unlabelled, n))
+    }
+
+    pub async fn gate_report(&self, project: Uuid) -> Result<GateReport> {
+        on_engine!(self, s => s.gate_report(project))
     }
 
     /// Takes a finished probe and its echo out of the queue and keeps its result.

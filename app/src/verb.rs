@@ -5,6 +5,7 @@
 //! line in [`VERBS`].
 
 pub mod artifacts;
+pub mod gate;
 pub mod keys;
 pub mod lifecycle;
 pub mod loopback;
@@ -97,7 +98,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_signal", "signal", Anyone, Drains, tool, signals::send, SendSignal => api::Sent, "Send a signal to another agent or the operator; also how to reply."),
     verb!("prism_signals_pending", "signals_pending", Anyone, Leaves, tool, signals::pending, api::SignalsPending => api::Pending, "Read the signals waiting for you."),
     verb!("prism_signals_ack", "signals_ack", Anyone, Drains, tool, signals::dismiss, api::SignalsAck => api::Dismissed, "Dismiss signals you were given."),
-    verb!("prism_signal_ack", "signal_ack", Anyone, Drains, tool, signals::acknowledge, api::SignalAck => api::Ok, "Say that you saw a signal, or acted on it."),
+    verb!("prism_signal_ack", "signal_ack", Anyone, Drains, tool, signals::acknowledge, api::SignalAck => api::gate::Acknowledged, "Say that you saw a signal, or acted on it."),
     verb!("prism_signal_trace", "signal_trace", Anyone, Drains, tool, signals::trace, api::SignalTrace => api::Trace, "Where a signal got to, layer by layer, with times."),
     verb!("prism_signal_recall", "signal_recall", Anyone, Drains, tool, signals::recall, api::SignalRecall => api::Recalled, "Take back a signal nobody has read."),
     verb!("semantic_recall", "recall", Anyone, Drains, tool, memory::recall, wire::Recall => wire::Recalled, "Look up what was learned, in plain words, before you start work."),
@@ -119,6 +120,9 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_graph", "graph", Anyone, Leaves, hidden, memory::graph, wire::GraphShow => wire::GraphAnswer, "What stands beside a row or an entity."),
     verb!("prism_memory_stats", "memory_stats", Anyone, Leaves, hidden, memory::stats, api::Nothing => wire::MemoryStats, "How much is remembered."),
     verb!("prism_memory_metrics", "memory_metrics", Anyone, Leaves, hidden, memory::metrics, api::Nothing => wire::Metrics, "Verdicts, misclassifications, corrections and dead ends."),
+    verb!("prism_gate_label", "gate_label", Operator, Leaves, hidden, gate::label, api::gate::GateLabel => api::gate::GateLabelled, "Say whether a gate warning was right."),
+    verb!("prism_gate_report", "gate_report", Anyone, Leaves, hidden, gate::report, api::Nothing => api::gate::GateReport, "Precision, warnings and recalls of the gate."),
+    verb!("prism_gate_events", "gate_events", Anyone, Leaves, hidden, gate::events, api::gate::ListEvents => api::gate::GateEvents, "What the gate noticed."),
     verb!("prism_loopback_issue", "signal/loopback-issue", Anyone, Leaves, hidden, loopback::issue, api::LoopbackIssue => Probe, "Write a probe to one session and say what the server saw of it."),
     verb!("prism_loopback_echo", "signal/loopback-echo", Session, Leaves, hidden, loopback::echo, api::LoopbackEcho => api::LoopbackEchoed, "A shim's answer to a probe."),
     verb!("prism_loopback_model", "signal/loopback-model", Anyone, Leaves, hidden, loopback::model, api::LoopbackModel => api::LoopbackModelSeen, "Whether the model has read its inbox since."),
@@ -161,7 +165,12 @@ impl Verb {
         body.remove("pid");
         self.admit(caller)?;
         self.note_first_verb(prism, caller).await?;
+        let said = |field: &str| body.get(field).and_then(Value::as_str);
+        let material = prism_core::gate::is_material(self.name, said("action"), said("signal_type"));
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
+        if material {
+            prism.gate.produced(&prism.store, caller);
+        }
         if self.inbox == Inbox::Drains
             && let Some(session) = caller.session_id()
             && let Value::Object(answer) = &mut answer

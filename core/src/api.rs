@@ -10,6 +10,7 @@ macro_rules! wire {
     };
 }
 
+pub mod gate;
 pub mod memory;
 
 use crate::envelope::Envelope;

@@ -66,6 +66,13 @@ impl<T> Outbox<T> {
         Offer::Queued
     }
 
+    /// Passes over a row that is for another session, so that it leaves no gap here.
+    pub fn skip(&mut self, seq: i64) {
+        if !self.behind && seq == self.queued_through + 1 {
+            self.queued_through = seq;
+        }
+    }
+
     /// Tells the outbox how far the inbox reaches, as a sweep found it.
     pub fn heard_of(&mut self, head: i64) {
         if head > self.queued_through {
@@ -198,6 +205,14 @@ mod tests {
         assert_eq!(outbox.next(), Next::Idle);
         outbox.heard_of(1);
         assert_eq!(outbox.next(), Next::Replay { after: 0 });
+    }
+
+    #[test]
+    fn a_row_for_another_session_leaves_no_gap() {
+        let mut outbox = Outbox::new(0, 4);
+        outbox.replayed(vec![], Some(0));
+        outbox.skip(1);
+        assert_eq!((outbox.offer(2, "b"), outbox.next(), outbox.next()), (Offer::Queued, Next::Send("b"), Next::Idle));
     }
 
     #[test]

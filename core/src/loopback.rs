@@ -150,7 +150,8 @@ impl Probe {
 
     fn judge(&mut self) {
         let suppressed = self.layers.channel_notification.strategy.as_deref() == Some("suppressed");
-        self.missing_layers = self.layers.each().iter().filter(|(layer, seen)| !seen.observed && !(suppressed && *layer == Layer::ChannelNotification)).map(|(layer, _)| *layer).collect();
+        self.missing_layers =
+            self.layers.each().iter().filter(|(layer, seen)| !seen.observed && !(suppressed && *layer == Layer::ChannelNotification)).map(|(layer, _)| *layer).collect();
         let required_missing = self.missing_layers.iter().any(|l| *l != Layer::ModelAck);
         let past_the_server = self.layers.shim_tee_receipt.observed || self.layers.channel_notification.observed || self.echo.observed_at.is_some();
         self.outcome = match (required_missing, past_the_server) {
@@ -170,9 +171,17 @@ impl Probe {
 pub fn diagnosis(layer: Layer) -> (&'static str, &'static str) {
     match layer {
         Layer::BackendWrite => ("the server did not store the probe", "look at the server's log and at the free space of $PRISM_HOME"),
-        Layer::RedisPublish => ("nothing was pushed: the session has no socket, or the bus is down", "`prism status` shows whether it is connected; restart the agent host, or the bus"),
-        Layer::ShimTeeReceipt => ("the frame was pushed and no shim received it: the shim hangs, or the connection died without a word", "`prism doctor` lists live shims; restart the agent host"),
-        Layer::ChannelNotification => ("the shim has it, and the host did not take the bell: its pipe is closed, or this host has no bell", "set PRISM_DOORBELL for this host; until then signals ride on the agent's next verb"),
+        Layer::RedisPublish => {
+            ("nothing was pushed: the session has no socket, or the bus is down", "`prism status` shows whether it is connected; restart the agent host, or the bus")
+        }
+        Layer::ShimTeeReceipt => (
+            "the frame was pushed and no shim received it: the shim hangs, or the connection died without a word",
+            "`prism doctor` lists live shims; restart the agent host",
+        ),
+        Layer::ChannelNotification => (
+            "the shim has it, and the host did not take the bell: its pipe is closed, or this host has no bell",
+            "set PRISM_DOORBELL for this host; until then signals ride on the agent's next verb",
+        ),
         Layer::ModelAck => ("the model has not read its inbox since", "a host may drop bells silently; ask the agent to call prism_signals_pending"),
     }
 }

@@ -105,6 +105,9 @@ pub struct TraceEvent {
     pub session_id: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The probe this belongs to, on every layer's row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loopback_id: Option<Uuid>,
 }
 
 impl SessionReceipt {
@@ -144,7 +147,14 @@ impl Receipt {
 
 /// Assembles the timeline of a signal, in the order things were seen.
 pub fn timeline(signal: &SignalFacts, sessions: &[SessionReceipt], notes: Vec<TraceEvent>) -> Vec<TraceEvent> {
-    let event = |state: State, at: Moment, session_id, detail| TraceEvent { layer: state.layer(), state: state.name().into(), observed_at: at, session_id, detail };
+    let event = |state: State, at: Moment, session_id, detail| TraceEvent {
+        layer: state.layer(),
+        state: state.name().into(),
+        observed_at: at,
+        session_id,
+        detail,
+        loopback_id: None,
+    };
     let mut ranked: Vec<(State, TraceEvent)> = Vec::new();
     let drained_by_session = sessions.iter().any(|s| s.drained.is_some());
     for (state, at) in signal.facts() {

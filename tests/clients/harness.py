@@ -18,13 +18,13 @@ def binary():
     return path
 
 
-def until(what, look, seconds=15):
+def until(what, look, seconds=15, pause=0.02):
     """Ask again until `look` gives something; a slow machine costs time, not a failure."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := look():
             return found
-        time.sleep(0.02)
+        time.sleep(pause)
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
@@ -33,7 +33,7 @@ class Server:
         self.home = home
         self.process = None
 
-    def start(self):
+    def start(self, pause=0.02):
         log = self.home / "server.log"
         with log.open("a") as out:
             self.process = subprocess.Popen([binary(), "serve", "--home", str(self.home), "--port", "0"],
@@ -45,7 +45,7 @@ class Server:
                 return json.loads((self.home / "server.json").read_text())
 
         try:
-            self.url = until("prism serve writes server.json", announced)["url"]
+            self.url = until("prism serve writes server.json", announced, pause=pause)["url"]
         except BaseException:
             self.kill()
             raise

@@ -107,11 +107,18 @@ def with_examples(document, known):
     return document
 
 
-def config(key, session, doomed_sessions):
-    lines = ["[headers]", f'Authorization = "Bearer {key}"', *([f'Prism-Session = "{session}"'] if session else [])]
+def config(key, session=None, doomed_sessions=None):
+    lines = ["[headers]", f'Authorization = "Bearer {key}"']
+    if session:
+        lines += [f'Prism-Session = "{session}"']
+        # A verb that ends its session gets one of its own: with the common one it would end the run.
+        for verb, doomed in doomed_sessions.items():
+            lines += ["[[operations]]", f'include-operation-id = "prism_{verb}"', f'headers = {{ Prism-Session = "{doomed}" }}']
+    else:
+        # The long list of wrong bodies is the same for everyone, so the operator sends it only where agents may not.
+        theirs = json.dumps([f"prism_{verb}" for verb in sorted(OPERATOR_ONLY)])
+        lines += ["[[operations]]", f"exclude-operation-id = {theirs}", "phases.coverage.enabled = false"]
     lines += ["[parameters]", f'"path.pid" = "{PID}"']
-    for verb, doomed in doomed_sessions.items():
-        lines += ["[[operations]]", f'include-operation-id = "prism_{verb}"', f'headers = {{ Prism-Session = "{doomed}" }}']
     # Which refusal does not matter here: a wrong body from a session that is over may be told about the session.
     lines += ["[checks.negative_data_rejection]", 'expected-statuses = ["4xx"]']
     return "\n".join(lines) + "\n"
@@ -120,13 +127,13 @@ def config(key, session, doomed_sessions):
 @pytest.fixture(scope="module")
 def runs(server, document, agent_key, new_session, known_values, tmp_path_factory):
     """Per role: how schemathesis ended, and the statuses that each verb answered with."""
-    # A verb that ends its session gets one of its own: with the common one it would end the run.
-    doomed = {verb: new_session() for verb in ENDS_A_SESSION}
+    configs = {"operator": config(server.key),
+               "agent": config(agent_key, new_session(), {verb: new_session() for verb in ENDS_A_SESSION})}
     runs = {}
-    for role, key, session, ends in [("operator", server.key, None, {}), ("agent", agent_key, new_session(), doomed)]:
+    for role in configs:
         folder = tmp_path_factory.mktemp(role)
         (folder / "openapi.json").write_text(json.dumps(with_examples(document, known_values[role])))
-        (folder / "schemathesis.toml").write_text(config(key, session, ends))
+        (folder / "schemathesis.toml").write_text(configs[role])
         done = subprocess.run(
             [sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run", "openapi.json",
              "--url", server.url, "--checks", ",".join(CHECKS), "--seed", str(SEED), "--max-examples", str(EXAMPLES),

@@ -6,5 +6,5 @@ def test_stop_right_after_the_start(tmp_path):
     """Several times, because a handler that is installed a moment too late loses this race only now and then."""
     server = Server(tmp_path)
     for _ in range(12):
-        server.start()
+        server.start(pause=0)
         server.stop()

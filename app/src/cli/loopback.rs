@@ -11,7 +11,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  prism loopback-test --as Texi                 the newest session of Texi on this machine\n  prism loopback-test --session <id> --json     any session, as the operator\n  prism loopback-test --as Texi --repeat 20 --every 250\n\nExit: 0 complete, 1 a required layer is missing, 2 it could not run.")]
+#[command(
+    after_help = "Examples:\n  prism loopback-test --as Texi                 the newest session of Texi on this machine\n  prism loopback-test --session <id> --json     any session, as the operator\n  prism loopback-test --as Texi --repeat 20 --every 250\n\nExit: 0 complete, 1 a required layer is missing, 2 it could not run."
+)]
 pub struct LoopbackTest {
     /// Milliseconds to wait for the shim
     #[arg(long, value_name = "MS", default_value_t = prism_core::loopback::TIMEOUT_MS)]
@@ -64,7 +66,10 @@ impl LoopbackTest {
             return Ok(self.session);
         }
         let Some(identity) = &context.identity else {
-            return Err(Failure::Unable { message: "whose session shall be probed?".into(), hint: Some("--as <identity> takes its newest session here; --session <id> any".into()) });
+            return Err(Failure::Unable {
+                message: "whose session shall be probed?".into(),
+                hint: Some("--as <identity> takes its newest session here; --session <id> any".into()),
+            });
         };
         let (whois, _): (WhoisAnswer, _) = context.ask("whois", json!({ "identity": identity })).await?;
         let here = crate::config::machine_id();
@@ -74,7 +79,11 @@ impl LoopbackTest {
 }
 
 fn drawn(probe: &Probe, style: Style) -> String {
-    let who = format!("{}  {}", style.bold(&probe.requested_by_identity), style.dim(&probe.requested_by_session.map_or_else(|| "no live session here".into(), |s| format!("{} on {} ({})", probe.surface, probe.machine_id, short(s)))));
+    let who = format!(
+        "{}  {}",
+        style.bold(&probe.requested_by_identity),
+        style.dim(&probe.requested_by_session.map_or_else(|| "no live session here".into(), |s| format!("{} on {} ({})", probe.surface, probe.machine_id, short(s))))
+    );
     let rows: Vec<Vec<String>> = probe.layers.each().iter().map(|(layer, seen)| line(*layer, seen, style)).collect();
     let verdict = match probe.broken_at() {
         None => style.paint("32", "complete"),

@@ -2,6 +2,7 @@
 
 use super::{Refusal, text};
 use crate::clock;
+use crate::config::failpoint;
 use crate::hub::{self, Socket, Work, encode};
 use crate::prism::{Caller, Prism};
 use crate::store::{KeyRow, Mark};
@@ -98,6 +99,7 @@ async fn write(prism: &Prism, socket: &Socket, mut sink: SplitSink<WebSocket, Me
     let mut live = false;
     loop {
         let sent = match socket.work().await {
+            Work::Send(frame) if failpoint("stream.swallow") && frame.contains("\"kind\":\"signal\"") => Ok(()),
             Work::Send(frame) => sink.send(Message::Text(frame)).await,
             Work::Close(code, reason) => {
                 if code == hub::CLOSE_RELEASED {

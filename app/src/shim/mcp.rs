@@ -250,7 +250,8 @@ impl Host {
 
     async fn loopback_test(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
         arguments.remove("pid");
-        let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| Problem::new(Code::InvalidRequest, e.to_string(), "it takes timeout_ms, drain_timeout_ms and echo"))?;
+        let request = serde_json::from_value(Value::Object(arguments))
+            .map_err(|e| Problem::new(Code::InvalidRequest, e.to_string(), "it takes timeout_ms, drain_timeout_ms and echo"))?;
         let session = self.shim.session().await?;
         Shim::connected(&session).await;
         let probe = super::probe::test(&session, request).await?;
@@ -318,7 +319,11 @@ pub fn tools() -> Vec<Tool> {
     };
     let mut tools: Vec<Tool> = VERBS.iter().filter(|v| v.tool).map(|v| tool(v.name, v.about, (v.request)(&mut schemas).to_value())).collect();
     let local = json!({"type": "object", "properties": {"action": {"enum": ["tail", "count", "both"]}, "n": {"type": "integer"}}});
-    tools.push(tool(LOOPBACK_TEST, "Probe your own inbox: which layers a signal reaches, with times.", <prism_core::api::LoopbackTest as schemars::JsonSchema>::json_schema(&mut schemas).to_value()));
+    tools.push(tool(
+        LOOPBACK_TEST,
+        "Probe your own inbox: which layers a signal reaches, with times.",
+        <prism_core::api::LoopbackTest as schemars::JsonSchema>::json_schema(&mut schemas).to_value(),
+    ));
     tools.push(tool(SIGNALS, "What arrived lately and what is unread, from the local ring; works without the server.", local));
     tools
 }

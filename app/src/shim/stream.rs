@@ -135,9 +135,18 @@ async fn arrive(shim: &Shim, session: &Arc<Session>, ws: &mut Socket, mut arrive
     let recorded = logged("write the ring", session.cache.record(&arrivals, &session.project_id.to_string()));
     let fresh: Vec<&Envelope> = match &recorded {
         // Another shim of this identity may have recorded it first; our host still needs its bell.
-        Some(recorded) => arrived.iter().zip(recorded).filter(|(a, r)| !a.drained && !a.envelope.is_loopback() && matches!(r, Recorded::Added | Recorded::Known)).map(|(a, _)| &a.envelope).collect(),
+        Some(recorded) => arrived
+            .iter()
+            .zip(recorded)
+            .filter(|(a, r)| !a.drained && !a.envelope.is_loopback() && matches!(r, Recorded::Added | Recorded::Known))
+            .map(|(a, _)| &a.envelope)
+            .collect(),
         // A home that cannot be written costs the history, not the bell.
-        None => arrived.iter().filter(|a| !a.drained && !a.envelope.is_loopback() && a.envelope.to_identity.eq_ignore_ascii_case(session.identity.as_str())).map(|a| &a.envelope).collect(),
+        None => arrived
+            .iter()
+            .filter(|a| !a.drained && !a.envelope.is_loopback() && a.envelope.to_identity.eq_ignore_ascii_case(session.identity.as_str()))
+            .map(|a| &a.envelope)
+            .collect(),
     };
     let ids: Vec<Uuid> = arrived.iter().filter(|a| !a.drained).map(|a| a.envelope.signal_id).collect();
     report(ws, State::Received, ids, None).await;

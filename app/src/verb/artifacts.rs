@@ -6,6 +6,7 @@ use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{ArtifactChange, ArtifactRow, NewMemory, Row};
 use prism_core::api::memory::{ArtifactView, Artifacts, Decide, Document, Id, Journal, Postmortem, Retro, Todo};
+use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
 use prism_core::memory::{Indexed, Kind, optional, required};
@@ -157,8 +158,12 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
                 ("tags", (!request.tags.is_empty()).then(|| request.tags.join(" "))),
                 ("paths", (!request.paths.is_empty()).then(|| request.paths.join(" "))),
             ];
+            let assignment =
+                Assignment { text: format!("{title}\n{}", request.body.as_deref().unwrap_or_default()), tags: request.tags.clone(), paths: request.paths.clone() };
             let made = create(prism, caller, New { kind: Kind::Todo, numbered: true, title, parts, status: "open", fields, supersedes: None }).await?;
-            Ok(Artifacts { id: Some(made.id), number: made.number, version: None, item: None, items: None, warnings: Vec::new() })
+            let source = made.number.map_or(AssignmentSource::Unknown, |number| AssignmentSource::Todo { project: caller.project.id, number });
+            let warning = prism.gate.meets(&prism.store, caller, &source, &assignment, clock::now(), Trigger::TodoAdd);
+            Ok(Artifacts { id: Some(made.id), number: made.number, version: None, item: None, items: None, warnings: warning.into_iter().collect() })
         }
         "list" => listed(prism, caller, Kind::Todo, request.status.or_else(|| Some("open".into())).filter(|s| s != "all")).await,
         "update" | "done" => {

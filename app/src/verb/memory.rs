@@ -123,6 +123,7 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         .collect();
     let event = RecallEvent { id: recall_event_id, by: writer(caller), query, results: summary.into(), latency_us: started.elapsed().as_micros() as u64, tokens };
     prism.store.note_recall(event).await?;
+    prism.gate.recalled(&prism.store, caller, recall_event_id);
     let on = |hits: usize, us: u64| LegView { state: "on".into(), hits, ms: us as f64 / 1000.0, ..LegView::default() };
     let legs = Legs {
         lexical: on(found.lexical.len(), found.lexical_us),

@@ -4,11 +4,13 @@ use crate::clock;
 use crate::hub::encode;
 use crate::prism::{Caller, Prism};
 use crate::store::{Ack, NewSignal, SentRow, TraceRow};
+use prism_core::api::gate::Acknowledged;
 use prism_core::api::{self, ServerFrame};
+use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::limits::{NOTE_CHARS_MAX, PENDING_DEFAULT, PENDING_MAX};
 use prism_core::presence::RecipientState;
-use prism_core::receipt::{PublishPath, Receipt, SessionReceipt, SignalFacts, State, timeline};
-use prism_core::signal::{DeliveryClass, SendSignal};
+use prism_core::receipt::{PublishPath, Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline};
+use prism_core::signal::{DeliveryClass, SendSignal, SignalType};
 use prism_core::{Code, Problem};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -132,27 +134,41 @@ pub async fn dismiss(prism: &Prism, caller: &Caller, request: api::SignalsAck) -
     Ok(api::Dismissed { dismissed })
 }
 
-pub async fn acknowledge(prism: &Prism, caller: &Caller, request: api::SignalAck) -> Result<api::Ok, Problem> {
+pub async fn acknowledge(prism: &Prism, caller: &Caller, request: api::SignalAck) -> Result<Acknowledged, Problem> {
     let state = request.parsed_state()?;
     if request.note.as_ref().is_some_and(|n| n.chars().count() > NOTE_CHARS_MAX) {
         return Err(Problem::field("note", format!("may have {NOTE_CHARS_MAX} characters")));
     }
     let ack = Ack { signal_id: request.signal_id, persona: caller.persona.clone(), session: caller.session_id(), state, note: request.note, now: clock::now() };
-    prism.store.acknowledge(ack).await?;
-    Ok(api::Ok { ok: true })
+    let signal = prism.store.acknowledge(ack).await?;
+    // An acknowledgment is not acceptance: the gate may advise beside it, and changes nothing.
+    let warning = (signal.envelope.known_type() == Some(SignalType::TaskAssigned)).then(|| {
+        let arrived = signal.facts.drained.unwrap_or_else(clock::now);
+        prism.gate.meets(
+            &prism.store,
+            caller,
+            &AssignmentSource::Signal(signal.envelope.signal_id),
+            &Assignment::of_payload(&signal.envelope.payload),
+            arrived,
+            Trigger::Ack,
+        )
+    });
+    Ok(Acknowledged { ok: true, warnings: warning.flatten().into_iter().collect() })
 }
 
 pub async fn trace(prism: &Prism, caller: &Caller, request: api::SignalTrace) -> Result<api::Trace, Problem> {
     // What a shim just reported may still be riding; a trace shows it all.
     prism.store.settle().await?;
     let TraceRow { envelope, facts, sessions, notes, .. } = prism.store.trace(caller.project.id, request.signal_id, request.trace_id).await?;
+    let loopback_id = envelope.payload.get("loopback_id").and_then(|id| id.as_str()?.parse().ok()).filter(|_| envelope.is_loopback());
+    let timeline = timeline(&facts, &sessions, notes).into_iter().map(|event| TraceEvent { loopback_id, ..event }).collect();
     Ok(api::Trace {
         signal_id: envelope.signal_id,
         trace_id: envelope.trace_id.unwrap_or_default(),
         from_identity: envelope.from_identity,
         to_identity: envelope.to_identity,
         signal_type: envelope.signal_type,
-        timeline: timeline(&facts, &sessions, notes),
+        timeline,
         receipt: Receipt::assemble(&facts, sessions),
     })
 }

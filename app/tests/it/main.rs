@@ -9,6 +9,7 @@ mod door;
 mod harness;
 mod mcp;
 mod memory_story;
+mod proof;
 mod signal_story;
 mod store_machine;
 mod stream;

@@ -1,5 +1,6 @@
 //! Requests and answers of the memory verbs.
 
+use crate::gate::GateWarning;
 use crate::memory::surface::Warning;
 use crate::moment::Moment;
 use uuid::Uuid;
@@ -246,7 +247,7 @@ wire! {
         #[serde(default, skip_serializing_if = "Option::is_none")] version: Option<i64>,
         #[serde(default, skip_serializing_if = "Option::is_none")] item: Option<ArtifactView>,
         #[serde(default, skip_serializing_if = "Option::is_none")] items: Option<Vec<ArtifactView>>,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")] warnings: Vec<Warning>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] warnings: Vec<GateWarning>,
     }
 
     Inputs {

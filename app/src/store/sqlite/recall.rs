@@ -51,7 +51,8 @@ impl Sqlite {
             let mut dated: HashMap<&String, i64> = lexical.iter().chain(&graph).map(|(id, at)| (id, *at)).collect();
             let mut recency: Vec<(String, i64)> = dated.drain().map(|(id, at)| (id.clone(), at)).collect();
             recency.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            let embed_pending = c.query_row("select count(*) from (select 1 from embed_intents limit ?)", [PENDING_COUNTED], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
+            let embed_pending =
+                c.query_row("select count(*) from (select 1 from embed_intents limit ?)", [PENDING_COUNTED], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
             let ids = |rows: Vec<(String, i64)>| rows.into_iter().map(|(id, _)| id).collect();
             Ok(Found {
                 recency: ids(recency),

@@ -72,7 +72,7 @@ impl Sqlite {
         .await
     }
 
-    /// The furthest fact each session is known by, with its time.
+    /// The newest fact each session is known by; an echo proves nothing that its probe did not.
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
         self.read(move |c| {
             let mut statement =

@@ -551,6 +551,7 @@ fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
                 observed_at: column::moment(r, "observed_at")?,
                 session_id: column::opt_id(r, "session_id")?,
                 detail: r.get("detail")?,
+                loopback_id: None,
             })
         })
         .map_err(failed)?

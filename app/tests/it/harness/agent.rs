@@ -13,6 +13,8 @@ pub struct Agent {
     stdin: Option<ChildStdin>,
     answers: Arc<Mutex<HashMap<u64, Sender<Value>>>>,
     bells: Receiver<Value>,
+    deaf: Arc<std::sync::atomic::AtomicBool>,
+    closed: Receiver<()>,
     next: u64,
     pub init: Value,
     pub started: Value,
@@ -33,8 +35,15 @@ impl Agent {
         let answers: Arc<Mutex<HashMap<u64, Sender<Value>>>> = Arc::default();
         let (bell, bells) = channel();
         let waiting = answers.clone();
+        let deaf: Arc<std::sync::atomic::AtomicBool> = Arc::default();
+        let (let_go, closed) = channel();
+        let stop = deaf.clone();
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Some(Ok(line)) = lines.next() {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
                 let message: Value = serde_json::from_str(&line).expect("standard output carries the protocol alone");
                 let waiter = message["id"].as_u64().and_then(|id| waiting.lock().unwrap().remove(&id));
                 match waiter {
@@ -42,8 +51,10 @@ impl Agent {
                     None => drop(bell.send(message)),
                 }
             }
+            drop(lines);
+            let _ = let_go.send(());
         });
-        let mut agent = Self { process, stdin: Some(stdin), answers, bells, next: 0, init: Value::Null, started: Value::Null };
+        let mut agent = Self { process, stdin: Some(stdin), answers, bells, deaf, closed, next: 0, init: Value::Null, started: Value::Null };
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "claude-code", "version": "1"}});
         agent.init = agent.request("initialize", hello);
         agent.notify("notifications/initialized", json!({}));
@@ -124,6 +135,21 @@ impl Agent {
     pub fn close(mut self) -> Option<i32> {
         self.stdin.take();
         self.process.wait().unwrap().code()
+    }
+
+    /// The host stops reading: its end of the shim's standard output is closed.
+    pub fn close_stdout(&mut self) {
+        self.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+        // The reader notices at the next line, and drops its end of the pipe.
+        self.notify_ping();
+    }
+
+    fn notify_ping(&mut self) {
+        self.next += 1;
+        let id = self.next;
+        self.raw(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}).to_string());
+        let closed = self.closed.recv_timeout(PATIENCE);
+        assert!(closed.is_ok(), "the reader has let go");
     }
 
     pub fn kill(&mut self) {

@@ -51,8 +51,12 @@ impl Server {
 
     /// Starts the process again on the same home.
     pub fn resume(&mut self) {
+        self.resume_with(&[]);
+    }
+
+    pub fn resume_with(&mut self, env: &[(&str, &str)]) {
         self.home().remove(ServerFile::NAME);
-        let mut process = self.command(None).args(["serve", "--port", "0"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = self.command(None).envs(env.iter().copied()).args(["serve", "--port", "0"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let home = self.home();
         wait_for("server.json", || {
             if let Some(status) = process.try_wait().unwrap() {

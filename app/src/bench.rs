@@ -5,6 +5,7 @@
 
 mod local;
 mod memory;
+mod proof;
 mod signals;
 
 use crate::cli::Context;
@@ -44,6 +45,16 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         sessions: usize,
     },
+    /// The whole probe and each of its layers, beside a bare send
+    Loopback {
+        #[arg(long, default_value_t = 200)]
+        runs: usize,
+    },
+    /// What the gate adds to an acknowledgment
+    Gate {
+        #[arg(long, default_value_t = 1500)]
+        acks: usize,
+    },
     /// What a write of memory costs, and recall as rows grow
     Memory {
         /// Rows in each recall run
@@ -70,6 +81,8 @@ impl Bench {
         let report = match self.what {
             What::Signals { to_ring: false, sends, sessions } => signals::run(sends, sessions).await?,
             What::Signals { to_ring: true, .. } => signals::to_ring().await?,
+            What::Loopback { runs } => proof::probe(runs).await?,
+            What::Gate { acks } => proof::gate(acks).await?,
             What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,
             What::Verb { runs } => local::verb(runs)?,
@@ -137,6 +150,7 @@ pub struct Server {
     process: Option<Child>,
     pub home: Home,
     dir: PathBuf,
+    env: Vec<(&'static str, &'static str)>,
 }
 
 impl Server {
@@ -151,11 +165,22 @@ impl Server {
         home.create()?;
         let config = format!("operator = \"operator\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
         home.write("config.toml", config.as_bytes())?;
-        Ok(Self { process: None, home, dir })
+        Ok(Self { process: None, home, dir, env: Vec::new() })
+    }
+
+    pub fn with_env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.env.push((name, value));
+        self
     }
 
     pub fn resume(mut self) -> Result<Self> {
-        let process = command(&self.home)?.args(["serve", "--port", "0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let process = command(&self.home)?
+            .envs(self.env.iter().copied())
+            .args(["serve", "--port", "0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
         let process = self.process.insert(process);
         let deadline = Instant::now() + Duration::from_secs(20);
         while ServerFile::load(&self.home).is_none() {
@@ -221,6 +246,6 @@ const PID: &str = "PID-BENCH";
 /// This binary, knowing only the bench's home.
 fn command(home: &Home) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env_clear().env("PRISM_HOME", home.dir()).env("HOME", home.dir()).env("PRISM_PID", PID).env("PRISM_DOORBELL", "none").current_dir(home.dir());
+    command.env_clear().env("PRISM_HOME", home.dir()).env("HOME", home.dir()).env("PRISM_PID", PID).env("PRISM_DOORBELL", "claude_channel").current_dir(home.dir());
     Ok(command)
 }

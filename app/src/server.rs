@@ -58,11 +58,13 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let store = Store::open_embedded(&home.path("prism.db")).with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
     let prism = Prism::open(store, &config, gate_mode).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
     let listener = bind(&options.host, options.port).await?;
+    // Whoever sees server.json may stop the server at once: it must be listening for that already.
+    let stop = stop_signal()?;
     let address = listener.local_addr()?;
     let file = ServerFile { url: format!("http://{address}"), pid: std::process::id(), version: crate::VERSION.into(), started_at: prism.started_at };
     home.write(ServerFile::NAME, serde_json::to_string_pretty(&file)?.as_bytes())?;
     tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", crate::VERSION);
-    let result = run(listener, prism.clone(), stop_signal()).await;
+    let result = run(listener, prism.clone(), stop).await;
     home.remove(ServerFile::NAME);
     prism.store.touch_sessions(prism.presence.take_dirty());
     prism.store.close().await;
@@ -98,12 +100,13 @@ pub async fn run(listener: TcpListener, prism: Arc<Prism>, stop: impl Future<Out
     result
 }
 
-async fn stop_signal() {
+/// Listens for SIGINT and SIGTERM from this moment on.
+fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        return std::future::pending().await;
-    };
-    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    })
 }
 
 pub fn router(prism: Arc<Prism>) -> Router {

@@ -151,7 +151,7 @@ impl Probe {
     fn judge(&mut self) {
         let suppressed = self.layers.channel_notification.strategy.as_deref() == Some("suppressed");
         self.missing_layers =
-            self.layers.each().iter().filter(|(layer, seen)| !seen.observed && !(suppressed && *layer == Layer::ChannelNotification)).map(|(layer, _)| *layer).collect();
+            self.layers.each().iter().filter(|(layer, seen)| !(seen.observed || suppressed && *layer == Layer::ChannelNotification)).map(|(layer, _)| *layer).collect();
         let required_missing = self.missing_layers.iter().any(|l| *l != Layer::ModelAck);
         let past_the_server = self.layers.shim_tee_receipt.observed || self.layers.channel_notification.observed || self.echo.observed_at.is_some();
         self.outcome = match (required_missing, past_the_server) {

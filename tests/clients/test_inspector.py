@@ -99,7 +99,8 @@ def test_signal_from_the_operator(call, server):
 def test_wrong_argument_has_a_hint(call, wrong, code, help):
     """A model corrects itself from the hint alone, so it must name what would have been right."""
     call("prism_start")
-    error = call("prism_signal", fails=True, **{"to": "Ada", "signal_type": "Question", "payload": {"summary": "x"}} | wrong)["error"]
+    right = {"to": "Ada", "signal_type": "Question", "payload": {"summary": "x"}}
+    error = call("prism_signal", fails=True, **right | wrong)["error"]
     assert error["code"] == code
     assert error["message"]
     assert error["hint"] and help in error["hint"]

@@ -1,6 +1,6 @@
 """schemathesis against the server's own OpenAPI document, once with the operator's key and once with an agent's.
 
-The seed is fixed, so a failure comes back on the next run; the report ends with a curl line that reproduces it.
+The seed is fixed, so a failure comes back on the next run; the report has a curl line for it, without the key.
 """
 import json
 import re
@@ -19,9 +19,10 @@ CHECKS = [
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
     "negative_data_rejection", "unsupported_method", "ignored_auth",
 ]
+PREFIX = "/api/v1/{pid}/"
 HOST = {"surface": "other", "machine_id": "m", "process_pid": 1}
 ENDS_A_SESSION = ["session_release", "wrap"]
-OPERATOR_ONLY = {"key_list", "key_mint", "key_revoke", "persona_add", "inputs", "review"}
+OPERATOR_ONLY = {"key_list", "key_mint", "key_revoke", "persona_add", "inputs", "review", "gate_label"}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,9 @@ def server(tmp_path_factory):
     server.stop()
     # One key sends more in a few seconds than the default limits let any one client send.
     config = server.home / "config.toml"
-    config.write_text(re.sub(r"(?m)^(requests_\w+) = \d+", r"\1 = 100000", config.read_text()))
+    text, raised = re.subn(r"(?m)^(requests_(?:per_second|burst)) = \d+", r"\1 = 100000", config.read_text())
+    assert raised == 2, text
+    config.write_text(text)
     server.start()
     server.post("persona_add", {"identity": "Fuzz"})
     yield server
@@ -57,13 +60,33 @@ def document(server):
 
 @pytest.fixture(scope="module")
 def verbs(document):
-    return {path.removeprefix("/api/v1/{pid}/") for path in document["paths"] if "{pid}" in path}
+    return {path.removeprefix(PREFIX) for path in document["paths"] if path.startswith(PREFIX)}
 
 
 @pytest.fixture(scope="module")
-def known_values(server, agent_key, new_session, verbs):
-    """Values that exist, by role and field. Made-up ones seldom get past a verb's first check, and then nothing
-    but its errors is compared with the document."""
+def session(new_session):
+    return new_session()
+
+
+@pytest.fixture(scope="module")
+def known_values(server, agent_key, session, new_session):
+    """Values that exist, by role and field, or verb and field. Made-up ones seldom get past a verb's first check,
+    and then nothing but its errors is compared with the document."""
+    def as_agent(verb, **body):
+        return server.post(verb, body, agent_key, **{"Prism-Session": session})
+
+    def signals(to, key):
+        body = {"to": to, "signal_type": "TaskAssigned", "payload": {"summary": "known"}}
+        ids = [server.post("signal", body, key)["signal_id"] for _ in range(4)]
+        return {"signal_id": ids, "in_reply_to": ids}
+
+    # The gate warns about a task on such a path that nobody looked anything up for; recalling comes after it.
+    as_agent("todo", action="add", title="known words", paths=["docs/adrs/0001.md"])
+    [warning, *_] = server.post("gate_events")["events"]
+    note = as_agent("note", text="known words")
+    heard = as_agent("operator_input", prompt_text="no, the other one", confidence="high", **{"class": "correction"})
+    recalled = as_agent("recall", query="known words")
+    probes = [as_agent("signal/loopback-issue") for _ in range(2)]
     names = ["Fuzz", server.operator]
     both = {
         "to": names, "identity": names, "from_identity": names, "signal_type": ["TaskAssigned", "Question", "Answer"],
@@ -71,38 +94,28 @@ def known_values(server, agent_key, new_session, verbs):
         "surface": ["other", "codex"], "key_id": [server.post("key_mint", {"identity": "Spare"})["key_id"]],
         "action": ["create", "list"], "todo.action": ["add", "list"], "review.action": ["accept", "undo"],
         "kind": ["note", "fact"], "verdict": ["works", "broken"], "refers_to": ["commit:0123abc"],
-        "class": ["correction"], "confidence": ["high", "low"],
+        "class": ["correction"], "confidence": ["high", "low"], "event_id": [warning["id"]],
+        "id": [note["id"]], "ids": [[heard["id"]]], "recall_event_id": [recalled["recall_event_id"]],
+        "result_id": [recalled["results"][0]["id"]], "signal/loopback-echo.signal_id": [probes[0]["signal_id"]],
+        "signal/loopback-finish.probe": [probes[1]], "signal/loopback-model.session_id": [session],
+        "signal/loopback-model.since": [probes[0]["started_at"]],
     }
     both |= dict.fromkeys(["title", "body", "query", "text", "what_happened", "choice_point", "prevention"], ["known words"])
-    if "recall" in verbs:
-        def as_agent(verb, **body):
-            return server.post(verb, body, agent_key, **{"Prism-Session": session})
-
-        session = new_session()
-        note = as_agent("note", text="known words")
-        heard = as_agent("operator_input", prompt_text="no, the other one", confidence="high", **{"class": "correction"})
-        recalled = as_agent("recall", query="known words")
-        both |= {"id": [note["id"]], "ids": [[heard["id"]]], "result_id": [recalled["results"][0]["id"]],
-                 "recall_event_id": [recalled["recall_event_id"]]}
-
-    def signals(to, key):
-        body = {"to": to, "signal_type": "TaskAssigned", "payload": {"summary": "known"}}
-        ids = [server.post("signal", body, key)["signal_id"] for _ in range(4)]
-        return {"signal_id": ids, "in_reply_to": ids}
-
-    return {"operator": both | signals(server.operator, agent_key) | {"session_id": [new_session()]},
+    return {"operator": both | signals(server.operator, agent_key) | {"session_release.session_id": [new_session()]},
             "agent": both | signals("Fuzz", server.key)}
 
 
 def with_examples(document, known):
     document = json.loads(json.dumps(document))
-    for path, operations in document["paths"].items():
-        operation = operations["post"]
+    for path in document["paths"]:
+        if not path.startswith(PREFIX):
+            continue
+        operation = document["paths"][path]["post"]
         # A made-up session is refused before the body is looked at, so this header is not schemathesis' to make up.
         operation["parameters"] = [p for p in operation["parameters"] if p["name"] != "Prism-Session"]
         body = operation["requestBody"]["content"]["application/json"]["schema"]
         for field, schema in body.get("properties", {}).items():
-            if values := known.get(f"{path.rpartition('/')[2]}.{field}") or known.get(field):
+            if values := known.get(f"{path.removeprefix(PREFIX)}.{field}") or known.get(field):
                 schema["examples"] = values
     return document
 
@@ -125,10 +138,11 @@ def config(key, session=None, doomed_sessions=None):
 
 
 @pytest.fixture(scope="module")
-def runs(server, document, agent_key, new_session, known_values, tmp_path_factory):
+def runs(server, document, agent_key, session, new_session, known_values, tmp_path_factory):
     """Per role: how schemathesis ended, and the statuses that each verb answered with."""
-    configs = {"operator": config(server.key),
-               "agent": config(agent_key, new_session(), {verb: new_session() for verb in ENDS_A_SESSION})}
+    # The agent goes first: the operator's run may find its key or its session in a list, and end them.
+    configs = {"agent": config(agent_key, session, {verb: new_session() for verb in ENDS_A_SESSION}),
+               "operator": config(server.key)}
     runs = {}
     for role in configs:
         folder = tmp_path_factory.mktemp(role)
@@ -158,13 +172,13 @@ def test_answers_keep_to_the_document(runs, role):
 def test_every_verb_was_answered(runs, verbs):
     """Without a 200 nothing compared that verb's answer with the document: it needs a value in known_values."""
     answered = {verb for _, statuses in runs.values() for verb in statuses if 200 in statuses[verb]}
-    assert verbs and sorted(verbs - answered) == []
+    assert verbs and verbs <= answered, f"never answered 200: {sorted(verbs - answered)}"
 
 
 def test_agents_cannot_act_as_the_operator(runs, verbs):
     _, statuses = runs["agent"]
-    assert OPERATOR_ONLY & verbs
-    for verb in OPERATOR_ONLY & verbs:
+    assert OPERATOR_ONLY <= verbs
+    for verb in OPERATOR_ONLY:
         assert 403 in statuses[verb] and 200 not in statuses[verb], verb
 
 

@@ -223,12 +223,12 @@ async fn idle_sessions(server: &Server, n: usize) -> Result<(Vec<socket::Socket>
 }
 
 /// A real shim process whose host is this bench.
-struct Shim {
+pub struct Shim {
     process: Child,
 }
 
 impl Shim {
-    fn start(server: &Server, identity: &str) -> Result<Self> {
+    pub fn start(server: &Server, identity: &str) -> Result<Self> {
         let mut process =
             command(&server.home)?.env("PRISM_AGENT_IDENTITY", identity).arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let stdin = process.stdin.as_mut().context("no stdin")?;
@@ -239,6 +239,10 @@ impl Shim {
         writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
         writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "prism_start", "arguments": {}}}))?;
         lines.next().context("no answer")??;
+        drop(lines);
+        // The bench is a host that reads its bells and thinks nothing of them.
+        let mut stdout = process.stdout.take().context("no stdout")?;
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
         Ok(Self { process })
     }
 }

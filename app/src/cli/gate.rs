@@ -95,7 +95,7 @@ async fn report(context: &Context) -> Outcome {
     for (name, tallies) in [("by identity", &report.by_identity), ("by class", &report.by_class), ("by day", &report.by_day)] {
         if !tallies.is_empty() {
             out(&style.bold(name));
-            out(&table(&tallies.iter().map(|t| tally(t)).collect::<Vec<_>>()));
+            out(&table(&tallies.iter().map(tally).collect::<Vec<_>>()));
         }
     }
     Ok(())

@@ -79,7 +79,7 @@ impl Sqlite {
 fn reader(file: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(file, flags).map_err(failed)?;
-    connection.execute_batch("pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -4000; pragma mmap_size = 268435456;").map_err(failed)?;
+    connection.execute_batch("pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -8000;").map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
 }

@@ -23,8 +23,8 @@ const K_MAX: usize = 50;
 const QUERY_CHARS_MAX: usize = 4_000;
 /// Characters of one result's text; the rest is read by its id.
 const HIT_CHARS_MAX: usize = 1_200;
-/// Rows whose neighbours are looked at.
-const CONTEXT_ROWS: usize = 200;
+/// Rows whose neighbours are looked at: a gain worth having comes from a row near the top.
+const CONTEXT_ROWS: usize = 60;
 
 /// Who writes, as every row records it.
 pub fn writer(caller: &Caller) -> Writer {
@@ -84,7 +84,7 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
     let neighbours = prism.store.neighbours(fused.iter().take(CONTEXT_ROWS).map(|r| r.id.clone()).collect()).await?;
     let scored = recall::with_neighbours(fused, &neighbours);
     // More than asked for: the operator's word and the filter may still reorder or drop some.
-    let rows = prism.store.rows(caller.project.id, scored.iter().take(k * 3 + 10).map(|r| r.id.clone()).collect()).await?;
+    let rows = prism.store.rows(caller.project.id, scored.iter().take(k * 2 + 6).map(|r| r.id.clone()).collect()).await?;
     let allowed = |row: &crate::store::memory::MemoryRow| {
         (filter.kinds.is_empty() || filter.kinds.iter().any(|k| k.name() == row.kind))
             && filter.since.is_none_or(|t| row.created_at >= t)

@@ -37,8 +37,7 @@ fn a_healthy_session_is_complete_and_says_what_the_host_cannot_confirm() {
     let trace = texi.call("prism_signal_trace", json!({"signal_id": envelope["signal_id"]}));
     assert_eq!(trace["receipt"]["state"], "recalled", "it left the queue when the probe ended");
     assert!(trace["timeline"].as_array().unwrap().iter().all(|e| e["loopback_id"] == envelope["loopback_id"]), "{trace}");
-    let whois = texi.call("prism_whois", json!({"identity": "Texi"}));
-    assert_eq!(whois["reachable"]["layer"], "channel_notification");
+    wait_for("the last proof", || (texi.call("prism_whois", json!({"identity": "Texi"}))["reachable"]["layer"] == "channel_notification").then_some(()));
 }
 
 #[test]

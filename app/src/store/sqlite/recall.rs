@@ -18,9 +18,9 @@ use uuid::Uuid;
 
 /// Rows that the words of one question may be expected to match. Words that
 /// stand in nearly every row cost the most and tell the least.
-const MATCHES_EXPECTED_MAX: f64 = 2_500.0;
+const MATCHES_EXPECTED_MAX: f64 = 1_500.0;
 /// Newest rows in which the share of a word is estimated.
-const SAMPLE_ROWS: i64 = 2_000;
+const SAMPLE_ROWS: i64 = 500;
 /// Waiting embed intents are counted up to here.
 const PENDING_COUNTED: i64 = 10_000;
 /// Rows of the other legs that the graph starts from.
@@ -28,7 +28,7 @@ const GRAPH_SEEDS: usize = 20;
 /// Edges followed from one node in each direction; a hub says little.
 const FAN_OUT: usize = 50;
 /// Nodes that the second hop starts from.
-const SECOND_HOP: usize = 150;
+const SECOND_HOP: usize = 60;
 
 /// One hop, out of a node and into it. Both must be a search, never a scan.
 const HOP_OUT: &str = "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";

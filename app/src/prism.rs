@@ -37,6 +37,8 @@ pub struct Prism {
     pub started_at: Moment,
     limits: Limits,
     buckets: Mutex<HashMap<Uuid, Bucket>>,
+    /// Held while a project or persona is made: two hosts may ask for the same one at once.
+    enrolling: tokio::sync::Mutex<()>,
 }
 
 /// Who calls: proven by the key, never taken from the body.
@@ -70,6 +72,7 @@ impl Prism {
             started_at: now,
             limits: config.limits,
             buckets: Mutex::default(),
+            enrolling: tokio::sync::Mutex::default(),
             store,
         });
         prism.know_key(&config.api_key, None).await?;
@@ -129,7 +132,13 @@ impl Prism {
     }
 
     fn session_of(&self, id: Uuid, persona: &Persona) -> Result<SessionRow, Problem> {
-        let over = || Problem::new(Code::SessionReleased, "this session is over", "call prism_start to open a new one");
+        let over = || {
+            Problem::new(
+                Code::SessionReleased,
+                "this session is over, or never was",
+                "call prism_start to open a new one (over HTTP: session_register, without the Prism-Session header)",
+            )
+        };
         let row = self.presence.get(id).ok_or_else(over)?;
         if row.persona_id != persona.id {
             return Err(Problem::new(
@@ -149,14 +158,29 @@ impl Prism {
         if let Some(project) = self.directory.project(pid.as_str()) {
             return Ok(project);
         }
-        let project = Project { id: clock::new_id(), pid: pid.clone() };
-        if let Some(operator) = self.store.add_project(project.clone(), self.operator.clone(), clock::now()).await? {
-            self.directory.add_project(project.clone());
-            self.directory.add_persona(operator);
+        let _one = self.enrolling.lock().await;
+        if let Some(project) = self.directory.project(pid.as_str()) {
             return Ok(project);
         }
-        // Somebody else was first; theirs is loaded already or will be in a moment.
-        self.directory.project(pid.as_str()).ok_or_else(|| Problem::new(Code::Conflict, format!("{pid} is being created"), "try again"))
+        let project = Project { id: clock::new_id(), pid: pid.clone() };
+        let operator = self.store.add_project(project.clone(), self.operator.clone(), clock::now()).await?;
+        let operator = operator.ok_or_else(|| Problem::new(Code::Conflict, format!("{pid} is being created elsewhere"), "try again"))?;
+        self.directory.add_persona(operator);
+        self.directory.add_project(project.clone());
+        Ok(project)
+    }
+
+    /// Adds an identity to a project, in the spelling its first registration fixed; says whether it is new.
+    pub async fn ensure_persona(&self, project: &Project, identity: &Identity) -> Result<(Persona, bool), Problem> {
+        let _one = self.enrolling.lock().await;
+        let identity = self.directory.canonical(identity);
+        if let Some(persona) = self.directory.persona(project.id, identity.as_str()) {
+            return Ok((persona, false));
+        }
+        let persona = Persona { id: clock::new_id(), project_id: project.id, identity, is_operator: false, created_at: clock::now() };
+        self.store.add_persona(persona.clone()).await?;
+        self.directory.add_persona(persona.clone());
+        Ok((persona, true))
     }
 
     pub fn announce(&self, session: &SessionRow, event: SignalType) {

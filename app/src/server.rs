@@ -49,6 +49,8 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     if let Some(note) = gate_note {
         tracing::warn!("{note}");
     }
+    // Whatever is written from here on, the database first of all, is for this user alone.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let home = &options.home;
     let config = Config::load_or_create(home, env)?;
     let _lock = match home.try_lock("serve.lock")? {

@@ -116,14 +116,19 @@ impl Confirm {
     pub async fn run(self, context: Context) -> Outcome {
         // Inside a host's own shell it is the agent who types.
         let direct = context.identity.is_none() && !context.env.inside_host;
-        let (id, answer): (Id, _) = context.ask("confirm", json!({"refers_to": self.refers_to, "verdict": self.verdict, "notes": self.notes, "direct": direct})).await?;
-        if context.json {
-            print_json(&answer)
-        } else {
-            out(&format!("kept as {}", short(id.id)))
-        }
-        Ok(())
+        keep(&context, "confirm", json!({"refers_to": self.refers_to, "verdict": self.verdict, "notes": self.notes, "direct": direct})).await
     }
+}
+
+/// Writes a row and says under which id it is kept.
+async fn keep(context: &Context, path: &str, body: Value) -> Outcome {
+    let (id, answer): (Id, _) = context.ask(path, body).await?;
+    if context.json {
+        print_json(&answer)
+    } else {
+        out(&format!("kept as {}", short(id.id)))
+    }
+    Ok(())
 }
 
 #[derive(Args)]
@@ -303,13 +308,7 @@ pub struct Note {
 
 impl Note {
     pub async fn run(self, context: Context) -> Outcome {
-        let (id, answer): (Id, _) = context.ask("note", json!({"text": self.text.join(" ")})).await?;
-        if context.json {
-            print_json(&answer)
-        } else {
-            out(&format!("kept as {}", short(id.id)))
-        }
-        Ok(())
+        keep(&context, "note", json!({"text": self.text.join(" ")})).await
     }
 }
 

@@ -87,6 +87,7 @@ impl Cache {
     fn change<T>(&self, change: impl FnOnce(&mut Ring) -> T) -> Result<T> {
         let _lock = self.home.lock(&format!("signals-{}.lock", self.identity))?;
         let (before, skipped) = self.load();
+        let stored = self.stored_count();
         let mut ring = before.clone();
         let result = change(&mut ring);
         // The ring first: whoever reads a count finds the entries it speaks of.
@@ -94,7 +95,7 @@ impl Cache {
             self.home.write(&self.ring_file(), ring.to_lines().as_bytes())?;
         }
         let count = ring.count();
-        if self.stored_count().as_ref() != Some(&count) && !(ring == before && ring.entries.is_empty()) {
+        if stored.as_ref() != Some(&count) && !(ring == before && ring.entries.is_empty()) {
             self.home.write(&self.count_file(), &serde_json::to_vec(&count)?)?;
         }
         Ok(result)

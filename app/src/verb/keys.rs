@@ -13,21 +13,12 @@ pub async fn add_persona(prism: &Prism, caller: &Caller, request: api::PersonaAd
 }
 
 async fn ensure_persona(prism: &Prism, caller: &Caller, identity: &str) -> Result<(Persona, bool), Problem> {
-    let identity = prism.directory.canonical(&Identity::parse(identity.trim())?);
-    if let Some(persona) = prism.directory.persona(caller.project.id, identity.as_str()) {
-        if persona.is_operator {
-            return Err(Problem::new(
-                Code::Conflict,
-                format!("{identity} is the operator's name"),
-                "give the agent another identity, or change `operator` in config.toml before the project is first used",
-            ));
-        }
-        return Ok((persona, false));
+    let (persona, created) = prism.ensure_persona(&caller.project, &Identity::parse(identity.trim())?).await?;
+    if persona.is_operator {
+        let message = format!("{} is the operator's name", persona.identity);
+        return Err(Problem::new(Code::Conflict, message, "give the agent another identity, or change `operator` in config.toml before the project is first used"));
     }
-    let persona = Persona { id: clock::new_id(), project_id: caller.project.id, identity, is_operator: false, created_at: clock::now() };
-    prism.store.add_persona(persona.clone()).await?;
-    prism.directory.add_persona(persona.clone());
-    Ok((persona, true))
+    Ok((persona, created))
 }
 
 pub async fn mint(prism: &Prism, caller: &Caller, request: api::KeyMint) -> Result<api::KeyMinted, Problem> {

@@ -58,6 +58,7 @@ fn errors_say_what_to_do_and_exit_codes_tell_no_from_could_not() {
 #[test]
 fn a_second_server_on_the_same_home_names_the_first() {
     let mut server = Server::start();
+    assert_eq!(server.home().mode("prism.db"), Some(0o600));
     let second = server.cli(None, &["serve", "--port", "0"]);
     assert_eq!(second.status.code(), Some(2));
     assert!(stderr(&second).contains(&format!("pid {}", server.pid())), "{}", stderr(&second));

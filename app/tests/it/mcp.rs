@@ -47,6 +47,25 @@ fn a_fixed_identity_cannot_be_argued_with_and_a_free_one_is_named_at_start() {
 }
 
 #[test]
+fn many_hosts_may_meet_a_new_project_at_once() {
+    let server = Server::start();
+    let agents: Vec<_> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..6)
+            .map(|n| {
+                scope.spawn({
+                    let server = &server;
+                    move || server.agent(if n % 2 == 0 { "Texi" } else { "Donna" })
+                })
+            })
+            .collect();
+        starting.into_iter().map(|agent| agent.join().unwrap()).collect()
+    });
+    assert_eq!(agents.len(), 6);
+    let status: Value = serde_json::from_str(&server.ok(None, &["status", "--json"])).unwrap();
+    assert_eq!((status["sessions"].as_array().unwrap().len(), status["personas"].as_array().unwrap().len()), (6, 3));
+}
+
+#[test]
 fn a_session_released_by_force_is_over_until_the_next_start() {
     let server = Server::start();
     let mut texi = server.agent("Texi");

@@ -123,6 +123,9 @@ async fn what_nobody_has_read_can_be_taken_back_and_only_by_its_sender() {
     assert_eq!(texi.call(PID, "signals_confirm", json!({"lease_id": lease})).await.unwrap()["confirmed"], 1);
     let after = donna.call(PID, "signal_recall", json!({"signal_id": read["signal_id"]})).await.unwrap();
     assert_eq!(after["reason"], "it was drained already");
+    let acted = donna.call(PID, "signal", task("Texi", "acted on unread")).await.unwrap();
+    texi.call(PID, "signal_ack", json!({"signal_id": acted["signal_id"], "state": "model_acted"})).await.unwrap();
+    assert_eq!(donna.call(PID, "signal_recall", json!({"signal_id": acted["signal_id"]})).await.unwrap()["recalled"], false);
 }
 
 #[tokio::test]

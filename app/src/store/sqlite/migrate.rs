@@ -43,6 +43,21 @@ mod tests {
     }
 
     #[test]
+    fn an_older_database_is_upgraded_without_loss() {
+        for version in 1..MIGRATIONS.len() {
+            let mut connection = Connection::open_in_memory().unwrap();
+            for (_, sql) in &MIGRATIONS[..version] {
+                connection.execute_batch(sql).unwrap();
+            }
+            connection.pragma_update(None, "user_version", version as i64).unwrap();
+            connection.execute("insert into tenants values ('t', 'kept', 1)", []).unwrap();
+            migrate(&mut connection).unwrap();
+            assert_eq!(connection.query_row("select name from tenants", [], |r| r.get::<_, String>(0)).unwrap(), "kept");
+            connection.prepare("select * from recallgate_events").unwrap();
+        }
+    }
+
+    #[test]
     fn migrating_twice_changes_nothing() {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection).unwrap();

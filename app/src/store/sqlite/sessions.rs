@@ -75,8 +75,12 @@ impl Sqlite {
     /// The newest fact each session is known by; an echo proves nothing that its probe did not.
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
         self.read(move |c| {
-            let mut statement =
-                c.prepare_cached("select max(received_at), max(rung_at), max(rendered_at), max(drained_at) from deliveries where session_id = ?").map_err(failed)?;
+            let mut statement = c
+                .prepare_cached(
+                    "select max(d.received_at), max(d.rung_at), max(d.rendered_at), max(d.drained_at) from deliveries d cross join signal_queue q on q.id = d.signal_id
+                     where d.session_id = ? and not (q.signal_type = 'Loopback' and q.in_reply_to is not null)",
+                )
+                .map_err(failed)?;
             let mut proven = Vec::new();
             for session_id in sessions {
                 let times: [Option<i64>; 4] = statement.query_row([session_id.to_string()], |r| Ok([r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?])).map_err(failed)?;

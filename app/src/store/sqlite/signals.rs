@@ -104,6 +104,7 @@ impl Sqlite {
             }
             let refusal = match &row.facts {
                 f if f.drained.is_some() => Some("it was drained already"),
+                f if f.acted.is_some() => Some("the recipient has acted on it already"),
                 f if f.expired.is_some() => Some("it had expired"),
                 f if f.recalled.is_some() => Some("it was recalled before"),
                 f if f.failed.is_some() => Some("it was never queued"),

@@ -46,7 +46,21 @@ pub fn append(log: &str, frames: &[TeeFrame], now: Moment) -> String {
     kept.extend_from_slice(frames);
     kept.retain(|f| now.since_us(f.received_at) < TEE_AGE_US);
     let over = kept.len().saturating_sub(TEE_FRAMES_MAX);
-    kept[over..].iter().filter_map(|f| serde_json::to_string(f).ok()).map(|line| line + "\n").collect()
+    lines(&kept[over..])
+}
+
+/// The frames as the log holds them, one a line.
+pub fn lines(frames: &[TeeFrame]) -> String {
+    frames.iter().filter_map(|f| serde_json::to_string(f).ok()).map(|line| line + "\n").collect()
+}
+
+/// Halves a log that is full, so that the next frames need only be added at its end.
+pub fn rotated(log: &str, frames: &[TeeFrame], now: Moment) -> (String, usize, Option<Moment>) {
+    let mut kept = parse(&append(log, frames, now));
+    if kept.len() >= TEE_FRAMES_MAX {
+        kept.drain(..TEE_FRAMES_MAX / 2);
+    }
+    (lines(&kept), kept.len(), kept.first().map(|f| f.received_at))
 }
 
 /// Reads a tee log; a torn or foreign line is skipped.

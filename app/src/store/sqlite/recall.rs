@@ -27,6 +27,8 @@ const PENDING_COUNTED: i64 = 10_000;
 const GRAPH_SEEDS: usize = 20;
 /// Edges followed from one node in each direction; a hub says little.
 const FAN_OUT: usize = 50;
+/// Rows beside one row that are looked at.
+const NEIGHBOURS_MAX: usize = 16;
 /// Nodes that the second hop starts from.
 const SECOND_HOP: usize = 60;
 
@@ -70,7 +72,7 @@ impl Sqlite {
 
     /// The rows beside each of these: before and after in their session, and one edge away.
     pub async fn neighbours(&self, ids: Vec<String>) -> Result<HashMap<String, Vec<String>>> {
-        self.read(move |c| ids.into_iter().map(|id| Ok((id.clone(), beside(c, &id)?))).collect()).await
+        self.read(move |c| beside(c, &ids)).await
     }
 
     pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
@@ -265,25 +267,33 @@ fn entity_nodes(c: &Connection, project: &str, entities: &[Entity]) -> Result<Ve
     Ok(ids.collect::<Result<Vec<_>>>()?.into_iter().flatten().map(|id| format!("entity:{id}")).collect())
 }
 
-fn beside(c: &Connection, id: &str) -> Result<Vec<String>> {
-    let place: Option<(Option<String>, i64)> = c
-        .prepare_cached("select session_id, created_at from memory where id = ?")
-        .and_then(|mut s| s.query_row([id], |r| Ok((r.get(0)?, r.get(1)?))).optional())
-        .map_err(failed)?;
-    let mut around = Vec::new();
-    if let Some((Some(session), at)) = place {
+fn beside(c: &Connection, ids: &[String]) -> Result<HashMap<String, Vec<String>>> {
+    let wanted = serde_json::to_string(ids).unwrap_or_default();
+    let mut around: HashMap<String, Vec<String>> = HashMap::new();
+    let places = list(
+        c,
+        "select m.id, m.session_id, m.created_at from json_each(?) j cross join memory m on m.id = j.value where m.session_id is not null",
+        params![wanted],
+        |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?, r.get::<_, i64>(2)?)),
+    )?;
+    for (id, session, at) in places {
         for sql in [
             "select id from memory where session_id = ?1 and created_at < ?2 and created_at >= ?2 - ?3 and hidden = 0 order by created_at desc limit 1",
             "select id from memory where session_id = ?1 and created_at > ?2 and created_at <= ?2 + ?3 and hidden = 0 order by created_at limit 1",
         ] {
-            around.extend(list(c, sql, params![session, at, NEIGHBOUR_US], |r| r.get::<_, String>(0))?);
+            around.entry(id.clone()).or_default().extend(list(c, sql, params![session, at, NEIGHBOUR_US], |r| r.get::<_, String>(0))?);
         }
     }
     for sql in [
-        "select dst as node, kind from edges where src = ? and kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES') limit ?",
-        "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES') limit ?",
+        "select e.src, e.dst from json_each(?) j cross join edges e on e.src = j.value and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')",
+        "select e.dst, e.src from json_each(?) j cross join edges e on e.dst = j.value and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')",
     ] {
-        around.extend(hop(c, sql, id)?.into_iter().map(|(node, _)| node).filter(|n| !n.contains(':')).take(8));
+        for (id, other) in list(c, sql, params![wanted], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))? {
+            let mine = around.entry(id).or_default();
+            if !other.contains(':') && mine.len() < NEIGHBOURS_MAX {
+                mine.push(other);
+            }
+        }
     }
     Ok(around)
 }

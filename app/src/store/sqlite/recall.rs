@@ -18,9 +18,9 @@ use uuid::Uuid;
 
 /// Rows that the words of one question may be expected to match. Words that
 /// stand in nearly every row cost the most and tell the least.
-const MATCHES_EXPECTED_MAX: f64 = 1_500.0;
+const MATCHES_EXPECTED_MAX: f64 = 1_200.0;
 /// Newest rows in which the share of a word is estimated.
-const SAMPLE_ROWS: i64 = 500;
+const SAMPLE_ROWS: i64 = 400;
 /// Waiting embed intents are counted up to here.
 const PENDING_COUNTED: i64 = 10_000;
 /// Rows of the other legs that the graph starts from.
@@ -76,7 +76,11 @@ impl Sqlite {
     }
 
     pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
-        self.read(move |c| ids.iter().filter_map(|id| row(c, &project.to_string(), id).transpose()).collect()).await
+        self.read(move |c| {
+            let (project, spoken_of) = (project.to_string(), spoken_of(c, &ids)?);
+            ids.iter().filter_map(|id| row(c, &project, id, spoken_of.contains(id)).transpose()).collect()
+        })
+        .await
     }
 
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {
@@ -298,7 +302,20 @@ fn beside(c: &Connection, ids: &[String]) -> Result<HashMap<String, Vec<String>>
     Ok(around)
 }
 
-fn row(c: &Connection, project: &str, id: &str) -> Result<Option<MemoryRow>> {
+/// Those of the rows that a verdict, a label or an attempt is about, or that are one.
+fn spoken_of(c: &Connection, ids: &[String]) -> Result<HashSet<String>> {
+    let wanted = serde_json::to_string(ids).unwrap_or_default();
+    let mut touched = HashSet::new();
+    for sql in [
+        "select j.value from json_each(?) j where exists (select 1 from edges e where e.dst = j.value and e.kind in ('CONFIRMS','LABELS','RULED_OUT_IN'))",
+        "select j.value from json_each(?) j where exists (select 1 from edges e where e.src = j.value and e.kind in ('CONFIRMS','LABELS'))",
+    ] {
+        touched.extend(list(c, sql, params![wanted], |r| r.get::<_, String>(0))?);
+    }
+    Ok(touched)
+}
+
+fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Option<MemoryRow>> {
     let found = c
         .prepare_cached("select m.*, s.superseded_by from memory m left join entity_states s on s.node = m.id where m.id = ? and m.project_id = ? and m.hidden = 0")
         .and_then(|mut s| {
@@ -320,6 +337,9 @@ fn row(c: &Connection, project: &str, id: &str) -> Result<Option<MemoryRow>> {
         })
         .map_err(failed)?;
     let Some(mut row) = found else { return Ok(None) };
+    if !spoken_of {
+        return Ok(Some(row));
+    }
     for (view, verdict, weight) in verdicts_on(c, id)? {
         row.verdicts.push(view);
         row.standing.verdicts.push((verdict, weight));

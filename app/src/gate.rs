@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::prism::Caller;
-use crate::store::{GateLoaded, GateRow, Store, WindowRow};
+use crate::store::{GateLoaded, GateRow, Store, WindowChange, WindowRow};
 use prism_core::Moment;
 use prism_core::gate::{Assignment, AssignmentSource, BEFORE_US, Deed, GateOutcome, GateWarning, Mode, TaskClass, Trigger, Window, classify, judge, warning};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,7 +26,8 @@ type Actor = Uuid;
 #[derive(Default)]
 struct Inner {
     deeds: HashMap<Actor, VecDeque<(Moment, Deed)>>,
-    windows: HashMap<Actor, Vec<WindowRow>>,
+    /// Open windows by assignment.
+    windows: HashMap<Actor, HashMap<String, WindowRow>>,
     /// What was said already: a second time would be nagging.
     said: HashSet<(String, Trigger, GateOutcome)>,
 }
@@ -38,7 +39,7 @@ impl Gate {
             inner.deeds.entry(actor).or_default().push_back((at, Deed::Recall(id)));
         }
         for window in loaded.windows {
-            inner.windows.entry(window.actor).or_default().push(window);
+            inner.windows.entry(window.actor).or_default().insert(window.assignment_id.clone(), window);
         }
         inner.said.extend(loaded.said);
         Self { mode, inner: Mutex::new(inner) }
@@ -72,21 +73,18 @@ impl Gate {
         if !inner.said.insert((assignment_id.clone(), trigger, outcome)) {
             return None;
         }
-        let recalls = match window {
-            Window::Satisfied(recalls) => recalls,
+        let (recalls, opened) = match window {
+            Window::Satisfied(recalls) => (recalls, None),
             Window::Open => {
                 let row = WindowRow { actor, project_id: caller.project.id, assignment_id: assignment_id.clone(), class, arrived };
                 let windows = inner.windows.entry(actor).or_default();
-                if !windows.iter().any(|w| w.assignment_id == assignment_id) {
-                    windows.push(row.clone());
-                    store.gate_window(row, true);
-                }
-                Vec::new()
+                let fresh = windows.insert(assignment_id.clone(), row.clone()).is_none();
+                (Vec::new(), fresh.then_some(WindowChange::Opened(row)))
             }
-            Window::Missed => Vec::new(),
+            Window::Missed => (Vec::new(), None),
         };
         drop(inner);
-        store.gate_event(self.event(caller, &assignment_id, class, outcome, trigger, recalls));
+        store.note_gate(Some(self.event(caller, &assignment_id, class, outcome, trigger, recalls)), opened);
         (outcome == GateOutcome::Warned).then(|| warning(class, &assignment_id, assignment))
     }
 
@@ -120,17 +118,15 @@ impl Gate {
             deeds.pop_front();
         }
         let windows = inner.windows.entry(actor).or_default();
-        let (mine, others) = std::mem::take(windows).into_iter().partition(|w| w.project_id == caller.project.id);
+        let (mine, others): (HashMap<_, _>, _) = std::mem::take(windows).into_iter().partition(|(_, w)| w.project_id == caller.project.id);
         *windows = others;
-        mine
+        mine.into_values().collect()
     }
 
     fn close(&self, store: &Store, caller: &Caller, window: WindowRow, outcome: GateOutcome, trigger: Trigger, recalls: Vec<Uuid>) {
         let fresh = self.held().said.insert((window.assignment_id.clone(), trigger, outcome));
-        if fresh {
-            store.gate_event(self.event(caller, &window.assignment_id, window.class, outcome, trigger, recalls));
-        }
-        store.gate_window(window, false);
+        let event = fresh.then(|| self.event(caller, &window.assignment_id, window.class, outcome, trigger, recalls));
+        store.note_gate(event, Some(WindowChange::Closed(window)));
     }
 
     fn event(&self, caller: &Caller, assignment_id: &str, class: TaskClass, outcome: GateOutcome, trigger: Trigger, recalls: Vec<Uuid>) -> GateRow {

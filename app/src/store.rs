@@ -227,6 +227,12 @@ pub struct WindowRow {
     pub arrived: Moment,
 }
 
+#[derive(Clone, Debug)]
+pub enum WindowChange {
+    Opened(WindowRow),
+    Closed(WindowRow),
+}
+
 /// Something the gate noticed: ids and counts, never a question or an answer.
 #[derive(Clone, Debug)]
 pub struct GateRow {
@@ -410,17 +416,10 @@ impl Store {
         on_engine!(self, s => s.load_gate(now))
     }
 
-    /// Opens or closes a window, without waiting for the disk.
-    pub fn gate_window(&self, window: WindowRow, open: bool) {
+    /// Writes what the gate noticed, without waiting for the disk.
+    pub fn note_gate(&self, event: Option<GateRow>, window: Option<WindowChange>) {
         match self {
-            Self::Sqlite(s) => s.gate_window(window, open),
-        }
-    }
-
-    /// Writes a gate event, without waiting for the disk.
-    pub fn gate_event(&self, event: GateRow) {
-        match self {
-            Self::Sqlite(s) => s.gate_event(event),
+            Self::Sqlite(s) => s.note_gate(event, window),
         }
     }
 

@@ -31,7 +31,6 @@ create table recallgate_events (
     label            integer check (label in (0, 1)),
     labelled_at      integer
 );
-create index ix_gate_assignment on recallgate_events (project_id, assignment_id);
 create index ix_gate_time on recallgate_events (project_id, occurred_at desc);
 -- Assignments whose agent has neither recalled nor produced anything yet.
 create table recallgate_windows (

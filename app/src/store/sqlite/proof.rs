@@ -2,13 +2,13 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, column, failed};
-use crate::store::{GateLoaded, GateRow, WindowRow};
+use crate::store::{GateLoaded, GateRow, WindowChange, WindowRow};
 use prism_core::api::gate::{GateEventView, GateReport, GateTally};
 use prism_core::gate::{GateOutcome, LABELS_MIN, PRECISION_TARGET, TaskClass, Trigger};
 use prism_core::id::Quoted;
 use prism_core::loopback::Probe;
 use prism_core::{Code, Moment, Problem};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 use uuid::Uuid;
 
 /// How long it is remembered that something was said, in microseconds.
@@ -67,35 +67,21 @@ impl Sqlite {
         .await
     }
 
-    pub fn gate_window(&self, window: WindowRow, open: bool) {
-        self.writer.write_later("a gate window", move |c| {
-            let (project, actor) = (window.project_id.to_string(), window.actor.to_string());
-            let sql = if open {
-                "insert or ignore into recallgate_windows (project_id, assignment_id, session_id, task_class, arrived_at) values (?1, ?2, ?3, ?4, ?5)"
-            } else {
-                "delete from recallgate_windows where project_id = ?1 and assignment_id = ?2 and session_id = ?3 and ?4 <> '' and ?5 is not null"
-            };
-            c.prepare_cached(sql).and_then(|mut s| s.execute(params![project, window.assignment_id, actor, window.class.name(), window.arrived.0])).map_err(failed)?;
-            Ok(())
-        });
-    }
-
-    pub fn gate_event(&self, e: GateRow) {
-        self.writer.write_later("a gate event", move |c| {
-            let (id, project) = (e.id.to_string(), e.project_id.to_string());
-            c.prepare_cached(
-                "insert into recallgate_events (id, tenant_id, project_id, assignment_id, task_class, gate_mode, outcome, trigger, actor_session_id, actor_persona, actor_surface, recall_count, occurred_at)
-                 select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 from projects where id = ?12",
-            )
-            .and_then(|mut s| {
-                s.execute(params![id, e.assignment_id, e.class.name(), e.mode.name(), e.outcome.name(), e.trigger.name(), e.session_id.map(|s| s.to_string()), e.persona, e.surface, e.recalls.len() as i64, e.now.0, project])
-            })
-            .map_err(failed)?;
-            for recall in &e.recalls {
-                c.prepare_cached("insert or ignore into edges (src, kind, dst, project_id, created_at) values (?, 'REFERENCES_RECALL', ?, ?, ?)")
-                    .and_then(|mut s| s.execute(params![format!("gate:{id}"), format!("recall:{recall}"), project, e.now.0]))
-                    .map_err(failed)?;
+    pub fn note_gate(&self, event: Option<GateRow>, window: Option<WindowChange>) {
+        self.writer.write_later("what the gate noticed", move |c| {
+            if let Some(event) = &event {
+                insert_event(c, event)?;
             }
+            match &window {
+                Some(WindowChange::Opened(w)) => c
+                    .prepare_cached("insert or ignore into recallgate_windows (project_id, assignment_id, session_id, task_class, arrived_at) values (?, ?, ?, ?, ?)")
+                    .and_then(|mut s| s.execute(params![w.project_id.to_string(), w.assignment_id, w.actor.to_string(), w.class.name(), w.arrived.0])),
+                Some(WindowChange::Closed(w)) => c
+                    .prepare_cached("delete from recallgate_windows where project_id = ? and assignment_id = ? and session_id = ?")
+                    .and_then(|mut s| s.execute(params![w.project_id.to_string(), w.assignment_id, w.actor.to_string()])),
+                None => Ok(0),
+            }
+            .map_err(failed)?;
             Ok(())
         });
     }
@@ -181,4 +167,35 @@ impl Sqlite {
         })
         .await
     }
+}
+
+fn insert_event(c: &Connection, e: &GateRow) -> Result<()> {
+    let (id, project) = (e.id.to_string(), e.project_id.to_string());
+    c.prepare_cached(
+        "insert into recallgate_events (id, tenant_id, project_id, assignment_id, task_class, gate_mode, outcome, trigger, actor_session_id, actor_persona, actor_surface, recall_count, occurred_at)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 from projects where id = ?12",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            id,
+            e.assignment_id,
+            e.class.name(),
+            e.mode.name(),
+            e.outcome.name(),
+            e.trigger.name(),
+            e.session_id.map(|s| s.to_string()),
+            e.persona,
+            e.surface,
+            e.recalls.len() as i64,
+            e.now.0,
+            project
+        ])
+    })
+    .map_err(failed)?;
+    for recall in &e.recalls {
+        c.prepare_cached("insert or ignore into edges (src, kind, dst, project_id, created_at) values (?, 'REFERENCES_RECALL', ?, ?, ?)")
+            .and_then(|mut s| s.execute(params![format!("gate:{id}"), format!("recall:{recall}"), project, e.now.0]))
+            .map_err(failed)?;
+    }
+    Ok(())
 }

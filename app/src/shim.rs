@@ -28,6 +28,7 @@ use prism_core::bell::Strategy;
 use prism_core::presence::Surface;
 use prism_core::{Code, Identity, Problem, api};
 use serde_json::{Value, json};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tee::Tee;
@@ -70,6 +71,8 @@ pub struct Session {
     pub probes: probe::Probes,
     /// Whether the stream has said hello.
     pub connected: watch::Sender<bool>,
+    /// Whether its host was told of what waited from before.
+    pub greeted: AtomicBool,
     /// Set when the session is over, so that its stream ends.
     pub over: watch::Sender<bool>,
     /// The repository as it was when the session opened; none outside of one.
@@ -260,6 +263,7 @@ impl Shim {
             tee: tee.clone(),
             probes: probe::Probes::default(),
             connected: watch::Sender::new(false),
+            greeted: AtomicBool::new(false),
             over: watch::Sender::new(false),
             baseline: tokio::sync::OnceCell::new(),
             unconfirmed: std::sync::Mutex::default(),

@@ -331,10 +331,6 @@ impl Store {
         on_engine!(self, s => s.release_session(id, reason, now))
     }
 
-    pub async fn past_sessions(&self, project: Uuid, limit: usize) -> Result<Vec<SessionRow>> {
-        on_engine!(self, s => s.past_sessions(project, limit))
-    }
-
     /// Writes a signal durably; `committed` runs in commit order, before the answer.
     pub async fn send(&self, new: NewSignal, committed: impl FnOnce(&SentRow) + Send + 'static) -> Result<SentRow> {
         on_engine!(self, s => s.send(new, committed))

@@ -66,13 +66,15 @@ pub struct Verb {
 }
 
 macro_rules! verb {
+    (@is_tool tool) => { true };
+    (@is_tool hidden) => { false };
     ($name:literal, $path:literal, $who:ident, $inbox:ident, $tool:ident, $function:path, $request:ty => $answer:ty, $about:literal) => {
         Verb {
             name: $name,
             path: $path,
             who: Who::$who,
             inbox: Inbox::$inbox,
-            tool: stringify!($tool).len() == "tool".len(),
+            tool: verb!(@is_tool $tool),
             about: $about,
             request: <$request as JsonSchema>::json_schema,
             answer: <$answer as JsonSchema>::json_schema,

@@ -37,7 +37,6 @@ pub enum Next<T> {
 pub struct Outbox<T> {
     queue: VecDeque<(i64, T)>,
     queued_through: i64,
-    sent_through: i64,
     highest_offered: i64,
     behind: bool,
     capacity: usize,
@@ -46,7 +45,7 @@ pub struct Outbox<T> {
 impl<T> Outbox<T> {
     /// A new socket knows nothing of the inbox after `seen` and starts with a replay.
     pub fn new(seen: i64, capacity: usize) -> Self {
-        Self { queue: VecDeque::new(), queued_through: seen, sent_through: seen, highest_offered: seen, behind: true, capacity }
+        Self { queue: VecDeque::new(), queued_through: seen, highest_offered: seen, behind: true, capacity }
     }
 
     /// Takes an envelope that was just committed.
@@ -99,19 +98,13 @@ impl<T> Outbox<T> {
     /// Says what to do next; the queue always goes before another replay.
     #[expect(clippy::should_implement_trait, reason = "an outbox is never exhausted, only idle")]
     pub fn next(&mut self) -> Next<T> {
-        if let Some((seq, item)) = self.queue.pop_front() {
-            self.sent_through = seq;
+        if let Some((_, item)) = self.queue.pop_front() {
             return Next::Send(item);
         }
         if self.behind {
             return Next::Replay { after: self.queued_through };
         }
-        self.sent_through = self.queued_through;
         Next::Idle
-    }
-
-    pub fn is_behind(&self) -> bool {
-        self.behind
     }
 }
 

@@ -41,7 +41,7 @@ pub async fn run(sends: usize, sessions: usize) -> Result<Report> {
     drop(server);
     let server = Server::start()?;
     for n in [1, sessions] {
-        let (held, _) = idle_sessions(&server, n).await?;
+        let held = idle_sessions(&server, n).await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
         report.add(format!("server memory, {n} idle session(s)"), vec![("MB", server.rss_mb()?)]);
         drop(held);
@@ -209,7 +209,7 @@ async fn latency(server: &Server, n: usize) -> Result<Vec<f64>> {
     Ok(samples)
 }
 
-async fn idle_sessions(server: &Server, n: usize) -> Result<(Vec<socket::Socket>, usize)> {
+async fn idle_sessions(server: &Server, n: usize) -> Result<Vec<socket::Socket>> {
     let mut sockets = Vec::with_capacity(n);
     for i in 0..n {
         let (client, id) = server.session(&format!("Idle{i}")).await?;
@@ -218,8 +218,7 @@ async fn idle_sessions(server: &Server, n: usize) -> Result<(Vec<socket::Socket>
             progress(&format!("{} sessions", i + 1));
         }
     }
-    let n = sockets.len();
-    Ok((sockets, n))
+    Ok(sockets)
 }
 
 /// A real shim process whose host is this bench.

@@ -12,6 +12,7 @@ use prism_core::receipt::State;
 use prism_core::ring::{Recorded, Which};
 use prism_core::tee::TeeFrame;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
@@ -72,6 +73,7 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
     }
     let mut heartbeat = tokio::time::interval(Duration::from_secs(HEARTBEAT_S));
     let mut backlog = Some(Vec::new());
+    let mut left_over: Vec<String> = Vec::new();
     loop {
         let message = tokio::select! {
             message = ws.next() => message,
@@ -90,6 +92,7 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
             ServerFrame::Hello { pid, head_seq, pending, .. } => {
                 let pending: Vec<String> = pending.iter().map(Uuid::to_string).collect();
                 logged("agree with the server", session.cache.reconcile(&pid, &project, &pending, head_seq));
+                left_over = pending;
                 if let Ok(mut list) = session.unconfirmed.lock() {
                     list.retain(|lease| !unconfirmed.contains(lease));
                 }
@@ -104,7 +107,13 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
                     None => arrive(shim, session, &mut ws, vec![arrived]).await,
                 }
             }
-            ServerFrame::Live => arrive(shim, session, &mut ws, backlog.take().unwrap_or_default()).await,
+            ServerFrame::Live => {
+                arrive(shim, session, &mut ws, backlog.take().unwrap_or_default()).await;
+                // What an earlier session saw and never drained waits for this one, too.
+                if !session.greeted.swap(true, Ordering::Relaxed) {
+                    ring_for(shim, session, &mut ws, &left_over).await;
+                }
+            }
             ServerFrame::Drained { signal_ids, .. } | ServerFrame::Ended { signal_ids, .. } => {
                 let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
                 logged("mark signals read", session.cache.mark_read(Which::These(&sids)));
@@ -181,8 +190,13 @@ async fn returned(shim: &Shim, session: &Session, ws: &mut Socket, signal_ids: &
     let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
     logged("mark signals unread", session.cache.mark_unread(&sids));
     shim.bell().drained();
+    ring_for(shim, session, ws, &sids).await;
+}
+
+/// Rings for the newest of these that is unread in the ring, unless a bell stands.
+async fn ring_for(shim: &Shim, session: &Session, ws: &mut Socket, sids: &[String]) {
     let (ring_file, _) = session.cache.load();
-    let newest = ring_file.entries.iter().rev().find(|e| sids.contains(&e.sid));
+    let newest = ring_file.entries.iter().rev().find(|e| !e.read && sids.contains(&e.sid));
     let Some((entry, id)) = newest.and_then(|e| Some((e, e.sid.parse::<Uuid>().ok()?))) else { return };
     let envelope = Envelope {
         signal_id: id,

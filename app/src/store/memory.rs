@@ -148,8 +148,6 @@ pub struct Found {
     pub graph_us: u64,
     pub recency: Vec<String>,
     pub recency_us: u64,
-    /// Rows beside the best ones: of the same session, or one edge away.
-    pub neighbours: std::collections::HashMap<String, Vec<String>>,
     pub embed_pending: u64,
 }
 

@@ -86,6 +86,19 @@ fn a_backlog_rings_one_bell_and_a_burst_is_coalesced_until_the_drain() {
     texi.bell();
 }
 
+#[test]
+fn what_an_earlier_session_left_unread_rings_for_the_next_one() {
+    let server = Server::start();
+    let (mut donna, texi) = (server.agent("Donna"), server.agent("Texi"));
+    let sent = donna.call("prism_signal", task("Texi", "seen and never read"));
+    texi.bell();
+    assert_eq!(texi.close(), Some(0));
+    let mut texi = server.agent("Texi");
+    texi.bell();
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))), [sent["signal_id"].as_str().unwrap()]);
+    assert_eq!(texi.bells_so_far(), 0);
+}
+
 #[tokio::test]
 async fn a_retry_with_the_same_key_is_the_same_signal() {
     let server = Server::start();

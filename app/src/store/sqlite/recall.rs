@@ -63,7 +63,6 @@ impl Sqlite {
                 lexical_us,
                 graph: ids(graph),
                 graph_us,
-                neighbours: HashMap::new(),
                 embed_pending,
             })
         })

@@ -62,16 +62,6 @@ impl Sqlite {
         .await
     }
 
-    /// The newest sessions of a project, released ones included.
-    pub async fn past_sessions(&self, project: Uuid, limit: usize) -> Result<Vec<SessionRow>> {
-        self.read(move |c| {
-            let mut statement = c.prepare_cached("select * from sessions where project_id = ? order by created_at desc limit ?").map_err(failed)?;
-            let rows = statement.query_map(params![project.to_string(), limit as i64], session).map_err(failed)?;
-            rows.collect::<rusqlite::Result<_>>().map_err(failed)
-        })
-        .await
-    }
-
     /// The newest fact each session is known by; an echo proves nothing that its probe did not.
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
         self.read(move |c| {

@@ -6,6 +6,7 @@
 mod local;
 mod memory;
 mod proof;
+mod recall;
 mod signals;
 
 use crate::cli::Context;
@@ -61,6 +62,8 @@ enum What {
         #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000])]
         rows: Vec<usize>,
     },
+    /// Does a question find its row? Against plain systems, on LoCoMo, and how fast
+    Recall(recall::Recall),
     /// The statusline's whole process, beside /bin/true
     Statusline {
         #[arg(long, default_value_t = 400)]
@@ -83,6 +86,7 @@ impl Bench {
             What::Signals { to_ring: true, .. } => signals::to_ring().await?,
             What::Loopback { runs } => proof::probe(runs).await?,
             What::Gate { acks } => proof::gate(acks).await?,
+            What::Recall(recall) => return Ok(recall.run(&context.home, context.json).await?),
             What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,
             What::Verb { runs } => local::verb(runs)?,
@@ -150,6 +154,7 @@ pub struct Server {
     process: Option<Child>,
     pub home: Home,
     dir: PathBuf,
+    keep: bool,
     env: Vec<(&'static str, &'static str)>,
 }
 
@@ -160,12 +165,23 @@ impl Server {
 
     /// A home that no server runs on yet.
     pub fn stopped() -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id()));
+        Self::at(std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id())), false)
+    }
+
+    /// A home that stays, and may be there already.
+    pub fn kept(dir: PathBuf) -> Result<Self> {
+        Self::at(dir, true)
+    }
+
+    fn at(dir: PathBuf, keep: bool) -> Result<Self> {
         let home = Home::at(&dir);
         home.create()?;
+        if home.read("config.toml").is_some() {
+            return Ok(Self { process: None, home, dir, keep, env: Vec::new() });
+        }
         let config = format!("operator = \"operator\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
         home.write("config.toml", config.as_bytes())?;
-        Ok(Self { process: None, home, dir, env: Vec::new() })
+        Ok(Self { process: None, home, dir, keep, env: Vec::new() })
     }
 
     pub fn with_env(mut self, name: &'static str, value: &'static str) -> Self {
@@ -234,10 +250,15 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            drop(process.kill());
+            // Asked to stop, so that a kept home is left clean; its worker ends with it.
+            if let Some(pid) = rustix::process::Pid::from_raw(process.id() as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
             drop(process.wait());
         }
-        drop(std::fs::remove_dir_all(&self.dir));
+        if !self.keep {
+            drop(std::fs::remove_dir_all(&self.dir));
+        }
     }
 }
 

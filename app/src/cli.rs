@@ -2,9 +2,11 @@
 
 mod doctor;
 mod gate;
+mod import;
 mod keys;
 mod loopback;
 mod memory;
+mod model;
 mod roster;
 mod serve;
 mod signals;
@@ -78,6 +80,12 @@ enum Command {
     Graph(memory::Graph),
     /// What is remembered, and what the operator said of it
     Memory(memory::Memory),
+    /// Bring in rows from JSON lines or Markdown
+    Import(import::Import),
+    /// The embedding model that recall by meaning needs
+    Model(model::Model),
+    #[command(hide = true)]
+    EmbedWorker(model::EmbedWorker),
     /// Did work begin with recall? Warnings, labels, precision
     Gate(gate::Gate),
     /// Watch the project's signals as they are sent
@@ -196,6 +204,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
         Command::Mcp => return block_on(false, crate::shim::run(context.env.clone())),
         Command::Bench(bench) => return block_on(true, bench.run(context)),
+        Command::Model(model) => return model.run(&context),
+        Command::EmbedWorker(worker) => return worker.run(),
         _ => {}
     }
     block_on(false, async move {
@@ -215,6 +225,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Todo(todo) => todo.run(context).await,
             Command::Graph(graph) => graph.run(context).await,
             Command::Memory(memory) => memory.run(context).await,
+            Command::Import(import) => import.run(context).await,
             Command::Gate(gate) => gate.run(context).await,
             Command::Watch => watch::run(context).await,
             Command::Persona(persona) => persona.run(context).await,
@@ -222,7 +233,13 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Session(session) => session.run(context).await,
             Command::Doctor => doctor::run(context).await,
             // Handled before any of this is set up, or above.
-            Command::Statusline { .. } | Command::Serve(_) | Command::Mcp | Command::Bench(_) | Command::Completions { .. } => Ok(()),
+            Command::Statusline { .. }
+            | Command::Serve(_)
+            | Command::Mcp
+            | Command::Bench(_)
+            | Command::Model(_)
+            | Command::EmbedWorker(_)
+            | Command::Completions { .. } => Ok(()),
         }
     })
 }

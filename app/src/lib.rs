@@ -10,6 +10,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod directory;
+pub mod embed;
 pub mod gate;
 pub mod home;
 pub mod hub;

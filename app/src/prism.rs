@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::config::{Config, Limits};
 use crate::directory::Directory;
+use crate::embed::Embedder;
 use crate::gate::Gate;
 use crate::hub::{self, Hub};
 use crate::metrics::Metrics;
@@ -32,6 +33,7 @@ pub struct Prism {
     pub presence: Presence,
     pub metrics: Metrics,
     pub gate: Gate,
+    pub embedder: Embedder,
     pub operator: Identity,
     pub allowed_hosts: Vec<String>,
     pub started_at: Moment,
@@ -57,7 +59,7 @@ impl Caller {
 }
 
 impl Prism {
-    pub async fn open(store: Store, config: &Config, gate_mode: Mode) -> Result<Arc<Self>, Problem> {
+    pub async fn open(store: Store, config: &Config, gate_mode: Mode, embedder: Embedder) -> Result<Arc<Self>, Problem> {
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode, store.load_gate(now).await?);
@@ -67,6 +69,7 @@ impl Prism {
             hub: Arc::default(),
             metrics: Metrics::default(),
             gate,
+            embedder,
             operator: config.operator.clone(),
             allowed_hosts: config.server.allowed_hosts.clone(),
             started_at: now,

@@ -6,6 +6,7 @@ mod stream;
 
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
+use crate::embed::Embedder;
 use crate::home::Home;
 use crate::hub;
 use crate::prism::Prism;
@@ -58,7 +59,11 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         Err(pid) => bail!("{} is held by the prism server with pid {pid}: stop that one first, or use another --home", home.dir().display()),
     };
     let store = Store::open_embedded(&home.path("prism.db")).with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
-    let prism = Prism::open(store, &config, gate_mode).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    let (embedder, embedding) = Embedder::new(home.clone());
+    if let Some(reason) = embedder.off() {
+        tracing::warn!("Recall works without meaning: {reason}");
+    }
+    let prism = Prism::open(store.clone(), &config, gate_mode, embedder).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
     let listener = bind(&options.host, options.port).await?;
     // Whoever sees server.json may stop the server at once: it must be listening for that already.
     let stop = stop_signal()?;
@@ -66,7 +71,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let file = ServerFile { url: format!("http://{address}"), pid: std::process::id(), version: crate::VERSION.into(), started_at: prism.started_at };
     home.write(ServerFile::NAME, serde_json::to_string_pretty(&file)?.as_bytes())?;
     tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", crate::VERSION);
+    let embedding = tokio::spawn(embedding.run(store));
     let result = run(listener, prism.clone(), stop).await;
+    embedding.abort();
     home.remove(ServerFile::NAME);
     prism.store.touch_sessions(prism.presence.take_dirty());
     prism.store.close().await;

@@ -6,7 +6,7 @@
 pub mod memory;
 pub mod sqlite;
 
-use memory::{ArtifactChange, Filter, Found, MemoryRow, NewMemory, Opening, RecallEvent, Writer};
+use memory::{ArtifactChange, Ask, Found, ImportRow, MemoryRow, NewMemory, Opening, Postings, RecallEvent, Writer};
 use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
 use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics};
@@ -182,6 +182,23 @@ pub struct TraceRow {
     pub sessions: Vec<SessionReceipt>,
     pub notes: Vec<TraceEvent>,
     pub publish_path: PublishPath,
+}
+
+/// A row whose fields wait for their vectors.
+#[derive(Clone, Debug)]
+pub struct EmbedJob {
+    pub memory_row: i64,
+    pub memory_id: String,
+    /// When it was queued: a row that changes meanwhile is queued anew.
+    pub queued_at: i64,
+    /// Field by field; -1 is the title.
+    pub texts: Vec<(i64, String)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct VectorRow {
+    pub ordinal: i64,
+    pub vector: Vec<f32>,
 }
 
 /// What a session is known to have had, to be written when convenient.
@@ -441,6 +458,14 @@ impl Store {
         on_engine!(self, s => s.remember(new))
     }
 
+    pub async fn imported(&self, project: Uuid, source: String, lines: Vec<String>) -> Result<HashMap<String, (Uuid, String)>> {
+        on_engine!(self, s => s.imported(project, source, lines))
+    }
+
+    pub async fn import(&self, project: Uuid, source: String, rows: Vec<ImportRow>) -> Result<()> {
+        on_engine!(self, s => s.import(project, source, rows))
+    }
+
     pub async fn resolve(&self, project: Uuid, what: Table, field: &'static str, quoted: Quoted) -> Result<Uuid> {
         on_engine!(self, s => s.resolve(project, what.name(), field, quoted))
     }
@@ -481,16 +506,44 @@ impl Store {
         on_engine!(self, s => s.review(project, ids, review, now))
     }
 
-    pub async fn find(&self, project: Uuid, terms: Vec<String>, entities: Vec<Entity>, filter: Filter) -> Result<Found> {
-        on_engine!(self, s => s.find(project, terms, entities, filter))
+    pub async fn postings(&self, terms: Vec<String>) -> Result<Postings> {
+        on_engine!(self, s => s.postings(terms))
     }
 
-    pub async fn neighbours(&self, ids: Vec<String>) -> Result<HashMap<String, Vec<String>>> {
-        on_engine!(self, s => s.neighbours(ids))
+    pub async fn find(&self, ask: Ask) -> Result<Found> {
+        on_engine!(self, s => s.find(ask))
     }
 
     pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
         on_engine!(self, s => s.rows(project, ids))
+    }
+
+    pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
+        on_engine!(self, s => s.warm_vectors(model))
+    }
+
+    pub async fn embed_wanted(&self) {
+        on_engine!(self, s => s.embed_wanted())
+    }
+
+    pub async fn embed_jobs(&self, n: usize, attempts_max: i64) -> Result<Vec<EmbedJob>> {
+        on_engine!(self, s => s.embed_jobs(n, attempts_max))
+    }
+
+    pub async fn add_vectors(&self, model: &'static str, done: Vec<(EmbedJob, Vec<VectorRow>)>) -> Result<()> {
+        on_engine!(self, s => s.add_vectors(model, done))
+    }
+
+    pub async fn embed_failed(&self, memory_row: i64) -> Result<()> {
+        on_engine!(self, s => s.embed_failed(memory_row))
+    }
+
+    pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {
+        on_engine!(self, s => s.requeue_foreign(model))
+    }
+
+    pub async fn reembed(&self, project: Uuid, model: &'static str, all: bool, now: Moment) -> Result<u64> {
+        on_engine!(self, s => s.reembed(project, model, all, now))
     }
 
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {

@@ -75,6 +75,34 @@ pub fn note(text: &str) {
     drop(writeln!(std::io::stderr(), "{text}"));
 }
 
+/// How far long work is: one line on a terminal, nothing in a pipe.
+pub struct Progress {
+    what: String,
+    total: usize,
+    shown: bool,
+}
+
+impl Progress {
+    pub fn new(what: &str, total: usize) -> Self {
+        Self { what: what.to_owned(), total, shown: std::io::stderr().is_terminal() }
+    }
+
+    pub fn at(&mut self, n: usize) {
+        if !self.shown {
+            return;
+        }
+        let share = if self.total == 0 { 1.0 } else { n as f64 / self.total as f64 };
+        let filled = (share * 30.0).round() as usize;
+        drop(write!(std::io::stderr(), "\r\u{1b}[K{} [{}{}] {n}/{}", self.what, "#".repeat(filled.min(30)), ".".repeat(30 - filled.min(30)), self.total));
+    }
+
+    pub fn done(&mut self) {
+        if self.shown {
+            drop(write!(std::io::stderr(), "\r\u{1b}[K"));
+        }
+    }
+}
+
 /// Columns padded to their widest cell; colour codes do not count.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

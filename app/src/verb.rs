@@ -6,12 +6,15 @@
 
 pub mod artifacts;
 pub mod gate;
+pub mod import;
 pub mod keys;
 pub mod lifecycle;
 pub mod loopback;
 pub mod memory;
 pub mod operator;
+pub mod recall;
 pub mod roster;
+pub mod row;
 pub mod sessions;
 pub mod signals;
 
@@ -103,7 +106,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_signal_ack", "signal_ack", Anyone, Drains, tool, signals::acknowledge, api::SignalAck => api::gate::Acknowledged, "Say that you saw a signal, or acted on it."),
     verb!("prism_signal_trace", "signal_trace", Anyone, Drains, tool, signals::trace, api::SignalTrace => api::Trace, "Where a signal got to, layer by layer, with times."),
     verb!("prism_signal_recall", "signal_recall", Anyone, Drains, tool, signals::recall, api::SignalRecall => api::Recalled, "Take back a signal nobody has read."),
-    verb!("semantic_recall", "recall", Anyone, Drains, tool, memory::recall, wire::Recall => wire::Recalled, "Look up what was learned, in plain words, before you start work."),
+    verb!("semantic_recall", "recall", Anyone, Drains, tool, recall::recall, wire::Recall => wire::Recalled, "Look up what was learned, in plain words, before you start work."),
     verb!("prism_memory_cite", "memory_cite", Anyone, Drains, tool, memory::cite, wire::Cite => api::Ok, "Say that a recalled row supported what you did."),
     verb!("prism_remember", "remember", Anyone, Drains, tool, memory::remember, wire::Remember => wire::Id, "Keep a note, fact, rule or integration narrative."),
     verb!("prism_note", "note", Anyone, Drains, tool, memory::note, wire::Note => wire::Id, "Keep a note."),
@@ -122,6 +125,8 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_graph", "graph", Anyone, Leaves, hidden, memory::graph, wire::GraphShow => wire::GraphAnswer, "What stands beside a row or an entity."),
     verb!("prism_memory_stats", "memory_stats", Anyone, Leaves, hidden, memory::stats, api::Nothing => wire::MemoryStats, "How much is remembered."),
     verb!("prism_memory_metrics", "memory_metrics", Anyone, Leaves, hidden, memory::metrics, api::Nothing => wire::Metrics, "Verdicts, misclassifications, corrections and dead ends."),
+    verb!("prism_import", "import", Operator, Leaves, hidden, import::import, wire::Import => wire::Imported, "Write rows that come from a file, a batch at a time."),
+    verb!("prism_memory_reembed", "memory_reembed", Operator, Leaves, hidden, memory::reembed, wire::Reembed => wire::Reembedding, "Queue rows to be embedded again."),
     verb!("prism_gate_label", "gate_label", Operator, Leaves, hidden, gate::label, api::gate::GateLabel => api::gate::GateLabelled, "Say whether a gate warning was right."),
     verb!("prism_gate_report", "gate_report", Anyone, Leaves, hidden, gate::report, api::Nothing => api::gate::GateReport, "Precision, warnings and recalls of the gate."),
     verb!("prism_gate_events", "gate_events", Anyone, Leaves, hidden, gate::events, api::gate::ListEvents => api::gate::GateEvents, "What the gate noticed."),

@@ -1,12 +1,17 @@
 //! Memory: what a row is, what it says of itself, and what it touches.
 
 pub mod entity;
+pub mod import;
+pub mod markdown;
 pub mod operator;
+pub mod question;
 pub mod recall;
 pub mod reference;
 pub mod surface;
+pub mod vector;
 
 use crate::signal::names;
+use question::cue;
 
 names! {
     /// What kind of row a delta is.
@@ -116,13 +121,47 @@ pub struct Indexed {
     /// What the row is, in words people search with: who confirmed, corrected, ruled out.
     pub label: String,
     pub fields: Vec<Field>,
+    /// Words that are looked up but not shown, such as names of files.
+    pub also: String,
+    /// What kind of answer it can be.
+    pub cues: u32,
 }
 
 impl Indexed {
     pub fn new(kind: Kind, title: Option<&str>, label: impl Into<String>, fields: Vec<(&'static str, Option<String>)>) -> Self {
         let fields: Vec<Field> = fields.into_iter().filter_map(|(name, text)| Some(Field { name, text: text.filter(|t| !t.trim().is_empty())? })).collect();
         let text = fields.iter().map(|f| f.text.as_str()).collect::<Vec<_>>().join("\n");
-        Self { kind, title: title.map(str::to_owned), text, label: label.into(), fields }
+        let mut cues = question::cues_of_text(fields.first().map(|f| f.text.as_str()).unwrap_or_default(), &text);
+        for (name, bit) in [("operator_visible_effect", cue::EFFECT), ("tried_and_ruled_out", cue::DEAD_END)] {
+            if fields.iter().any(|f| f.name == name) {
+                cues |= bit;
+            }
+        }
+        cues |= match kind {
+            Kind::Decision => cue::PIVOT | cue::DECISION,
+            Kind::IntegrationNarrative => cue::NARRATIVE,
+            Kind::Postmortem => cue::TROUBLE,
+            Kind::OperatorInput | Kind::Confirmation => cue::OPERATOR,
+            _ => 0,
+        };
+        Self { kind, title: title.map(str::to_owned), text, label: label.into(), fields, also: String::new(), cues }
+    }
+
+    /// Adds words under which it is found.
+    pub fn found_by(mut self, words: &[String]) -> Self {
+        self.also = words.join(" ");
+        self
+    }
+
+    /// Says what the operator did in it.
+    pub fn with_cue(mut self, cue: u32) -> Self {
+        self.cues |= cue;
+        self
+    }
+
+    /// How many words it has.
+    pub fn words(&self) -> usize {
+        self.text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).count()
     }
 }
 

@@ -4,7 +4,7 @@ use super::{PID, Report, Server, ms, p50_p99, percentile, progress};
 use crate::clock;
 use crate::store::memory::{DeltaRow, NewMemory, Row, Writer};
 use crate::store::{Project, Store};
-use crate::verb::lifecycle::delta_text;
+use crate::verb::row;
 use anyhow::Result;
 use futures_util::future;
 use prism_core::memory::{DeltaKind, Kind};
@@ -21,19 +21,27 @@ const WORDS_A_QUESTION: usize = 12;
 pub struct Generator {
     state: u64,
     cumulative: Vec<f64>,
+    /// Words by rank; none means pronounceable ones are made up.
+    words: Vec<String>,
 }
 
 impl Generator {
     pub fn new(seed: u64) -> Self {
+        Self::of(Vec::new(), seed)
+    }
+
+    /// Text of these words, the most frequent first.
+    pub fn of(words: Vec<String>, seed: u64) -> Self {
         let mut total = 0.0;
-        let cumulative = (1..=VOCABULARY).map(|rank| {
+        let size = if words.is_empty() { VOCABULARY } else { words.len() };
+        let cumulative = (1..=size).map(|rank| {
             total += 1.0 / rank as f64;
             total
         });
-        Self { state: seed, cumulative: cumulative.collect() }
+        Self { state: seed, cumulative: cumulative.collect(), words }
     }
 
-    fn random(&mut self) -> f64 {
+    pub fn random(&mut self) -> f64 {
         // splitmix64: small, fast, the same on every machine.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -45,7 +53,8 @@ impl Generator {
     pub fn words(&mut self, n: usize) -> String {
         let words = (0..n).map(|_| {
             let at = self.random() * self.cumulative.last().copied().unwrap_or(1.0);
-            word(self.cumulative.partition_point(|c| *c < at))
+            let rank = self.cumulative.partition_point(|c| *c < at);
+            self.words.get(rank).cloned().unwrap_or_else(|| word(rank))
         });
         words.collect::<Vec<_>>().join(" ")
     }
@@ -115,7 +124,7 @@ async fn recalls(report: &mut Report, n: usize) -> Result<()> {
     let server = Server::stopped()?;
     let file = server.home.path("prism.db");
     let started = Instant::now();
-    fill(&file, n).await?;
+    fill(&file, n, Generator::new(7)).await?;
     let seconds = started.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&file)?.len() as f64;
     report.add(format!("ingest, {n} rows"), vec![("rows per s", n as f64 / seconds), ("bytes per row", bytes / n as f64)]);
@@ -139,23 +148,22 @@ async fn recalls(report: &mut Report, n: usize) -> Result<()> {
     Ok(())
 }
 
-async fn fill(file: &Path, n: usize) -> Result<()> {
+pub async fn fill(file: &Path, n: usize, mut text: Generator) -> Result<()> {
     let store = Store::open_embedded(file)?;
     store.load().await?;
     let refused = |p: prism_core::Problem| anyhow::anyhow!(p.message);
     let project = Project { id: clock::new_id(), pid: ProjectName::parse(PID).map_err(refused)? };
     store.add_project(project.clone(), Identity::parse("operator").map_err(refused)?, clock::now()).await?;
     let identity = Identity::parse("Writer").map_err(refused)?;
-    let mut text = Generator::new(7);
     let base = clock::now().plus_s(-(n as i64));
     for chunk in 0..n.div_ceil(500) {
         let rows = (chunk * 500..n.min((chunk + 1) * 500)).map(|i| {
             let mut row = DeltaRow::of(DeltaKind::Checkpoint, text.words(WORDS_A_ROW));
             row.touched_files = vec![format!("src/m{}.rs", i % 997)];
-            let indexed = delta_text(Kind::Checkpoint, identity.as_str(), &row);
+            let indexed = row::delta(Kind::Checkpoint, identity.as_str(), &row);
             let entities = prism_core::memory::entity::find(&row.touched_files.join(" "), &[]);
             let by = Writer { project_id: project.id, session_id: None, identity: identity.clone(), surface: "bench".into(), now: Moment(base.0 + i as i64 * 1_000_000) };
-            NewMemory { id: clock::new_id(), by, row: Row::Delta(row), indexed: Some(indexed), entities, edges: Vec::new(), supersedes: None }
+            NewMemory { id: clock::new_id(), by, row: Row::Delta(row), indexed: Some(indexed), entities, edges: Vec::new(), supersedes: None, imported_session: None }
         });
         future::try_join_all(rows.map(|new| store.remember(new))).await?;
         if chunk % 20 == 19 {

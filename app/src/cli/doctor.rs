@@ -3,6 +3,7 @@
 use super::{Context, print_json};
 use crate::client::{self, Client, Locator};
 use crate::config::{Config, ServerFile};
+use crate::embed::model;
 use crate::shim::cache::Cache;
 use crate::shim::files;
 use crate::ui::{Failure, Outcome, out, table};
@@ -27,6 +28,7 @@ pub async fn run(context: Context) -> Outcome {
     let mut add = |level, about: &str, says: String| findings.push(Finding { level, about: about.into(), says });
     look_at_home(&context, &mut add);
     look_at_server(&context, &mut add).await;
+    look_at_model(&context, &mut add);
     look_at_keys(&context, &mut add);
     look_at_rings(&context, &mut add);
     look_at_shims(&context, &mut add);
@@ -98,6 +100,16 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
             let held = ServerFile::load(&context.home).map(|f| format!(" (server.json names pid {})", f.pid)).unwrap_or_default();
             add(Level::Wrong, "server", format!("{}{held}; {}", problem.message, problem.hint));
         }
+    }
+}
+
+fn look_at_model(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    match (model::present(&context.home), model::verify(&model::folder(&context.home))) {
+        (Ok(()), Ok(())) => add(Level::Good, "model", format!("{} is here and whole", model::MODEL_ID)),
+        (Ok(()), Err(e)) => add(Level::Wrong, "model", format!("{e:#}")),
+        // Without a model recall works by words; that is a choice, not a fault.
+        (Err(e), _) if !model::folder(&context.home).join("model.onnx").exists() => add(Level::Note, "model", format!("recall finds words but not meaning: {e:#}")),
+        (Err(e), _) => add(Level::Wrong, "model", format!("{e:#}")),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::{Context, print_json};
 use crate::clock;
-use crate::ui::{Failure, Outcome, Style, ago, note, out, short, table};
+use crate::ui::{Failure, Outcome, Progress, Style, ago, note, out, short, table};
 use clap::{Args, Subcommand};
-use prism_core::api::memory::{Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reviewed};
-use prism_core::memory::recall::terms;
+use prism_core::api::memory::{Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Reviewed};
+use prism_core::memory::question::telling_words;
 use prism_core::text::{clip, one_line};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
@@ -48,7 +48,7 @@ impl Recall {
             out("memory says nothing about that");
             return Err(Failure::Negative);
         }
-        let words = terms(&query);
+        let words = telling_words(&query);
         for hit in &recalled.results {
             out(&drawn(hit, &words, context.style));
         }
@@ -418,6 +418,15 @@ enum MemoryAction {
     Stats,
     /// Verdicts, misclassifications, corrections and dead ends
     Metrics,
+    /// Embed rows again: those without a vector, or all
+    Reembed {
+        /// Every row of the project
+        #[arg(long)]
+        all: bool,
+        /// Queue them and return at once
+        #[arg(long)]
+        no_wait: bool,
+    },
 }
 
 impl Memory {
@@ -431,11 +440,19 @@ impl Memory {
                 }
                 let mut rows: Vec<Vec<String>> = stats.rows.iter().map(|(kind, n)| vec![kind.clone(), n.to_string()]).collect();
                 rows.extend(
-                    [("entities", stats.entities), ("edges", stats.edges), ("recalls", stats.recalls), ("citations", stats.citations)]
-                        .map(|(name, n)| vec![context.style.dim(name), n.to_string()]),
+                    [
+                        ("entities", stats.entities),
+                        ("edges", stats.edges),
+                        ("recalls", stats.recalls),
+                        ("citations", stats.citations),
+                        ("vectors", stats.vectors),
+                        ("rows to embed", stats.embed_pending),
+                    ]
+                    .map(|(name, n)| vec![context.style.dim(name), n.to_string()]),
                 );
                 out(&table(&rows));
             }
+            MemoryAction::Reembed { all, no_wait } => return reembed(&context, all, no_wait).await,
             MemoryAction::Metrics => {
                 let (metrics, answer): (Metrics, _) = context.ask("memory_metrics", json!({})).await?;
                 if context.json {
@@ -466,4 +483,32 @@ impl Memory {
         }
         Ok(())
     }
+}
+
+/// Queues rows and shows how the queue gets shorter.
+async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
+    let (queued, answer): (Reembedding, _) = context.ask("memory_reembed", json!({"all": all})).await?;
+    if let Some(reason) = &queued.off {
+        return Err(Failure::Unable { message: format!("{} row(s) are queued, but nothing is embedded: {reason}", queued.queued), hint: None });
+    }
+    let mut progress = Progress::new("embedding", queued.queued as usize);
+    let mut left = (queued.queued, 0);
+    while !no_wait && left.0 > left.1 {
+        let (stats, _): (MemoryStats, _) = context.ask("memory_stats", json!({})).await?;
+        left = (stats.embed_pending, stats.embed_set_aside);
+        progress.at(queued.queued.saturating_sub(left.0) as usize);
+        if stats.embed_pending > stats.embed_set_aside {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+    progress.done();
+    if context.json {
+        print_json(&answer);
+    } else {
+        out(&format!("{} row(s) {}", queued.queued, if no_wait { "are queued" } else { "were embedded" }));
+        if left.1 > 0 && !no_wait {
+            note(&format!("{} row(s) were set aside: their text breaks the embedding worker", left.1));
+        }
+    }
+    Ok(())
 }

@@ -3,10 +3,12 @@
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView, RuledOut, VerdictView};
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
-use prism_core::memory::recall::Standing;
+use prism_core::memory::question::Question;
+use prism_core::memory::recall::{Candidates, Standing, Weights};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind};
 use prism_core::{Identity, Moment};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Who writes a row, when, from where.
@@ -31,6 +33,16 @@ pub struct NewMemory {
     /// From this row, or from the named node.
     pub edges: Vec<Edge>,
     pub supersedes: Option<Uuid>,
+    /// The session a row had where it came from; its neighbours are those of that session.
+    pub imported_session: Option<Uuid>,
+}
+
+/// A line of a file on its way in.
+#[derive(Clone, Debug)]
+pub struct ImportRow {
+    pub line_id: String,
+    pub sha256: String,
+    pub new: NewMemory,
 }
 
 #[derive(Clone, Debug)]
@@ -139,14 +151,39 @@ pub struct Filter {
     pub as_of: Option<Moment>,
 }
 
-/// What the store found for a question, leg by leg, best first.
+/// The rows that hold the question's words.
+#[derive(Clone, Debug, Default)]
+pub struct Postings {
+    /// Row by row: which words, by number, and how much each weighs.
+    pub rows: HashMap<i64, Vec<(usize, f64)>>,
+    /// What all words weigh together.
+    pub mass: f64,
+    pub us: u64,
+}
+
+/// What is asked of the store once the words were looked up and the question was embedded.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub project_id: Uuid,
+    pub question: Question,
+    pub postings: Postings,
+    pub model: &'static str,
+    pub vector: Option<Vec<f32>>,
+    pub entities: Vec<Entity>,
+    pub filter: Filter,
+    pub weights: Weights,
+    pub neighbours: bool,
+}
+
+/// What the legs found, and what each of them took.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    pub lexical: Vec<String>,
-    pub lexical_us: u64,
-    pub graph: Vec<String>,
+    pub candidates: Candidates,
+    pub lexical: usize,
+    pub vector: usize,
+    pub vector_us: u64,
+    pub graph: usize,
     pub graph_us: u64,
-    pub recency: Vec<String>,
     pub recency_us: u64,
     pub embed_pending: u64,
 }

@@ -1,5 +1,6 @@
 //! The embedded store: one SQLite file, one writer thread, a few readers.
 
+mod candidates;
 mod directory;
 mod memory;
 mod migrate;
@@ -7,13 +8,14 @@ mod proof;
 mod recall;
 mod sessions;
 mod signals;
+mod vectors;
 mod writer;
 
 use super::{Result, StoreError};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// Read-only connections; reads are short, so a few serve many callers.
 const READERS: usize = 4;
@@ -22,6 +24,9 @@ const READERS: usize = 4;
 pub struct Sqlite {
     writer: Arc<writer::Writer>,
     readers: Arc<Readers>,
+    vectors: Arc<vectors::Vectors>,
+    /// Told whenever a row may wait for its vectors.
+    embed_wanted: Arc<Notify>,
 }
 
 struct Readers {
@@ -42,7 +47,12 @@ impl Sqlite {
         migrate::migrate(&mut connection)?;
         let readers = (0..READERS).map(|_| reader(file)).collect::<Result<Vec<_>>>()?;
         let writer = writer::Writer::start(connection)?;
-        Ok(Self { writer: Arc::new(writer), readers: Arc::new(Readers { idle: Mutex::new(readers), permits: Semaphore::new(READERS) }) })
+        Ok(Self {
+            writer: Arc::new(writer),
+            readers: Arc::new(Readers { idle: Mutex::new(readers), permits: Semaphore::new(READERS) }),
+            vectors: Arc::default(),
+            embed_wanted: Arc::default(),
+        })
     }
 
     /// Runs one transaction on the writer thread and waits until it is on disk.

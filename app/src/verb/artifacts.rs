@@ -1,61 +1,33 @@
 //! Journals, retros, postmortems, decisions, specs, plans and todos.
 
 use super::memory::{entities_of, writer};
+use super::row::{self, New, Parts};
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
-use crate::store::memory::{ArtifactChange, ArtifactRow, NewMemory, Row};
+use crate::store::memory::{ArtifactChange, NewMemory};
 use prism_core::api::memory::{ArtifactView, Artifacts, Decide, Document, Id, Journal, Postmortem, Retro, Todo};
 use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
 use prism_core::memory::{Indexed, Kind, optional, required};
 use prism_core::{Problem, text};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use uuid::Uuid;
 
-/// Parts of an artifact: each is a field of its own in the index.
-type Parts = Vec<(&'static str, Option<String>)>;
-
-struct New {
-    kind: Kind,
-    numbered: bool,
-    title: String,
-    parts: Parts,
-    status: &'static str,
-    fields: Map<String, Value>,
-    supersedes: Option<Uuid>,
-}
-
-async fn create(prism: &Prism, caller: &Caller, new: New) -> Result<Id, Problem> {
+async fn create(prism: &Prism, caller: &Caller, new: New, supersedes: Option<Uuid>) -> Result<Id, Problem> {
     let by = writer(caller);
-    let body = new
-        .parts
-        .iter()
-        .filter_map(|(name, text)| Some((name, text.as_ref()?)))
-        .map(|(name, text)| if *name == "body" { text.clone() } else { format!("{}: {text}", name.replace('_', " ")) })
-        .collect::<Vec<_>>()
-        .join("\n");
-    let mut fields = new.fields;
-    for (name, text) in new.parts.iter().filter(|(name, _)| *name != "body") {
-        if let Some(text) = text {
-            fields.insert((*name).to_owned(), json!(text));
-        }
-    }
-    let indexed = Indexed::new(new.kind, Some(&new.title), format!("{} {}", by.identity, new.kind), new.parts);
-    let entities = entities_of(prism, caller, &format!("{} {}", new.title, indexed.text));
-    let row = ArtifactRow { kind: new.kind, numbered: new.numbered, title: new.title, body, fields, status: new.status.into() };
+    let (row, indexed) = row::artifact(by.identity.as_str(), new);
+    let entities = entities_of(prism, caller, &format!("{} {}", indexed.title.as_deref().unwrap_or_default(), indexed.text));
     let id = clock::new_id();
-    let number =
-        prism.store.remember(NewMemory { id, by, row: Row::Artifact(row), indexed: Some(indexed), entities, edges: Vec::new(), supersedes: new.supersedes }).await?;
+    let number = prism.store.remember(NewMemory { id, by, row, indexed: Some(indexed), entities, edges: Vec::new(), supersedes, imported_session: None }).await?;
     Ok(Id { id, number, version: None, warnings: Vec::new() })
 }
 
 pub async fn journal(prism: &Prism, caller: &Caller, request: Journal) -> Result<Id, Problem> {
     let body = required("body", &request.body)?;
     let title = optional("title", request.title.as_deref())?.unwrap_or_else(|| text::clip(&text::one_line(&body), 80));
-    create(prism, caller, New { kind: Kind::Journal, numbered: true, title, parts: vec![("body", Some(body))], status: "written", fields: Map::new(), supersedes: None })
-        .await
+    create(prism, caller, New { kind: Kind::Journal, title, parts: vec![("body", Some(body))], status: "written".into(), fields: Map::new() }, None).await
 }
 
 pub async fn retro(prism: &Prism, caller: &Caller, request: Retro) -> Result<Id, Problem> {
@@ -65,7 +37,7 @@ pub async fn retro(prism: &Prism, caller: &Caller, request: Retro) -> Result<Id,
         ("change", Some(required("change", &request.change)?)),
     ];
     let title = text::clip(&text::one_line(&request.change), 80);
-    create(prism, caller, New { kind: Kind::Retro, numbered: true, title, parts, status: "written", fields: Map::new(), supersedes: None }).await
+    create(prism, caller, New { kind: Kind::Retro, title, parts, status: "written".into(), fields: Map::new() }, None).await
 }
 
 pub async fn postmortem(prism: &Prism, caller: &Caller, request: Postmortem) -> Result<Id, Problem> {
@@ -79,12 +51,7 @@ pub async fn postmortem(prism: &Prism, caller: &Caller, request: Postmortem) -> 
         ("choice_point", Some(required("choice_point", &request.choice_point)?)),
         ("prevention", Some(required("prevention", &request.prevention)?)),
     ];
-    create(
-        prism,
-        caller,
-        New { kind: Kind::Postmortem, numbered: true, title: required("title", &request.title)?, parts, status: "open", fields: Map::new(), supersedes: None },
-    )
-    .await
+    create(prism, caller, New { kind: Kind::Postmortem, title: required("title", &request.title)?, parts, status: "open".into(), fields: Map::new() }, None).await
 }
 
 pub async fn decide(prism: &Prism, caller: &Caller, request: Decide) -> Result<Id, Problem> {
@@ -100,12 +67,7 @@ pub async fn decide(prism: &Prism, caller: &Caller, request: Decide) -> Result<I
         }
         Some(quoted) => Some(prism.store.resolve(caller.project.id, Table::Memory, "supersedes", Quoted::parse("supersedes", quoted)?).await?),
     };
-    create(
-        prism,
-        caller,
-        New { kind: Kind::Decision, numbered: true, title: required("title", &request.title)?, parts, status: "accepted", fields: Map::new(), supersedes },
-    )
-    .await
+    create(prism, caller, New { kind: Kind::Decision, title: required("title", &request.title)?, parts, status: "accepted".into(), fields: Map::new() }, supersedes).await
 }
 
 pub async fn spec(prism: &Prism, caller: &Caller, request: Document) -> Result<Artifacts, Problem> {
@@ -122,9 +84,7 @@ async fn document(prism: &Prism, caller: &Caller, request: Document, kind: Kind)
         "create" => {
             let title = required("title", request.title.as_deref().unwrap_or_default())?;
             let body = required("body", request.body.as_deref().unwrap_or_default())?;
-            let made =
-                create(prism, caller, New { kind, numbered: true, title, parts: vec![("body", Some(body))], status: "draft", fields: Map::new(), supersedes: None })
-                    .await?;
+            let made = create(prism, caller, New { kind, title, parts: vec![("body", Some(body))], status: "draft".into(), fields: Map::new() }, None).await?;
             Ok(Artifacts { id: Some(made.id), number: made.number, version: Some(1), item: None, items: None, warnings: Vec::new() })
         }
         "update" => {
@@ -160,7 +120,7 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
             ];
             let assignment =
                 Assignment { text: format!("{title}\n{}", request.body.as_deref().unwrap_or_default()), tags: request.tags.clone(), paths: request.paths.clone() };
-            let made = create(prism, caller, New { kind: Kind::Todo, numbered: true, title, parts, status: "open", fields, supersedes: None }).await?;
+            let made = create(prism, caller, New { kind: Kind::Todo, title, parts, status: "open".into(), fields }, None).await?;
             let source = made.number.map_or(AssignmentSource::Unknown, |number| AssignmentSource::Todo { project: caller.project.id, number });
             let warning = prism.gate.meets(&prism.store, caller, &source, &assignment, clock::now(), Trigger::TodoAdd);
             Ok(Artifacts { id: Some(made.id), number: made.number, version: None, item: None, items: None, warnings: warning.into_iter().collect() })

@@ -1,6 +1,7 @@
 //! Beginning, checkpointing, picking up and ending an agent's session.
 
-use super::memory::{attempts_to_edges, entities_of, writer};
+use super::memory::{entities_of, writer};
+use super::row;
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
@@ -8,7 +9,7 @@ use crate::store::memory::{DeltaRow, NewMemory, Row};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
 use prism_core::id::Quoted;
 use prism_core::memory::surface::{Warning, missing_effect};
-use prism_core::memory::{DeltaKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
+use prism_core::memory::{DeltaKind, Kind, LIST_ITEMS_MAX, optional, required};
 use prism_core::presence::SessionState;
 use prism_core::{Code, Problem, api, text};
 use uuid::Uuid;
@@ -47,8 +48,16 @@ pub async fn opened(prism: &Prism, caller: &Caller, by_verb: &str) -> Result<(),
 
 async fn bookkeeping(prism: &Prism, caller: &Caller, kind: DeltaKind, summary: String) -> Result<Uuid, Problem> {
     let id = clock::new_id();
-    let new =
-        NewMemory { id, by: writer(caller), row: Row::Delta(DeltaRow::of(kind, summary)), indexed: None, entities: Vec::new(), edges: Vec::new(), supersedes: None };
+    let new = NewMemory {
+        id,
+        by: writer(caller),
+        row: Row::Delta(DeltaRow::of(kind, summary)),
+        indexed: None,
+        entities: Vec::new(),
+        edges: Vec::new(),
+        supersedes: None,
+        imported_session: None,
+    };
     prism.store.remember(new).await?;
     Ok(id)
 }
@@ -69,16 +78,16 @@ async fn record(prism: &Prism, caller: &Caller, request: Wrap, kind: DeltaKind) 
     let (row, surfaces) = checked(prism, caller, request, kind).await?;
     let warning = missing_effect(&row.touched_files, row.operator_visible_effect.as_deref(), &surfaces)?;
     let id = clock::new_id();
-    let indexed = Kind::of_delta(kind).map(|kind| delta_text(kind, caller.persona.identity.as_str(), &row));
+    let indexed = Kind::of_delta(kind).map(|kind| row::delta(kind, caller.persona.identity.as_str(), &row));
     let mut spoken = indexed.as_ref().map(|i| i.text.clone()).unwrap_or_default();
     for file in &row.touched_files {
         spoken.push(' ');
         spoken.push_str(file);
     }
-    let edges = attempts_to_edges(id, &row.tried_and_ruled_out);
+    let edges = row::attempts_to_edges(id, &row.tried_and_ruled_out);
     let source = row.touched_files_source;
     let entities = entities_of(prism, caller, &spoken);
-    prism.store.remember(NewMemory { id, by: writer(caller), row: Row::Delta(row), indexed, entities, edges, supersedes: None }).await?;
+    prism.store.remember(NewMemory { id, by: writer(caller), row: Row::Delta(row), indexed, entities, edges, supersedes: None, imported_session: None }).await?;
     Ok(Wrapped { delta_id: id, touched_files_source: source.into(), warnings: warning.into_iter().collect() })
 }
 
@@ -109,21 +118,6 @@ async fn checked(prism: &Prism, caller: &Caller, request: Wrap, kind: DeltaKind)
         row.tried_and_ruled_out.push(attempt);
     }
     Ok((row, request.surfaces))
-}
-
-/// What recall knows of a delta: its words, what the operator sees, what was ruled out.
-pub fn delta_text(kind: Kind, identity: &str, row: &DeltaRow) -> Indexed {
-    let mut fields = vec![("summary", Some(row.summary.clone())), ("operator_visible_effect", row.operator_visible_effect.clone())];
-    fields.extend(row.tried_and_ruled_out.iter().map(|a| ("tried_and_ruled_out", Some(format!("tried and ruled out: {}: {}", a.approach, a.outcome)))));
-    fields.extend([("next", row.next.clone()), ("open_loops", (!row.open_loops.is_empty()).then(|| row.open_loops.join("\n")))]);
-    let mut label = format!("{identity} {kind}");
-    if row.operator_visible_effect.is_some() {
-        label.push_str(" what the operator sees");
-    }
-    if !row.tried_and_ruled_out.is_empty() {
-        label.push_str(" dead end tried ruled out");
-    }
-    Indexed::new(kind, None, label, fields)
 }
 
 pub async fn pickup(prism: &Prism, caller: &Caller, request: Pickup) -> Result<PickedUp, Problem> {

@@ -1,16 +1,17 @@
 //! The operator's word: verdicts, captured prompts, and their review.
 
 use super::memory::{entities_of, node_of, writer};
+use super::row;
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
-use crate::store::memory::{ConfirmationRow, Edge, InputRow, NewMemory, Row};
+use crate::store::memory::{ConfirmationRow, Edge, InputRow, NewMemory};
 use prism_core::Problem;
 use prism_core::api::memory::{Captured, Confirm, Id, Inputs, InputsAnswer, OperatorInput, ReviewInputs, Reviewed};
 use prism_core::id::Quoted;
 use prism_core::memory::operator::{Class, Confidence, Directness, Review, Verdict, is_routine};
 use prism_core::memory::reference::{RefKind, Reference};
-use prism_core::memory::{EdgeKind, Indexed, Kind, optional, required};
+use prism_core::memory::{EdgeKind, optional, required};
 
 pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result<Id, Problem> {
     let reference = Reference::parse("refers_to", &request.refers_to)?;
@@ -24,24 +25,21 @@ pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result
     let by = writer(caller);
     // An agent can only report what the operator said; the operator's own hands are direct.
     let directness = if caller.is_operator && request.direct { Directness::Direct } else { Directness::Reported };
-    let operator = &prism.operator;
     let row = ConfirmationRow {
         refers_to_kind: reference.kind().name(),
         refers_to_id: node.split_once(':').map_or(node.as_str(), |(_, rest)| rest).to_owned(),
         verdict,
-        notes: notes.clone(),
-        confirmed_by: operator.to_string(),
+        notes,
+        confirmed_by: prism.operator.to_string(),
         confirmed_via: format!("{}/{}", by.identity, by.surface),
         directness,
         on_own_delta: !caller.is_operator && target.as_ref().is_some_and(|d| by.identity.is(&d.identity)),
     };
-    let label = format!("{operator} the operator {} verdict {verdict} {} working state", verdict.says(), request.refers_to);
-    let about = target.as_ref().map(|d| format!("about: {}", d.summary));
-    let indexed = Indexed::new(Kind::Confirmation, Some(&format!("{operator} {}", verdict.says())), label, vec![("notes", notes), ("about", about)]);
+    let (row, indexed) = row::confirmation(row, &request.refers_to, target.as_ref().map(|d| d.summary.as_str()));
     let id = clock::new_id();
     let entities = entities_of(prism, caller, &indexed.text);
     let edges = vec![Edge { src: None, kind: EdgeKind::Confirms, dst: node }];
-    prism.store.remember(NewMemory { id, by, row: Row::Confirmation(row), indexed: Some(indexed), entities, edges, supersedes: None }).await?;
+    prism.store.remember(NewMemory { id, by, row, indexed: Some(indexed), entities, edges, supersedes: None, imported_session: None }).await?;
     Ok(Id { id, number: None, version: None, warnings: Vec::new() })
 }
 
@@ -66,16 +64,12 @@ pub async fn operator_input(prism: &Prism, caller: &Caller, request: OperatorInp
         (None, Some(session)) => Some(prism.store.newest_delta(session).await?.map_or_else(|| format!("session:{session}"), |d| d.to_string())),
         (None, None) => None,
     };
-    let (operator, deed) = (&prism.operator, class.deed());
-    let title = format!("{operator} {deed} {}", by.identity);
-    let label = format!("{operator} the operator {deed} {} {class} instead", by.identity);
-    let indexed =
-        Indexed::new(Kind::OperatorInput, Some(&title), label, vec![("prompt_text", Some(prompt_text.clone())), ("triggered_action", triggered_action.clone())]);
+    let row = InputRow { class, prompt_text, triggered_action, reverses_delta, confidence };
+    let (row, indexed) = row::input(prism.operator.as_str(), by.identity.as_str(), row);
     let id = clock::new_id();
     let entities = entities_of(prism, caller, &format!("{} {}", indexed.text, by.identity));
     let edges = labelled.into_iter().map(|dst| Edge { src: None, kind: EdgeKind::Labels, dst }).collect();
-    let row = Row::Input(InputRow { class, prompt_text, triggered_action, reverses_delta, confidence });
-    prism.store.remember(NewMemory { id, by, row, indexed: Some(indexed), entities, edges, supersedes: None }).await?;
+    prism.store.remember(NewMemory { id, by, row, indexed: Some(indexed), entities, edges, supersedes: None, imported_session: None }).await?;
     Ok(Captured { id: Some(id), captured: true, reason: None })
 }
 

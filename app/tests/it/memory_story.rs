@@ -472,6 +472,7 @@ async fn a_failure_in_the_middle_of_a_write_leaves_nothing_of_it() {
         entities: vec![],
         edges: vec![Edge { src: None, kind: EdgeKind::Mentions, dst: "spec:x".into() }],
         supersedes,
+        imported_session: None,
     };
     let first = new(None);
     let id = first.id;

@@ -92,11 +92,17 @@ wire! {
         #[serde(default)] until: Option<Moment>,
         /// Only what was valid then.
         #[serde(default)] as_of: Option<Moment>,
+        /// Only these legs, for measuring.
+        #[serde(default)] #[schemars(skip)] legs: Vec<String>,
     }
 
     Recalled {
         recall_event_id: Uuid,
         results: Vec<RecallHit>,
+        /// How sure memory is that the answer is among the results, 0 to 1.
+        confidence: f64,
+        /// What a low confidence means.
+        #[serde(default, skip_serializing_if = "Option::is_none")] note: Option<String>,
         legs: Legs,
     }
 
@@ -133,6 +139,8 @@ wire! {
         #[serde(default, skip_serializing_if = "Option::is_none")] reason: Option<String>,
         hits: usize,
         ms: f64,
+        /// What the question's own vector took; not part of `ms`.
+        #[serde(default, skip_serializing_if = "Option::is_none")] embedding_ms: Option<f64>,
         #[serde(default, skip_serializing_if = "Option::is_none")] pending: Option<u64>,
     }
 
@@ -296,6 +304,45 @@ wire! {
         recalls: u64,
         citations: u64,
         embed_pending: u64,
+        /// Rows that broke the embedding worker and wait for `prism memory reembed`.
+        #[serde(default)] embed_set_aside: u64,
+        #[serde(default)] vectors: u64,
+    }
+
+    Import {
+        /// The file's name: the same line of the same source is written once.
+        source: String,
+        lines: Vec<ImportLine>,
+        /// Check, and write nothing.
+        #[serde(default)] dry_run: bool,
+    }
+
+    ImportLine {
+        /// Where in the file it stands.
+        line: u64,
+        row: serde_json::Value,
+    }
+
+    Imported {
+        imported: u64,
+        /// Lines that were in already.
+        known: u64,
+        /// Ids of those that have changed in the file since; what was imported stands.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] changed: Vec<String>,
+        /// The file's ids and ours.
+        ids: std::collections::BTreeMap<String, Uuid>,
+    }
+
+    Reembed {
+        /// Every row, not only those without vectors of this model.
+        #[serde(default)] all: bool,
+    }
+
+    Reembedding {
+        queued: u64,
+        model: String,
+        /// Why nothing is embedded now.
+        #[serde(default, skip_serializing_if = "Option::is_none")] off: Option<String>,
     }
 
     Metrics {
@@ -316,6 +363,6 @@ wire! {
 
 impl Default for LegView {
     fn default() -> Self {
-        Self { state: "off".into(), reason: None, hits: 0, ms: 0.0, pending: None }
+        Self { state: "off".into(), reason: None, hits: 0, ms: 0.0, embedding_ms: None, pending: None }
     }
 }

@@ -1,26 +1,60 @@
 //! Recall: several legs, one ranking, and a reason for every hit.
+//!
+//! A leg counts as much as it knows about this question: words by the share of
+//! the question's weight that a row holds, meaning by how near it is. A leg that
+//! knows nothing adds nothing, so it cannot drown one that does.
 
 use crate::memory::operator::{Class, Verdict};
-use std::collections::{HashMap, HashSet};
+use crate::memory::question::{Question, Window, cue};
+use crate::moment::Moment;
+use std::collections::HashMap;
 
-/// Damping of reciprocal ranks. The customary 60 flattens the top of a list,
-/// which is where the answer is.
-pub const RRF_K: f64 = 15.0;
 /// Candidates that one leg hands over at the most.
 pub const LEG_CANDIDATES: usize = 200;
-/// The share of its best neighbour's score that a row gains.
-pub const NEIGHBOUR_SHARE: f64 = 0.3;
+/// Candidates whose surroundings are looked at.
+pub const LOOKED_AROUND: usize = 150;
 /// How far apart two rows of one session may be to count as neighbours, in microseconds.
 pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 /// The half-life of recency, in days.
 pub const HALF_LIFE_DAYS: f64 = 180.0;
+/// Words beyond which a longer row gains nothing more.
+const WORDS_CAP: u32 = 80;
+/// Below this, memory says that it may not know.
+pub const LOW_CONFIDENCE: f64 = 0.05;
 
-/// What each leg adds, and what the operator's word is worth.
+/// Results that are shown all the same when memory may not know.
+const FEW: usize = 3;
+
+/// What each sign adds to a row's score, and what the operator's word is worth.
+/// One set for everything; `prism bench recall` measures it.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
+    /// The question's words, in the row or beside it.
     pub lexical: f64,
+    /// The meaning of the row's best field, labelled or not.
+    pub field: f64,
+    /// The meaning of the row as a whole.
+    pub joined: f64,
+    /// The meaning of the row after what it speaks of.
+    pub context: f64,
+    /// What else its session found.
+    pub session: f64,
+    /// It mentions what the question names.
     pub graph: f64,
     pub recency: f64,
+    /// It is by the one person the question names.
+    pub person: f64,
+    pub length: f64,
+    pub asks: f64,
+    pub when: f64,
+    pub day: f64,
+    pub month: f64,
+    pub release: f64,
+    pub latest: f64,
+    pub earliest: f64,
+    pub kind: f64,
+    pub effect: f64,
+    pub operator: f64,
     pub works: f64,
     pub broken: f64,
     pub corrected: f64,
@@ -29,37 +63,95 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Self {
-        Self { lexical: 1.0, graph: 0.35, recency: 0.06, works: 0.15, broken: -0.2, corrected: -0.1, superseded: -0.6 }
+        Self {
+            lexical: 3.0,
+            field: 4.0,
+            joined: 1.5,
+            context: 4.0,
+            session: 0.7,
+            graph: 1.0,
+            recency: 0.1,
+            person: 1.2,
+            length: 1.0,
+            asks: -1.3,
+            when: 1.5,
+            day: 4.3,
+            month: 3.0,
+            release: 2.2,
+            latest: 1.4,
+            earliest: 1.1,
+            kind: 3.0,
+            effect: 1.5,
+            operator: 1.3,
+            works: 0.3,
+            broken: -0.4,
+            corrected: -0.2,
+            superseded: -2.0,
+        }
     }
 }
 
-/// Words that say nothing about what is sought.
-const STOPWORDS: &str = "a about above after again all also am an and any are as at be because been before being below between both but by can could did do does doing down during each few for from \
-further had has have having he her here hers him his how i if in into is it its itself just me more most my no nor not now of off on once only or other our out over own s same she should so some such t \
-than that the their them then there these they this those through to too under until up us very was we were what when where which while who whom why will with would you your yours";
+impl Weights {
+    /// Each leg's name and weight.
+    pub fn legs(&self) -> [(&'static str, f64); 4] {
+        [("lexical", self.lexical), ("vector", self.field + self.joined + self.context), ("graph", self.graph), ("recency", self.recency)]
+    }
 
-/// The words of a question that are worth looking up, in order, once each.
-pub fn terms(question: &str) -> Vec<String> {
-    let stop: HashSet<&str> = STOPWORDS.split(' ').collect();
-    let words = |keep_all: bool| {
-        let mut seen = HashSet::new();
-        let split = question.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase);
-        split.filter(|w| keep_all || !stop.contains(w.as_str())).filter(|w| seen.insert(w.clone())).take(TERMS_MAX).collect::<Vec<_>>()
-    };
-    let chosen = words(false);
-    // A question of nothing but small words is still a question.
-    if chosen.is_empty() { words(true) } else { chosen }
+    /// What a candidate promises before its surroundings are known.
+    pub fn promise(&self, own_words: f64, nearest: f64) -> f64 {
+        self.lexical * own_words + (self.field + self.joined + self.context) * nearest
+    }
 }
 
-/// Words of one question that are looked up; the rest of a long one is context.
-pub const TERMS_MAX: usize = 32;
+/// How near a row's vectors are to the question's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Nearness {
+    pub field: f64,
+    pub joined: f64,
+    pub context: f64,
+}
 
-/// One leg's ranking, best first.
-#[derive(Clone, Debug)]
-pub struct Leg {
-    pub name: &'static str,
-    pub weight: f64,
-    pub ranked: Vec<String>,
+/// A row that some leg brought, with what the legs know of it.
+#[derive(Clone, Debug, Default)]
+pub struct Candidate {
+    pub id: String,
+    pub identity: String,
+    pub session: Option<String>,
+    pub at: Moment,
+    pub cues: u32,
+    pub words: u32,
+    /// Which of the question's words it holds, by number, and how much each weighs.
+    pub matches: Vec<(usize, f64)>,
+    /// None: it has no vectors yet, or there is no model.
+    pub near: Option<Nearness>,
+    /// It mentions a thing that the question names.
+    pub mentions: bool,
+    /// Rows beside it, as places in the same list.
+    pub beside: Vec<usize>,
+}
+
+/// All that the legs found for one question.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    pub rows: Vec<Candidate>,
+    /// What all words of the question weigh together.
+    pub mass: f64,
+    /// Days and months the question names.
+    pub windows: Vec<Window>,
+    /// The span before or after the release the question names.
+    pub release: Option<(Moment, Moment)>,
+    /// The times of the oldest and the newest row.
+    pub span: (Moment, Moment),
+}
+
+/// How much a word tells: much when few rows hold it.
+pub fn idf(rows: f64, holding: f64) -> f64 {
+    (1.0 + (rows - holding + 0.5) / (holding + 0.5)).max(1.0).ln()
+}
+
+/// What one word adds to a row: its idf, less when the row is long or repeats it. `share` is 0 to 1.
+pub fn word_weight(idf: f64, share: f64) -> f64 {
+    1.7 * idf * share
 }
 
 /// A row on its way up.
@@ -70,13 +162,21 @@ pub struct Scored {
     pub why: Vec<String>,
 }
 
-/// Fuses the legs by weighted reciprocal rank; each leg that knows a row says so.
-pub fn fuse(legs: &[Leg]) -> Vec<Scored> {
+/// One ranking, best first, as the plain systems make it.
+#[derive(Clone, Debug)]
+pub struct Leg {
+    pub name: &'static str,
+    pub weight: f64,
+    pub ranked: Vec<String>,
+}
+
+/// Reciprocal ranks, the customary fusion; measured beside ours.
+pub fn fuse_plainly(legs: &[Leg], damping: f64) -> Vec<Scored> {
     let mut rows: HashMap<&str, Scored> = HashMap::new();
     for leg in legs.iter().filter(|l| l.weight > 0.0) {
         for (rank, id) in leg.ranked.iter().enumerate() {
             let row = rows.entry(id).or_insert_with(|| Scored { id: id.clone(), score: 0.0, why: Vec::new() });
-            row.score += leg.weight / (RRF_K + rank as f64 + 1.0);
+            row.score += leg.weight / (damping + rank as f64 + 1.0);
             row.why.push(format!("{} #{}", leg.name, rank + 1));
         }
     }
@@ -89,32 +189,183 @@ pub fn sorted(mut rows: Vec<Scored>) -> Vec<Scored> {
     rows
 }
 
-/// Lets each row gain from its best neighbour: context says as much as words do.
-///
-/// `neighbours` names the rows beside each row; one that no leg found enters by its neighbour alone.
-pub fn with_neighbours(rows: Vec<Scored>, neighbours: &HashMap<String, Vec<String>>) -> Vec<Scored> {
-    let base: HashMap<String, f64> = rows.iter().map(|r| (r.id.clone(), r.score)).collect();
-    let mut gained: HashMap<&str, (f64, &str)> = HashMap::new();
-    for (id, beside) in neighbours {
-        for other in beside {
-            // Neighbourhood is mutual: what stands beside a good row is good, too.
-            for (to, from) in [(id, other), (other, id)] {
-                if let Some(score) = base.get(from.as_str()) {
-                    let best = gained.entry(to).or_insert((0.0, from));
-                    if *score > best.0 {
-                        *best = (*score, from);
-                    }
+/// What recall says of a question as a whole.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    pub rows: Vec<Scored>,
+    /// Whether the answer is likely among the rows, 0 to 1.
+    pub confidence: f64,
+}
+
+/// Ranks what the legs found.
+pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Ranking {
+    let rows = &found.rows;
+    let mass = found.mass.max(1e-6);
+    // A row without vectors yet is taken to be as near as the others are on average: it is neither found nor hidden by meaning.
+    let known: Vec<Nearness> = rows.iter().filter_map(|r| r.near).collect();
+    let average = |value: fn(&Nearness) -> f64| known.iter().map(value).sum::<f64>() / known.len().max(1) as f64;
+    let unknown = Nearness { field: average(|n| n.field), joined: average(|n| n.joined), context: average(|n| n.context) };
+    let words: Vec<(f64, Option<usize>)> = (0..rows.len()).map(|i| words_around(rows, i)).map(|(sum, by)| (sum / mass, by)).collect();
+    let content: Vec<f64> = rows
+        .iter()
+        .zip(&words)
+        .map(|(row, (lexical, _))| {
+            let near = row.near.unwrap_or(unknown);
+            weights.lexical * lexical + weights.field * near.field + weights.joined * near.joined + weights.context * near.context
+        })
+        .collect();
+    let sessions = session_lift(rows, &content);
+    let places = places(rows);
+    let alone = match question.named.as_slice() {
+        [one] => Some(one.as_str()),
+        _ => None,
+    };
+    let scored = rows.iter().enumerate().map(|(i, row)| {
+        let mut why = places.why(i);
+        why.extend(words[i].1.map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))));
+        let mut score = content[i] + weights.session * sessions[i] + weights.length * f64::from(row.words.min(WORDS_CAP)).ln_1p();
+        let mut add = |holds: bool, weight: f64, reason: &str| {
+            if holds {
+                score += weight;
+                if !reason.is_empty() {
+                    why.push(reason.to_owned());
                 }
+            }
+        };
+        add(row.mentions, weights.graph, "");
+        add(row.cues & cue::ASKS != 0, weights.asks, "");
+        add(question.when && row.cues & cue::TIME != 0, weights.when, "says when");
+        add(alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)), weights.person, "by the one named");
+        add(question.cues & row.cues != 0, weights.kind, "the kind asked for");
+        add(question.effect && row.cues & cue::EFFECT != 0, weights.effect, "says what is seen");
+        add(question.operator && row.cues & cue::OPERATOR != 0, weights.operator, "the operator's word");
+        add(found.windows.iter().any(|w| w.is_day && w.holds(row.at)), weights.day, "on that day");
+        add(found.windows.iter().any(|w| !w.is_day && w.holds(row.at)), weights.month, "in that month");
+        let in_release = found.release.is_none_or(|(from, until)| from <= row.at && row.at < until);
+        add(found.release.is_some() && in_release, weights.release, "on that side of the release");
+        score += weights.recency * recency(now.since_us(row.at) as f64 / 86_400e6);
+        let age = age(row.at, found);
+        if question.latest && in_release {
+            score += weights.latest * age;
+        }
+        if question.earliest && found.release.is_none() {
+            score += weights.earliest * (1.0 - age);
+        }
+        Scored { id: row.id.clone(), score, why }
+    });
+    let ranked = sorted(scored.collect());
+    Ranking { confidence: confidence(&ranked, found, &words), rows: ranked }
+}
+
+/// Where a row lies between the oldest and the newest, 0 to 1, within the asked span.
+fn age(at: Moment, found: &Candidates) -> f64 {
+    let (mut from, mut until) = found.span;
+    if let Some((a, b)) = found.release {
+        (from, until) = (from.max(a), until.min(b));
+    }
+    (at.since_us(from) as f64 / until.since_us(from).max(1) as f64).clamp(0.0, 1.0)
+}
+
+/// The weight of the question's words that a row or the rows beside it hold, and which neighbour helped most.
+fn words_around(rows: &[Candidate], i: usize) -> (f64, Option<usize>) {
+    let mut best: HashMap<usize, f64> = rows[i].matches.iter().copied().collect();
+    let mut helped: Option<(f64, usize)> = None;
+    for by in &rows[i].beside {
+        let mut gain = 0.0;
+        for (term, weight) in &rows[*by].matches {
+            let mine = best.entry(*term).or_insert(0.0);
+            if weight > mine {
+                gain += weight - *mine;
+                *mine = *weight;
+            }
+        }
+        if gain > 0.0 && helped.is_none_or(|(most, _)| gain > most) {
+            helped = Some((gain, *by));
+        }
+    }
+    (best.values().sum(), helped.map(|(_, by)| by))
+}
+
+/// What the three best other rows of the same session have above the average.
+fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
+    let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
+    let mut sessions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (i, row) in rows.iter().enumerate() {
+        if let Some(session) = &row.session {
+            sessions.entry(session).or_default().push(i);
+        }
+    }
+    let mut lift = vec![0.0; rows.len()];
+    for places in sessions.values_mut() {
+        places.sort_by(|a, b| content[*b].total_cmp(&content[*a]));
+        for i in places.iter() {
+            let best: Vec<f64> = places.iter().take(4).filter(|p| *p != i).take(3).map(|p| content[*p]).collect();
+            if !best.is_empty() {
+                lift[*i] = (best.iter().sum::<f64>() / best.len() as f64 - mean).max(0.0);
             }
         }
     }
-    let mut by_id: HashMap<String, Scored> = rows.into_iter().map(|r| (r.id.clone(), r)).collect();
-    for (id, (score, from)) in gained {
-        let row = by_id.entry(id.to_owned()).or_insert_with(|| Scored { id: id.to_owned(), score: 0.0, why: Vec::new() });
-        row.score += NEIGHBOUR_SHARE * score;
-        row.why.push(format!("beside {}", from.get(..8).unwrap_or(from)));
+    lift
+}
+
+/// Each row's place in each leg.
+pub struct Places {
+    lexical: Vec<Option<usize>>,
+    vector: Vec<Option<usize>>,
+    near: Vec<f64>,
+    graph: Vec<bool>,
+}
+
+pub fn places(rows: &[Candidate]) -> Places {
+    let place = |scores: Vec<Option<f64>>| {
+        let mut order: Vec<(usize, f64)> = scores.iter().enumerate().filter_map(|(i, s)| Some((i, (*s)?))).collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut places = vec![None; scores.len()];
+        for (rank, (i, _)) in order.into_iter().enumerate() {
+            places[i] = Some(rank + 1);
+        }
+        places
+    };
+    Places {
+        lexical: place(rows.iter().map(|r| (!r.matches.is_empty()).then(|| r.matches.iter().map(|(_, w)| w).sum())).collect()),
+        vector: place(rows.iter().map(|r| r.near.map(|n| n.field)).collect()),
+        near: rows.iter().map(|r| r.near.map_or(0.0, |n| n.field)).collect(),
+        graph: rows.iter().map(|r| r.mentions).collect(),
     }
-    sorted(by_id.into_values().collect())
+}
+
+impl Places {
+    pub fn lexical(&self, i: usize) -> Option<usize> {
+        self.lexical[i]
+    }
+
+    pub fn vector(&self, i: usize) -> Option<usize> {
+        self.vector[i]
+    }
+
+    fn why(&self, i: usize) -> Vec<String> {
+        let mut why = Vec::new();
+        why.extend(self.lexical[i].map(|rank| format!("lexical #{rank}")));
+        why.extend(self.vector[i].map(|rank| format!("vector #{rank} ({:.2})", self.near[i])));
+        if self.graph[i] {
+            why.push("graph: mentions what was named".into());
+        }
+        why
+    }
+}
+
+/// How likely it is that the best rows answer the question.
+fn confidence(ranked: &[Scored], found: &Candidates, words: &[(f64, Option<usize>)]) -> f64 {
+    let Some(best) = ranked.first() else { return 0.0 };
+    let Some(at) = found.rows.iter().position(|r| r.id == best.id) else { return 0.0 };
+    let near = found.rows[at].near.map_or(0.0, |n| n.field.max(n.context));
+    1.0 / (1.0 + (-(6.0 * near + 4.0 * words[at].0.min(1.0) - 3.5)).exp())
+}
+
+/// How many results are worth showing: all that were asked for, but only the nearest when memory likely does not know.
+pub fn shown(ranked: &[Scored], confidence: f64, k: usize) -> usize {
+    let few = if confidence < LOW_CONFIDENCE { FEW.min(k) } else { k };
+    few.min(ranked.len())
 }
 
 /// What the operator and later rows say of one row.
@@ -131,27 +382,25 @@ pub struct Standing {
 pub fn with_standing(mut rows: Vec<Scored>, standing: &HashMap<String, Standing>, weights: &Weights) -> Vec<Scored> {
     for row in &mut rows {
         let Some(said) = standing.get(&row.id) else { continue };
-        let mut factor = 1.0;
         for (verdict, weight) in &said.verdicts {
             let effect = match verdict {
                 Verdict::Works => weights.works,
                 Verdict::Broken => weights.broken,
                 Verdict::Partial => 0.0,
             };
-            factor += effect * weight;
+            row.score += effect * weight;
             if effect != 0.0 {
                 row.why.push(format!("operator: {verdict}{}", if *weight < 1.0 { " (reported, own work: half)" } else { "" }));
             }
         }
         if said.labels.contains(&Class::Correction) {
-            factor += weights.corrected;
+            row.score += weights.corrected;
             row.why.push("operator corrected it".into());
         }
         if let Some(by) = &said.superseded_by {
-            factor += weights.superseded;
+            row.score += weights.superseded;
             row.why.push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
         }
-        row.score *= factor.clamp(0.1, 1.6);
     }
     let scores: HashMap<String, f64> = rows.iter().map(|r| (r.id.clone(), r.score)).collect();
     for row in &mut rows {
@@ -159,7 +408,7 @@ pub fn with_standing(mut rows: Vec<Scored>, standing: &HashMap<String, Standing>
         if let Some(score) = successor
             && row.score >= *score
         {
-            row.score = score * 0.99;
+            row.score = score - 1e-6;
         }
     }
     sorted(rows)
@@ -179,8 +428,17 @@ pub fn tokens(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn leg(name: &'static str, weight: f64, ids: &[&str]) -> Leg {
-        Leg { name, weight, ranked: ids.iter().map(|s| (*s).to_owned()).collect() }
+    fn row(id: &str) -> Candidate {
+        Candidate { id: id.into(), words: 20, near: Some(Nearness::default()), ..Candidate::default() }
+    }
+
+    fn near(row: Candidate, field: f64) -> Candidate {
+        Candidate { near: Some(Nearness { field, joined: field, context: field }), ..row }
+    }
+
+    fn ranked(question: &str, rows: Vec<Candidate>) -> Vec<Scored> {
+        let question = Question::of(question, &["Mira".into(), "Wren".into()], "lena");
+        rank(&question, &Candidates { rows, mass: 10.0, span: (Moment(0), Moment(100 * 86_400_000_000)), ..Candidates::default() }, &Weights::default(), Moment(0)).rows
     }
 
     fn order(rows: &[Scored]) -> Vec<&str> {
@@ -188,45 +446,61 @@ mod tests {
     }
 
     #[test]
-    fn small_words_are_not_looked_up_unless_there_is_nothing_else() {
-        assert_eq!(terms("The line that finally showed up above the INPUT bar"), ["line", "finally", "showed", "input", "bar"]);
-        assert_eq!(terms("what was it"), ["what", "was", "it"]);
-        assert_eq!(terms("turn/steer turn/start"), ["turn", "steer", "start"]);
-        assert!(terms("?!").is_empty());
+    fn a_leg_that_knows_nothing_does_not_drown_one_that_does() {
+        // One stray word against clear meaning, and clear words against a vague resemblance.
+        let stray = Candidate { matches: vec![(0, 1.0)], ..near(row("stray"), 0.1) };
+        assert_eq!(order(&ranked("q", vec![stray, near(row("meant"), 0.6)])), ["meant", "stray"]);
+        let exact = Candidate { matches: vec![(0, 5.0), (1, 5.0)], ..near(row("exact"), 0.3) };
+        assert_eq!(order(&ranked("q", vec![near(row("vague"), 0.45), exact])), ["exact", "vague"]);
     }
 
     #[test]
-    fn a_row_that_two_legs_know_beats_one_that_either_ranks_first_alone() {
-        let rows = fuse(&[leg("lexical", 1.0, &["a", "b"]), leg("graph", 1.0, &["c", "b"])]);
-        assert_eq!(order(&rows)[0], "b");
-        assert_eq!(rows[0].why, ["lexical #2", "graph #2"]);
+    fn words_beside_a_row_count_for_it_and_it_says_so() {
+        let beside = Candidate { matches: vec![(0, 5.0)], beside: vec![1], ..row("said") };
+        let rows = ranked("q", vec![beside, Candidate { beside: vec![0], ..row("answered") }, row("elsewhere")]);
+        assert_eq!(order(&rows)[2], "elsewhere");
+        assert!(rows.iter().find(|r| r.id == "answered").unwrap().why.contains(&"beside said".to_owned()));
     }
 
     #[test]
-    fn a_leg_of_weight_nought_says_nothing() {
-        let rows = fuse(&[leg("lexical", 1.0, &["a"]), leg("recency", 0.0, &["z"])]);
-        assert_eq!(order(&rows), ["a"]);
+    fn a_row_without_vectors_yet_is_neither_found_nor_hidden_by_meaning() {
+        let fresh = Candidate { near: None, matches: vec![(0, 8.0)], ..row("fresh") };
+        assert_eq!(order(&ranked("q", vec![near(row("far"), 0.2), fresh, near(row("mid"), 0.3)]))[0], "fresh");
     }
 
     #[test]
-    fn a_neighbour_gains_and_may_enter_by_its_neighbour_alone() {
-        let rows = fuse(&[leg("lexical", 1.0, &["delta", "x"])]);
-        let beside = HashMap::from([("delta".to_owned(), vec!["confirmation".to_owned()])]);
-        let rows = with_neighbours(rows, &beside);
-        let confirmation = rows.iter().find(|r| r.id == "confirmation").unwrap();
-        assert_eq!(confirmation.why, ["beside delta"]);
-        assert!(confirmation.score < rows[0].score);
+    fn kinds_people_and_days_lift_what_the_question_points_at() {
+        let correction = Candidate { cues: cue::CORRECTION | cue::OPERATOR, ..near(row("corrected"), 0.3) };
+        assert_eq!(order(&ranked("what did I complain about", vec![near(row("other"), 0.4), correction])), ["corrected", "other"]);
+        let hers = Candidate { identity: "Wren".into(), ..near(row("hers"), 0.3) };
+        assert_eq!(order(&ranked("what did Wren change", vec![near(row("other"), 0.35), hers.clone()])), ["hers", "other"]);
+        assert_eq!(order(&ranked("what did Wren and Mira change", vec![near(row("other"), 0.35), hers])), ["other", "hers"], "two names point at nobody alone");
+        let late = Candidate { at: Moment(90 * 86_400_000_000), ..near(row("late"), 0.3) };
+        assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.35), late])), ["late", "early"]);
+    }
+
+    #[test]
+    fn a_question_nothing_answers_gets_a_low_confidence() {
+        let question = Question::of("q", &[], "lena");
+        let confidence = |rows| rank(&question, &Candidates { rows, mass: 10.0, ..Candidates::default() }, &Weights::default(), Moment(0)).confidence;
+        assert!(confidence(vec![near(row("a"), 0.15), near(row("b"), 0.1)]) < LOW_CONFIDENCE);
+        assert!(confidence(vec![near(row("a"), 0.7), near(row("b"), 0.1)]) > LOW_CONFIDENCE);
+        assert!(confidence(vec![Candidate { matches: vec![(0, 9.0)], ..near(row("a"), 0.3) }]) > LOW_CONFIDENCE);
+        assert_eq!(confidence(vec![]), 0.0);
+    }
+
+    fn plain(ids: &[&str]) -> Vec<Scored> {
+        ids.iter().enumerate().map(|(i, id)| Scored { id: (*id).into(), score: 5.0 - i as f64 * 0.1, why: vec![] }).collect()
     }
 
     #[test]
     fn the_operators_word_lifts_lowers_and_sinks() {
-        let rows = fuse(&[leg("lexical", 1.0, &["old", "broken", "works", "new"])]);
         let standing = HashMap::from([
             ("old".to_owned(), Standing { superseded_by: Some("new".into()), ..Default::default() }),
             ("broken".to_owned(), Standing { verdicts: vec![(Verdict::Broken, 1.0)], ..Default::default() }),
             ("works".to_owned(), Standing { verdicts: vec![(Verdict::Works, 1.0)], ..Default::default() }),
         ]);
-        let rows = with_standing(rows, &standing, &Weights::default());
+        let rows = with_standing(plain(&["old", "broken", "works", "new"]), &standing, &Weights::default());
         assert_eq!(order(&rows), ["works", "new", "broken", "old"]);
     }
 
@@ -240,5 +514,11 @@ mod tests {
     #[test]
     fn half_of_a_row_is_left_after_half_a_year() {
         assert!((recency(180.0) - 0.5).abs() < 1e-9 && recency(0.0) == 1.0);
+    }
+
+    #[test]
+    fn plain_fusion_prefers_what_two_legs_know() {
+        let leg = |ids: &[&str]| Leg { name: "x", weight: 1.0, ranked: ids.iter().map(|s| (*s).to_owned()).collect() };
+        assert_eq!(fuse_plainly(&[leg(&["a", "b"]), leg(&["c", "b"])], 60.0)[0].id, "b");
     }
 }

@@ -1,15 +1,17 @@
 //! Writing memory: the row, its search text, its edges and its embed intent, at once.
 
 use super::{Result, Sqlite, column, failed};
-use crate::store::memory::{ArtifactChange, ArtifactRow, ConfirmationRow, DeltaRow, Edge, InputRow, NewMemory, Opening, Row, Writer};
+use crate::store::memory::{ArtifactChange, ArtifactRow, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory, Opening, Row, Writer};
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::Entity;
-use prism_core::memory::operator::Review;
+use prism_core::memory::operator::{Review, Verdict};
+use prism_core::memory::question::cue;
 use prism_core::memory::{EdgeKind, Indexed, Kind};
 use prism_core::{Code, Moment, Problem};
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use serde_json::Value;
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The id of a new row, and its number where it has one.
@@ -19,7 +21,41 @@ pub struct Written {
 
 impl Sqlite {
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
-        self.write(move |c| remember(c, new).map(|w| w.number)).await
+        let number = self.write(move |c| remember(c, new).map(|w| w.number)).await;
+        self.embed_wanted.notify_one();
+        number
+    }
+
+    /// Which lines of a source are in already: our ids, and what the lines said.
+    pub async fn imported(&self, project: Uuid, source: String, lines: Vec<String>) -> Result<HashMap<String, (Uuid, String)>> {
+        self.read(move |c| {
+            let rows = list(
+                c,
+                "select i.line_id, i.memory_id, i.sha256 from json_each(?3) j cross join imports i on i.project_id = ?1 and i.source = ?2 and i.line_id = j.value",
+                params![project.to_string(), source, json(&lines)],
+                |r| Ok((r.get::<_, String>("line_id")?, (column::id(r, "memory_id")?, r.get("sha256")?))),
+            )?;
+            Ok(rows.into_iter().collect())
+        })
+        .await
+    }
+
+    /// Writes a batch of lines, all or none.
+    pub async fn import(&self, project: Uuid, source: String, rows: Vec<ImportRow>) -> Result<()> {
+        let written = self
+            .write(move |c| {
+                for row in rows {
+                    let id = row.new.id.to_string();
+                    remember(c, row.new)?;
+                    c.prepare_cached("insert into imports (project_id, source, line_id, sha256, memory_id) values (?, ?, ?, ?, ?)")
+                        .and_then(|mut s| s.execute(params![project.to_string(), source, row.line_id, row.sha256, id]))
+                        .map_err(failed)?;
+                }
+                Ok(())
+            })
+            .await;
+        self.embed_wanted.notify_one();
+        written
     }
 
     /// Finds a row of the project by id or unique prefix; the table decides what may be meant.
@@ -91,7 +127,9 @@ impl Sqlite {
     }
 
     pub async fn change_artifact(&self, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static) -> Result<ArtifactView> {
-        self.write(move |c| change_artifact(c, change, indexed)).await
+        let changed = self.write(move |c| change_artifact(c, change, indexed)).await;
+        self.embed_wanted.notify_one();
+        changed
     }
 
     pub async fn inputs(&self, project: Uuid, review: Option<String>, n: usize) -> Result<Vec<InputView>> {
@@ -155,7 +193,7 @@ fn remember(c: &Connection, new: NewMemory) -> Result<Written> {
         Row::Artifact(row) => insert_artifact(c, &id, &new.by, row)?,
     };
     if let Some(indexed) = &new.indexed {
-        index(c, &id, &new.by, indexed)?;
+        index(c, &id, &new.by, new.by.session_id.or(new.imported_session), indexed)?;
     }
     connect(c, &id, &new.by, &new.entities, &new.edges)?;
     c.prepare_cached("insert or ignore into entity_states (node, valid_from) values (?, ?)").and_then(|mut s| s.execute(params![id, new.by.now.0])).map_err(failed)?;
@@ -218,6 +256,10 @@ fn insert_confirmation(c: &Connection, id: &str, by: &Writer, r: &ConfirmationRo
         ],
     )
     .map_err(failed)?;
+    if r.verdict == Verdict::Works {
+        // What was confirmed is an answer to whoever asks what works.
+        c.execute("update memory set cues = cues | ? where id = ?", params![cue::CONFIRMATION, r.refers_to_id]).map_err(failed)?;
+    }
     Ok(None)
 }
 
@@ -285,11 +327,22 @@ fn keep_version(c: &Connection, id: &str, by: &Writer) -> Result<()> {
 }
 
 /// Writes the search text, the fields and the intent to embed them.
-fn index(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<()> {
+fn index(c: &Connection, id: &str, by: &Writer, session: Option<Uuid>, indexed: &Indexed) -> Result<()> {
     let run = |sql: &str, bound: &[&dyn ToSql]| c.prepare_cached(sql).and_then(|mut s| s.execute(bound)).map_err(failed);
     run(
-        "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at) values (?, ?, ?, ?, ?, ?, ?, ?)",
-        params![id, by.project_id.to_string(), by.session_id.map(|s| s.to_string()), indexed.kind.name(), by.identity.as_str(), indexed.title, indexed.text, by.now.0],
+        "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at, cues, words) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            id,
+            by.project_id.to_string(),
+            session.map(|s| s.to_string()),
+            indexed.kind.name(),
+            by.identity.as_str(),
+            indexed.title,
+            indexed.text,
+            by.now.0,
+            indexed.cues,
+            indexed.words() as i64
+        ],
     )?;
     write_text(c, c.last_insert_rowid(), id, indexed)?;
     run("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])?;
@@ -298,7 +351,10 @@ fn index(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<()>
 
 fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result<()> {
     let run = |sql: &str, bound: &[&dyn ToSql]| c.prepare_cached(sql).and_then(|mut s| s.execute(bound)).map_err(failed);
-    run("insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)", params![rowid, indexed.title, indexed.text, indexed.label])?;
+    run(
+        "insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)",
+        params![rowid, indexed.title, format!("{}\n{}", indexed.text, indexed.also), indexed.label],
+    )?;
     for (ordinal, field) in indexed.fields.iter().enumerate() {
         run("insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)", params![id, field.name, ordinal as i64, field.text])?;
     }
@@ -407,7 +463,8 @@ fn reindex(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<(
     let rowid: i64 = c.query_row("select rowid from memory where id = ?", [id], |r| r.get(0)).map_err(failed)?;
     c.execute("delete from memory_fts where rowid = ?", [rowid]).map_err(failed)?;
     c.execute("delete from memory_fields where memory_id = ?", [id]).map_err(failed)?;
-    c.execute("update memory set title = ?, text = ? where id = ?", params![indexed.title, indexed.text, id]).map_err(failed)?;
+    c.execute("update memory set title = ?, text = ?, cues = ?, words = ? where id = ?", params![indexed.title, indexed.text, indexed.cues, indexed.words() as i64, id])
+        .map_err(failed)?;
     write_text(c, rowid, id, indexed)?;
     c.execute("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])
         .map_err(failed)?;

@@ -7,6 +7,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_signals", include_str!("../../../migrations/sqlite/0001_signals.sql")),
     ("0002_memory", include_str!("../../../migrations/sqlite/0002_memory.sql")),
     ("0003_proof", include_str!("../../../migrations/sqlite/0003_proof.sql")),
+    ("0004_vectors", include_str!("../../../migrations/sqlite/0004_vectors.sql")),
 ];
 
 pub fn migrate(connection: &mut Connection) -> Result<()> {

@@ -1,79 +1,27 @@
-//! Reading memory: the legs of a recall, what stands beside a row, and the graph.
+//! Reading memory: rows as results show them, what came of a recall, and the graph.
 
 use super::memory::list;
 use super::{Result, Sqlite, column, failed};
 use crate::store::StoreError;
-use crate::store::memory::{Filter, Found, MemoryRow, RecallEvent};
+use crate::store::memory::{MemoryRow, RecallEvent};
 use prism_core::api::memory::{AgentTally, GraphAnswer, GraphEdge, GraphNode, MemoryStats, Metrics, RuledOut, Tally, VerdictView};
 use prism_core::id::Quoted;
-use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::{Class, Directness, Verdict, verdict_weight};
-use prism_core::memory::recall::{LEG_CANDIDATES, NEIGHBOUR_US, Standing};
+use prism_core::memory::recall::Standing;
 use prism_core::{Code, Moment, Problem};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
 use uuid::Uuid;
 
-/// Rows that the words of one question may be expected to match. Words that
-/// stand in nearly every row cost the most and tell the least.
-const MATCHES_EXPECTED_MAX: f64 = 1_200.0;
-/// Newest rows in which the share of a word is estimated.
-const SAMPLE_ROWS: i64 = 400;
-/// Waiting embed intents are counted up to here.
-const PENDING_COUNTED: i64 = 10_000;
-/// Rows of the other legs that the graph starts from.
-const GRAPH_SEEDS: usize = 20;
 /// Edges followed from one node in each direction; a hub says little.
 const FAN_OUT: usize = 50;
-/// Rows beside one row that are looked at.
-const NEIGHBOURS_MAX: usize = 16;
-/// Nodes that the second hop starts from.
-const SECOND_HOP: usize = 60;
-
 /// One hop, out of a node and into it. Both must be a search, never a scan.
 const HOP_OUT: &str = "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";
 const HOP_IN: &str =
     "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
 
 impl Sqlite {
-    pub async fn find(&self, project: Uuid, terms: Vec<String>, entities: Vec<Entity>, filter: Filter) -> Result<Found> {
-        self.read(move |c| {
-            let project = project.to_string();
-            let started = Instant::now();
-            let lexical = lexical(c, &project, &terms, &filter)?;
-            let lexical_us = started.elapsed().as_micros() as u64;
-            let started = Instant::now();
-            let seeds: Vec<String> = lexical.iter().take(GRAPH_SEEDS).map(|(id, _)| id.clone()).collect();
-            let graph = graph(c, &project, &seeds, &entities, &filter)?;
-            let graph_us = started.elapsed().as_micros() as u64;
-            let started = Instant::now();
-            // Recency orders what other legs found; alone it would answer every question with today.
-            let mut dated: HashMap<&String, i64> = lexical.iter().chain(&graph).map(|(id, at)| (id, *at)).collect();
-            let mut recency: Vec<(String, i64)> = dated.drain().map(|(id, at)| (id.clone(), at)).collect();
-            recency.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            let embed_pending =
-                c.query_row("select count(*) from (select 1 from embed_intents limit ?)", [PENDING_COUNTED], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
-            let ids = |rows: Vec<(String, i64)>| rows.into_iter().map(|(id, _)| id).collect();
-            Ok(Found {
-                recency: ids(recency),
-                recency_us: started.elapsed().as_micros() as u64,
-                lexical: ids(lexical),
-                lexical_us,
-                graph: ids(graph),
-                graph_us,
-                embed_pending,
-            })
-        })
-        .await
-    }
-
-    /// The rows beside each of these: before and after in their session, and one edge away.
-    pub async fn neighbours(&self, ids: Vec<String>) -> Result<HashMap<String, Vec<String>>> {
-        self.read(move |c| beside(c, &ids)).await
-    }
-
     pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
         self.read(move |c| {
             let (project, spoken_of) = (project.to_string(), spoken_of(c, &ids)?);
@@ -157,6 +105,8 @@ impl Sqlite {
                 recalls: count("select count(*) from memory_recall_events where project_id = ?")?,
                 citations: count("select count(*) from memory_citations x join memory_recall_events e on e.id = x.recall_event_id where e.project_id = ?")?,
                 embed_pending: count("select count(*) from embed_intents i join memory m on m.id = i.memory_id where m.project_id = ?")?,
+                embed_set_aside: count("select count(*) from embed_intents i join memory m on m.id = i.memory_id where m.project_id = ? and i.attempts > 2")?,
+                vectors: count("select count(*) from memory_vectors v join memory m on m.rowid = v.memory_row where m.project_id = ?")?,
             })
         })
         .await
@@ -167,138 +117,8 @@ impl Sqlite {
     }
 }
 
-/// The rows that hold the question's words, best first, with their time.
-fn lexical(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<Vec<(String, i64)>> {
-    if terms.is_empty() {
-        return Ok(Vec::new());
-    }
-    let question = telling(c, terms)?.iter().map(|t| format!("\"{t}\"")).collect::<Vec<_>>().join(" OR ");
-    let sql = format!(
-        "select m.id, m.created_at from memory_fts f cross join memory m on m.rowid = f.rowid where memory_fts match ?1 and m.project_id = ?2 and m.hidden = 0 {}
-         order by bm25(memory_fts, 1.0, 1.0, 0.6) limit ?3",
-        narrowed(filter)
-    );
-    list(c, &sql, params![question, project, LEG_CANDIDATES as i64], dated)
-}
-
-/// The words worth matching: all of them in a small store, the rarer ones in a large one.
-fn telling(c: &Connection, terms: &[String]) -> Result<Vec<String>> {
-    let newest: i64 = c.query_row("select coalesce(max(rowid), 0) from memory", [], |r| r.get(0)).map_err(failed)?;
-    if newest as f64 <= MATCHES_EXPECTED_MAX {
-        return Ok(terms.to_vec());
-    }
-    let mut sampled = c.prepare_cached("select count(*) from memory_fts where memory_fts match ? and rowid > ?").map_err(failed)?;
-    let mut expected = Vec::with_capacity(terms.len());
-    for term in terms {
-        let hits: i64 = sampled.query_row(params![format!("\"{term}\""), newest - SAMPLE_ROWS], |r| r.get(0)).map_err(failed)?;
-        expected.push((hits as f64 / SAMPLE_ROWS as f64 * newest as f64, term));
-    }
-    expected.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut total = 0.0;
-    let rare = expected.iter().enumerate().take_while(|(i, (rows, _))| {
-        total += rows;
-        *i == 0 || total <= MATCHES_EXPECTED_MAX
-    });
-    Ok(rare.map(|(_, (_, term))| (*term).clone()).collect())
-}
-
-fn dated(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, i64)> {
-    Ok((row.get(0)?, row.get(1)?))
-}
-
-/// The filter as SQL. Kinds are names of a closed list and times are numbers, so nothing here is anybody's text.
-fn narrowed(filter: &Filter) -> String {
-    let mut sql = String::new();
-    if !filter.kinds.is_empty() {
-        let kinds: Vec<String> = filter.kinds.iter().map(|k| format!("'{k}'")).collect();
-        sql.push_str(&format!(" and m.kind in ({})", kinds.join(",")));
-    }
-    if let Some(since) = filter.since {
-        sql.push_str(&format!(" and m.created_at >= {}", since.0));
-    }
-    if let Some(until) = filter.until {
-        sql.push_str(&format!(" and m.created_at <= {}", until.0));
-    }
-    if let Some(at) = filter.as_of {
-        sql.push_str(&format!(" and m.created_at <= {0} and not exists (select 1 from entity_states s where s.node = m.id and s.valid_until <= {0})", at.0));
-    }
-    sql
-}
-
 fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
     list(c, sql, params![node, FAN_OUT as i64], |r| Ok((r.get("node")?, r.get("kind")?)))
-}
-
-/// Rows within two hops of the question's entities and of the best rows, nearest first.
-fn graph(c: &Connection, project: &str, seeds: &[String], entities: &[Entity], filter: &Filter) -> Result<Vec<(String, i64)>> {
-    let mut reached: HashMap<String, f64> = HashMap::new();
-    let named = entity_nodes(c, project, entities)?;
-    let mut frontier: Vec<(String, f64)> =
-        named.into_iter().map(|n| (n, 1.0)).chain(seeds.iter().enumerate().map(|(i, s)| (s.clone(), 0.8 / (1.0 + i as f64 * 0.2)))).collect();
-    let start: HashSet<String> = frontier.iter().map(|(n, _)| n.clone()).collect();
-    for damping in [1.0, 0.4] {
-        let mut next: HashMap<String, f64> = HashMap::new();
-        for (node, weight) in &frontier {
-            let around = [hop(c, HOP_OUT, node)?, hop(c, HOP_IN, node)?].concat();
-            // The more a node touches, the less one touch says.
-            let share = weight * damping / (1.0 + (around.len() as f64).ln_1p());
-            for (other, kind) in around {
-                let strong = if kind == "MENTIONS" { 0.6 } else { 1.0 };
-                *next.entry(other).or_default() += share * strong;
-            }
-        }
-        for (node, score) in &next {
-            *reached.entry(node.clone()).or_default() += score;
-        }
-        frontier = next.into_iter().filter(|(n, _)| !start.contains(n)).collect();
-        frontier.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        frontier.truncate(SECOND_HOP);
-    }
-    let mut ranked: Vec<(String, f64)> = reached.into_iter().filter(|(n, _)| !n.contains(':')).collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    ranked.truncate(LEG_CANDIDATES);
-    // Edges may lead anywhere; only rows of this project that the filter allows come back.
-    let sql = format!("select m.id, m.created_at from memory m where m.id = ?1 and m.project_id = ?2 and m.hidden = 0 {}", narrowed(filter));
-    let mut statement = c.prepare_cached(&sql).map_err(failed)?;
-    let rows = ranked.iter().map(|(id, _)| statement.query_row(params![id, project], dated).optional().map_err(failed));
-    Ok(rows.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-}
-
-fn entity_nodes(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<String>> {
-    let mut statement = c.prepare_cached("select id from entities where project_id = ? and type = ? and name = ?").map_err(failed)?;
-    let ids = entities.iter().map(|e| statement.query_row(params![project, e.kind.name(), e.name], |r| r.get::<_, i64>(0)).optional().map_err(failed));
-    Ok(ids.collect::<Result<Vec<_>>>()?.into_iter().flatten().map(|id| format!("entity:{id}")).collect())
-}
-
-fn beside(c: &Connection, ids: &[String]) -> Result<HashMap<String, Vec<String>>> {
-    let wanted = serde_json::to_string(ids).unwrap_or_default();
-    let mut around: HashMap<String, Vec<String>> = HashMap::new();
-    let places = list(
-        c,
-        "select m.id, m.session_id, m.created_at from json_each(?) j cross join memory m on m.id = j.value where m.session_id is not null",
-        params![wanted],
-        |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?, r.get::<_, i64>(2)?)),
-    )?;
-    for (id, session, at) in places {
-        for sql in [
-            "select id from memory where session_id = ?1 and created_at < ?2 and created_at >= ?2 - ?3 and hidden = 0 order by created_at desc limit 1",
-            "select id from memory where session_id = ?1 and created_at > ?2 and created_at <= ?2 + ?3 and hidden = 0 order by created_at limit 1",
-        ] {
-            around.entry(id.clone()).or_default().extend(list(c, sql, params![session, at, NEIGHBOUR_US], |r| r.get::<_, String>(0))?);
-        }
-    }
-    for sql in [
-        "select e.src, e.dst from json_each(?) j cross join edges e on e.src = j.value and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')",
-        "select e.dst, e.src from json_each(?) j cross join edges e on e.dst = j.value and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')",
-    ] {
-        for (id, other) in list(c, sql, params![wanted], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))? {
-            let mine = around.entry(id).or_default();
-            if !other.contains(':') && mine.len() < NEIGHBOURS_MAX {
-                mine.push(other);
-            }
-        }
-    }
-    Ok(around)
 }
 
 /// Those of the rows that a verdict, a label or an attempt is about, or that are one.
@@ -499,14 +319,5 @@ mod tests {
                 .unwrap();
             assert!(plan.iter().all(|step| step.starts_with("SEARCH") && step.contains(index)), "{plan:?}");
         }
-        let sql = "select m.id, m.created_at from memory_fts f cross join memory m on m.rowid = f.rowid where memory_fts match ?1 and m.project_id = ?2 and m.hidden = 0 order by bm25(memory_fts) limit 200";
-        let plan: Vec<String> = connection
-            .prepare(&format!("explain query plan {sql}"))
-            .unwrap()
-            .query_map(params!["x", "p"], |r| r.get(3))
-            .unwrap()
-            .collect::<rusqlite::Result<_>>()
-            .unwrap();
-        assert!(plan[0].contains("SCAN f VIRTUAL TABLE") && plan[1].contains("SEARCH m USING INTEGER PRIMARY KEY"), "{plan:?}");
     }
 }

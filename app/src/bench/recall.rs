@@ -1,0 +1,254 @@
+//! `prism bench recall`: does the question find its row? Everything goes through a real server.
+
+mod locomo;
+mod operator;
+mod plain;
+mod synthetic;
+
+use super::{Server, ms, progress};
+use crate::client::Client;
+use crate::embed::model;
+use crate::home::Home;
+use crate::ui::Progress;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use prism_core::api::memory::{Imported, MemoryStats, Recalled};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Results asked for; the deepest figure looks at ten.
+const K: usize = 10;
+/// Lines of one import call.
+const BATCH: usize = 200;
+
+#[derive(Args)]
+#[group(id = "set", required = true, multiple = false)]
+struct Set {
+    /// Plain questions about rows in engineering words; the set is part of Prism
+    #[arg(long)]
+    operator: bool,
+    /// The LoCoMo file (long conversations); it is not part of Prism
+    #[arg(long, value_name = "FILE")]
+    locomo: Option<PathBuf>,
+    /// Speed on so many rows of made-up text
+    #[arg(long, value_name = "N")]
+    synthetic: Option<usize>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n\nIt needs the embedding model: `prism model install`."
+)]
+pub struct Recall {
+    #[command(flatten)]
+    set: Set,
+    /// Which half of the operator set: tune, held or all
+    #[arg(long, default_value = "all", value_parser = ["tune", "held", "all"])]
+    split: String,
+    /// Leave out the table of each leg alone and each leg left out
+    #[arg(long)]
+    no_ablation: bool,
+    /// Really embed the rows of --synthetic up to this many; beyond, vectors are made up and labelled so
+    #[arg(long, default_value_t = 10_000)]
+    embed_up_to: usize,
+    /// Keep the server's home here, so that another run need not embed again
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+impl Recall {
+    pub async fn run(self, home: &Home, json: bool) -> Result<()> {
+        let whole = model::verify(&model::folder(home));
+        whole.context("this measures recall by meaning")?;
+        if let Some(n) = self.set.synthetic {
+            return synthetic::run(home, n, self.embed_up_to, json).await;
+        }
+        let server = server(home, self.keep.clone())?;
+        match &self.set.locomo {
+            Some(file) => locomo::run(&server, file, !self.no_ablation, json).await,
+            None => operator::run(&server, home, &self.split, !self.no_ablation, json).await,
+        }
+    }
+}
+
+/// A server with this home's model, in a home of its own.
+fn server(home: &Home, keep: Option<PathBuf>) -> Result<Server> {
+    let server = match keep {
+        Some(dir) => Server::kept(dir)?,
+        None => Server::stopped()?,
+    };
+    let models = server.home.path("models");
+    if !models.exists() {
+        std::os::unix::fs::symlink(std::fs::canonicalize(home.path("models"))?, &models)?;
+    }
+    server.resume()
+}
+
+/// A question and the rows that answer it.
+#[derive(Clone, Debug)]
+struct Question {
+    text: String,
+    /// Category or kind.
+    group: String,
+    gold: BTreeSet<String>,
+}
+
+/// Rows that compete, in a project of their own, and what is asked of them.
+struct Corpus {
+    pid: String,
+    rows: Vec<Value>,
+    questions: Vec<Question>,
+}
+
+/// What a recall brought, in the file's own ids.
+struct Answer {
+    ids: Vec<String>,
+    confidence: f64,
+}
+
+/// Imports a corpus and waits until every row has its vectors.
+async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
+    let mut ours = HashMap::new();
+    for (n, batch) in corpus.rows.chunks(BATCH).enumerate() {
+        let lines: Vec<Value> = batch.iter().enumerate().map(|(i, row)| json!({"line": n * BATCH + i + 1, "row": row})).collect();
+        let answer = client.call(&corpus.pid, "import", json!({"source": "bench", "lines": lines})).await?;
+        let imported: Imported = serde_json::from_value(answer)?;
+        ours.extend(imported.ids.into_iter().map(|(theirs, id)| (id.to_string(), theirs)));
+    }
+    let mut bar = Progress::new(&format!("{}: embedding", corpus.pid), corpus.rows.len());
+    loop {
+        let stats: MemoryStats = serde_json::from_value(client.call(&corpus.pid, "memory_stats", json!({})).await?)?;
+        bar.at(corpus.rows.len().saturating_sub(stats.embed_pending as usize));
+        if stats.embed_set_aside > 0 {
+            bail!("{} rows could not be embedded", stats.embed_set_aside);
+        }
+        if stats.embed_pending == 0 {
+            bar.done();
+            return Ok(ours);
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+/// Asks one question with some of the legs; none named means all of them.
+async fn ask(client: &Client, pid: &str, ours: &HashMap<String, String>, question: &str, legs: &[&str]) -> Result<Answer> {
+    let answer = client.call(pid, "recall", json!({"query": question, "k": K, "legs": legs})).await?;
+    let recalled: Recalled = serde_json::from_value(answer)?;
+    if recalled.legs.vector.state == "off"
+        && (legs.is_empty() || legs.contains(&"vector"))
+        && recalled.legs.vector.reason.as_deref().is_some_and(|r| !r.contains("names"))
+    {
+        bail!("the vector leg is off: {}", recalled.legs.vector.reason.unwrap_or_default());
+    }
+    let ids = recalled.results.iter().filter_map(|r| ours.get(&r.id.to_string()).cloned()).collect();
+    Ok(Answer { ids, confidence: recalled.confidence })
+}
+
+/// The figures of some questions, in per cent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    questions: usize,
+    r_at_1: f64,
+    r_at_5: f64,
+    r_at_10: f64,
+    ndcg_at_10: f64,
+}
+
+impl Figures {
+    fn json(self) -> Value {
+        let rounded = |v: f64| (v * 100.0).round() / 100.0;
+        json!({"questions": self.questions, "r_at_1": rounded(self.r_at_1), "r_at_5": rounded(self.r_at_5), "r_at_10": rounded(self.r_at_10), "ndcg_at_10": rounded(self.ndcg_at_10)})
+    }
+
+    fn cells(self) -> Vec<String> {
+        vec![format!("{:.1}", self.r_at_1), format!("{:.1}", self.r_at_5), format!("{:.1}", self.r_at_10), format!("{:.1}", self.ndcg_at_10), self.questions.to_string()]
+    }
+}
+
+const COLUMNS: [&str; 5] = ["R@1", "R@5", "R@10", "nDCG@10", "questions"];
+
+/// The share of a question's rows among the first `k`.
+fn recall_at(ranked: &[String], gold: &BTreeSet<String>, k: usize) -> f64 {
+    ranked.iter().take(k).filter(|id| gold.contains(*id)).count() as f64 / gold.len() as f64
+}
+
+fn ndcg_at_10(ranked: &[String], gold: &BTreeSet<String>) -> f64 {
+    let gain = |place: usize| 1.0 / ((place + 2) as f64).log2();
+    let got: f64 = ranked.iter().take(10).enumerate().filter(|(_, id)| gold.contains(*id)).map(|(i, _)| gain(i)).sum();
+    got / (0..gold.len().min(10)).map(gain).sum::<f64>()
+}
+
+/// Averages over questions that have an answer.
+fn figures<'a>(answers: impl Iterator<Item = (&'a Question, &'a [String])>) -> Figures {
+    let mut sum = Figures::default();
+    for (question, ranked) in answers.filter(|(q, _)| !q.gold.is_empty()) {
+        sum.questions += 1;
+        sum.r_at_1 += recall_at(ranked, &question.gold, 1);
+        sum.r_at_5 += recall_at(ranked, &question.gold, 5);
+        sum.r_at_10 += recall_at(ranked, &question.gold, 10);
+        sum.ndcg_at_10 += ndcg_at_10(ranked, &question.gold);
+    }
+    let n = sum.questions.max(1) as f64 / 100.0;
+    Figures { questions: sum.questions, r_at_1: sum.r_at_1 / n, r_at_5: sum.r_at_5 / n, r_at_10: sum.r_at_10 / n, ndcg_at_10: sum.ndcg_at_10 / n }
+}
+
+const LEGS: [&str; 5] = ["lexical", "vector", "graph", "recency", "neighbours"];
+
+/// The ways of asking that the ablation compares.
+fn ablations() -> Vec<(String, Vec<&'static str>)> {
+    let alone = LEGS.iter().take(3).map(|leg| (format!("{leg} alone"), vec![*leg]));
+    let without = LEGS.iter().map(|leg| (format!("without {leg}"), LEGS.iter().copied().filter(|l| l != leg).collect()));
+    alone.chain(without).collect()
+}
+
+/// Asks every question in every way of the ablation; the question's vector is remembered meanwhile.
+async fn ablate(client: &Client, loaded: &[(&Corpus, HashMap<String, String>)]) -> Result<Vec<(String, Figures)>> {
+    let ways = ablations();
+    let total = loaded.iter().map(|(c, _)| c.questions.len()).sum();
+    let mut ranked: BTreeMap<usize, Vec<(&Question, Vec<String>)>> = BTreeMap::new();
+    let (mut bar, mut n) = (Progress::new("ablation", total), 0);
+    for (corpus, ours) in loaded {
+        for question in corpus.questions.iter().filter(|q| !q.gold.is_empty()) {
+            for (way, (_, legs)) in ways.iter().enumerate() {
+                let answer = ask(client, &corpus.pid, ours, &question.text, legs).await?;
+                ranked.entry(way).or_default().push((question, answer.ids));
+            }
+            n += 1;
+            bar.at(n);
+        }
+    }
+    bar.done();
+    let figure = |(way, (name, _)): (usize, &(String, Vec<&str>))| {
+        let answers = ranked.get(&way).map(Vec::as_slice).unwrap_or_default();
+        (name.clone(), figures(answers.iter().map(|(q, ids)| (*q, ids.as_slice()))))
+    };
+    Ok(ways.iter().enumerate().map(figure).collect())
+}
+
+fn ablation_json(table: &[(String, Figures)]) -> Value {
+    let mut ablation: Map<String, Value> = table.iter().map(|(name, f)| (name.clone(), f.json())).collect();
+    for (leg, weight) in prism_core::memory::recall::Weights::default().legs() {
+        if weight == 0.0 {
+            ablation.insert(leg.into(), json!("off: its weight is 0"));
+        }
+    }
+    Value::Object(ablation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_shares_of_the_rows_that_answer() {
+        let gold: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
+        let ranked: Vec<String> = ["x", "a", "y", "b"].map(str::to_owned).to_vec();
+        assert_eq!((recall_at(&ranked, &gold, 2), recall_at(&ranked, &gold, 5)), (0.5, 1.0));
+        let ideal = 1.0 + 1.0 / 3f64.log2();
+        assert!((ndcg_at_10(&ranked, &gold) - (1.0 / 3f64.log2() + 1.0 / 5f64.log2()) / ideal).abs() < 1e-9);
+        let none = Question { text: String::new(), group: String::new(), gold: BTreeSet::new() };
+        assert_eq!(figures([(&none, ranked.as_slice())].into_iter()).questions, 0, "a question without an answer is counted elsewhere");
+    }
+}

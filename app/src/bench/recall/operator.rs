@@ -1,0 +1,132 @@
+//! The operator-language set: rows in engineering words, questions in plain ones.
+
+use super::super::Server;
+use super::plain::Plain;
+use super::{Answer, COLUMNS, Corpus, Figures, K, Question, ablate, ablation_json, ask, figures, load};
+use crate::embed::model::{self, Model};
+use crate::home::Home;
+use crate::ui::{Progress, out, table};
+use anyhow::{Context, Result};
+use prism_core::memory::recall::LOW_CONFIDENCE;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+const ROWS: &str = include_str!("../../../../bench/operator-language/rows.jsonl");
+const QUESTIONS: &str = include_str!("../../../../bench/operator-language/questions.jsonl");
+/// What stands side by side, Prism last.
+const SYSTEMS: [&str; 4] = ["FTS5", "MiniLM", "RRF", "Prism"];
+
+pub async fn run(server: &Server, home: &Home, split: &str, ablation: bool, json: bool) -> Result<()> {
+    let corpus = corpus(split)?;
+    let client = server.operator()?;
+    let ours = load(&client, &corpus).await?;
+    let mut bar = Progress::new("the plain systems", corpus.rows.len());
+    let plain = Plain::new(&corpus.rows, Model::load(&model::folder(home))?, |n| bar.at(n))?;
+    bar.done();
+    let mut bar = Progress::new("questions", corpus.questions.len());
+    let (mut ranked, mut answers): (Vec<[Vec<String>; 4]>, Vec<Answer>) = (Vec::new(), Vec::new());
+    for (n, question) in corpus.questions.iter().enumerate() {
+        let answer = ask(&client, &corpus.pid, &ours, &question.text, &[]).await?;
+        ranked.push([plain.fts5(&question.text, K)?, plain.minilm(&question.text, K)?, plain.rrf(&question.text)?, answer.ids.clone()]);
+        answers.push(answer);
+        bar.at(n + 1);
+    }
+    bar.done();
+    let of =
+        |system: usize, keep: &dyn Fn(&Question) -> bool| figures(corpus.questions.iter().zip(&ranked).filter(|(q, _)| keep(q)).map(|(q, r)| (q, r[system].as_slice())));
+    let kinds: BTreeSet<&str> = corpus.questions.iter().filter(|q| !q.gold.is_empty()).map(|q| q.group.as_str()).collect();
+    let refusals = refusals(&corpus.questions, &answers);
+    let ablated = if ablation { ablate(&client, &[(&corpus, ours)]).await? } else { Vec::new() };
+    if json {
+        let systems = |keep: &dyn Fn(&Question) -> bool| SYSTEMS.iter().enumerate().map(|(i, name)| ((*name).to_owned(), of(i, keep).json())).collect::<Map<_, _>>();
+        let by_kind: Map<String, Value> = kinds.iter().map(|k| ((*k).to_owned(), json!(systems(&|q| q.group == *k)))).collect();
+        let report = json!({"version": crate::VERSION, "unit": "per cent", "split": split, "rows": corpus.rows.len(), "overall": systems(&|_| true),
+            "by_kind": by_kind, "no_answer": refusals.json(), "ablation": ablation_json(&ablated)});
+        out(&serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    let mut rows = vec![vec![format!("{} rows, split {split}", corpus.rows.len()), "R@5".into(), String::new(), String::new(), String::new(), "nDCG@10".into()]];
+    rows.push([vec![String::new()], SYSTEMS.map(str::to_owned).to_vec(), SYSTEMS.map(str::to_owned).to_vec(), vec!["questions".into()]].concat());
+    let line = |name: &str, keep: &dyn Fn(&Question) -> bool| {
+        let figures: Vec<Figures> = (0..SYSTEMS.len()).map(|s| of(s, keep)).collect();
+        let cells = |value: fn(&Figures) -> f64| figures.iter().map(move |f| format!("{:.1}", value(f))).collect::<Vec<_>>();
+        [vec![name.to_owned()], cells(|f| f.r_at_5), cells(|f| f.ndcg_at_10), vec![figures[0].questions.to_string()]].concat()
+    };
+    rows.push(line("all", &|_| true));
+    rows.extend(kinds.iter().map(|k| line(k, &|q| q.group == *k)));
+    out(&table(&rows));
+    out(&format!(
+        "no answer in memory: {} of {} recognised (confidence below {LOW_CONFIDENCE}), {:.1} results each; answerable but called unsure: {} of {}",
+        refusals.recognised, refusals.unanswerable, refusals.results_each, refusals.doubted, refusals.answerable
+    ));
+    if !ablated.is_empty() {
+        let mut rows = vec![[vec![String::new()], COLUMNS.map(str::to_owned).to_vec()].concat()];
+        rows.extend(ablated.iter().map(|(name, f)| [vec![name.clone()], f.cells()].concat()));
+        out(&table(&rows));
+    }
+    Ok(())
+}
+
+/// How questions without an answer were met, and at what price.
+struct Refusals {
+    unanswerable: usize,
+    recognised: usize,
+    results_each: f64,
+    answerable: usize,
+    doubted: usize,
+}
+
+impl Refusals {
+    fn json(&self) -> Value {
+        json!({"unanswerable": self.unanswerable, "recognised": self.recognised, "results_each": self.results_each, "answerable": self.answerable, "answerable_doubted": self.doubted, "low_confidence": LOW_CONFIDENCE})
+    }
+}
+
+fn refusals(questions: &[Question], answers: &[Answer]) -> Refusals {
+    let (none, some): (Vec<_>, Vec<_>) = questions.iter().zip(answers).partition(|(q, _)| q.gold.is_empty());
+    let low = |met: &[(&Question, &Answer)]| met.iter().filter(|(_, a)| a.confidence < LOW_CONFIDENCE).count();
+    Refusals {
+        unanswerable: none.len(),
+        recognised: low(&none),
+        results_each: none.iter().map(|(_, a)| a.ids.len() as f64).sum::<f64>() / none.len().max(1) as f64,
+        answerable: some.len(),
+        doubted: low(&some),
+    }
+}
+
+fn corpus(split: &str) -> Result<Corpus> {
+    let lines = |text: &str| text.lines().map(serde_json::from_str).collect::<serde_json::Result<Vec<Value>>>();
+    let rows = lines(ROWS).context("the set's rows")?;
+    let asked = lines(QUESTIONS).context("the set's questions")?;
+    let questions = asked.iter().filter(|q| split == "all" || q["split"] == split).map(|q| Question {
+        text: q["question"].as_str().unwrap_or_default().to_owned(),
+        group: q["kind"].as_str().unwrap_or_default().to_owned(),
+        gold: q["answers"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
+    });
+    Ok(Corpus { pid: "operator-language".into(), questions: questions.collect(), rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_set_is_what_it_says_it_is() {
+        let all = corpus("all").unwrap();
+        let ids: BTreeSet<&str> = all.rows.iter().filter_map(|r| r["id"].as_str()).collect();
+        assert!(all.rows.len() >= 300 && ids.len() == all.rows.len(), "rows compete, each with an id of its own");
+        assert!(all.questions.len() >= 100);
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for q in &all.questions {
+            *kinds.entry(&q.group).or_default() += 1;
+            assert!(q.gold.iter().all(|id| ids.contains(id.as_str())), "{} names a row that is not there", q.text);
+            assert_eq!(q.gold.is_empty(), q.group == "none", "{}", q.text);
+        }
+        for kind in ["visible_effect", "confirmation", "correction", "pivot", "dead_end", "narrative", "name", "time", "engineering", "none"] {
+            assert!(kinds.get(kind).is_some_and(|n| *n >= 10), "{kind}: {kinds:?}");
+        }
+        let (tune, held) = (corpus("tune").unwrap().questions.len(), corpus("held").unwrap().questions.len());
+        assert!(tune + held == all.questions.len() && held * 2 >= all.questions.len(), "half of it is held out: {tune} and {held}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What Prism is compared with: plain FTS5, plain MiniLM, and their plain fusion.
+
+use super::K;
+use crate::embed::model::Model;
+use anyhow::Result;
+use prism_core::memory::recall::{Leg, fuse_plainly};
+use rusqlite::Connection;
+use serde_json::Value;
+
+/// Fields of a row that are not its words.
+const NOT_WORDS: [&str; 11] = ["id", "kind", "identity", "surface", "created_at", "refers_to", "supersedes", "verdict", "class", "confidence", "session"];
+/// Candidates that each side hands to the fusion.
+const CANDIDATES: usize = 50;
+
+/// Every row as one document.
+pub struct Plain {
+    fts: Connection,
+    vectors: Vec<(String, Vec<f32>)>,
+    model: Model,
+}
+
+impl Plain {
+    pub fn new(rows: &[Value], model: Model, mut progress: impl FnMut(usize)) -> Result<Self> {
+        let fts = Connection::open_in_memory()?;
+        fts.execute_batch("create virtual table rows using fts5 (id unindexed, words, tokenize = 'porter unicode61')")?;
+        let mut vectors = Vec::with_capacity(rows.len());
+        for (n, row) in rows.iter().enumerate() {
+            let (id, words) = (row["id"].as_str().unwrap_or_default(), words(row));
+            fts.execute("insert into rows (id, words) values (?, ?)", [id, &words])?;
+            vectors.push((id.to_owned(), model.embed(&words)?));
+            progress(n + 1);
+        }
+        Ok(Self { fts, vectors, model })
+    }
+
+    pub fn fts5(&self, question: &str, n: usize) -> Result<Vec<String>> {
+        let terms: Vec<String> = question.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(|w| format!("\"{w}\"")).collect();
+        let mut statement = self.fts.prepare_cached("select id from rows where rows match ? order by bm25(rows), id limit ?")?;
+        let ids = statement.query_map((terms.join(" OR "), n as i64), |r| r.get(0))?;
+        Ok(ids.collect::<rusqlite::Result<_>>()?)
+    }
+
+    pub fn minilm(&self, question: &str, n: usize) -> Result<Vec<String>> {
+        let asked = self.model.embed(question)?;
+        let cosine = |v: &[f32]| v.iter().zip(&asked).map(|(a, b)| a * b).sum::<f32>();
+        let mut scored: Vec<(f32, &str)> = self.vectors.iter().map(|(id, v)| (cosine(v), id.as_str())).collect();
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        Ok(scored.into_iter().take(n).map(|(_, id)| id.to_owned()).collect())
+    }
+
+    /// Reciprocal ranks with the customary 60, both sides alike.
+    pub fn rrf(&self, question: &str) -> Result<Vec<String>> {
+        let legs = [("fts5", self.fts5(question, CANDIDATES)?), ("minilm", self.minilm(question, CANDIDATES)?)];
+        let fused = fuse_plainly(&legs.map(|(name, ranked)| Leg { name, weight: 1.0, ranked }), 60.0);
+        Ok(fused.into_iter().take(K).map(|r| r.id).collect())
+    }
+}
+
+/// All the words of a row, whatever its fields are called.
+fn words(row: &Value) -> String {
+    fn collect(value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::String(text) => into.push(text.clone()),
+            Value::Array(items) => items.iter().for_each(|v| collect(v, into)),
+            Value::Object(map) => map.values().for_each(|v| collect(v, into)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for (_, value) in row.as_object().into_iter().flatten().filter(|(name, _)| !NOT_WORDS.contains(&name.as_str())) {
+        collect(value, &mut found);
+    }
+    found.join("\n")
+}

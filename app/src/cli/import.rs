@@ -1,0 +1,173 @@
+//! `prism import`: rows from JSON lines and from Markdown.
+
+use super::{Context, print_json};
+use crate::ui::{Failure, Outcome, Progress, note, out};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use prism_core::Moment;
+use prism_core::api::memory::Imported;
+use prism_core::memory::import::{Line, order, target};
+use prism_core::memory::markdown;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// Lines and bytes of one batch; it is written whole or not at all.
+const BATCH_LINES: usize = 200;
+const BATCH_BYTES: usize = 150 * 1024;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  prism import memory.jsonl --dry-run      check every line, write nothing\n  prism import memory.jsonl --json         and print the map from the file's ids to ours\n  prism import docs/adr notes.md --as-identity Mira\n\nA line of JSON: id, kind, identity, created_at, text, and the fields of its verb; `refers_to` and\n`supersedes` may name the id of another line. Times are kept. Run it again after a failure: what is\nin already is not written twice."
+)]
+pub struct Import {
+    /// .jsonl files, .md files, or folders of .md files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Check every line and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The name under which lines are remembered as imported [default: the file's name]
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// Who wrote the Markdown, where the file does not say [default: the operator]
+    #[arg(long, value_name = "IDENTITY")]
+    as_identity: Option<String>,
+}
+
+/// A row of a file and where it stands.
+struct Given {
+    line: u64,
+    id: String,
+    references: Vec<String>,
+    row: Value,
+}
+
+impl Import {
+    pub async fn run(self, context: Context) -> Outcome {
+        let mut total = Imported { imported: 0, known: 0, changed: Vec::new(), ids: BTreeMap::new() };
+        let operator = crate::config::Config::load(&context.home)?.map(|c| c.operator.to_string());
+        let author = self.as_identity.clone().or(operator).unwrap_or_else(|| "operator".into());
+        for file in expand(&self.files)? {
+            let source = self.source.clone().unwrap_or_else(|| file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default());
+            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let (given, broken) = if is_markdown(&file) { (of_markdown(&file, &text, &author)?, None) } else { of_lines(&text) };
+            let one = self.one(&context, &file, &source, given, broken).await?;
+            total.imported += one.imported;
+            total.known += one.known;
+            total.changed.extend(one.changed);
+            total.ids.extend(one.ids);
+        }
+        if context.json {
+            print_json(&serde_json::to_value(&total).map_err(anyhow::Error::from)?);
+        } else {
+            let done = if self.dry_run { "would be imported" } else { "imported" };
+            out(&format!("{} {done}, {} already in", total.imported, total.known));
+            if !total.changed.is_empty() {
+                let some = total.changed.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+                note(&format!("{} line(s) have changed since they were imported and were left as they are: {some}", total.changed.len()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn one(&self, context: &Context, file: &Path, source: &str, given: Vec<Given>, broken: Option<Failure>) -> Result<Imported, Failure> {
+        let mut total = Imported { imported: 0, known: 0, changed: Vec::new(), ids: BTreeMap::new() };
+        let places = ordered(file, &given)?;
+        let mut progress = Progress::new(&format!("{}", file.display()), places.len());
+        let mut batch: Vec<Value> = Vec::new();
+        let mut bytes = 0;
+        for (n, at) in places.iter().enumerate() {
+            let line = json!({"line": given[*at].line, "row": given[*at].row});
+            bytes += line.to_string().len();
+            batch.push(line);
+            if batch.len() == BATCH_LINES || bytes >= BATCH_BYTES || n + 1 == places.len() {
+                let body = json!({"source": source, "lines": std::mem::take(&mut batch), "dry_run": self.dry_run});
+                let (answer, _): (Imported, _) = context.ask("import", body).await.map_err(|failure| resumable(failure, file))?;
+                bytes = 0;
+                total.imported += answer.imported;
+                total.known += answer.known;
+                total.changed.extend(answer.changed);
+                total.ids.extend(answer.ids);
+                progress.at(n + 1);
+            }
+        }
+        progress.done();
+        match broken {
+            Some(failure) => Err(resumable(failure, file)),
+            None => Ok(total),
+        }
+    }
+}
+
+fn resumable(failure: Failure, file: &Path) -> Failure {
+    match failure {
+        Failure::Unable { message, hint } => Failure::Unable {
+            message: format!("{}: {message}", file.display()),
+            hint: Some(hint.filter(|h| !h.is_empty()).unwrap_or_else(|| "mend it and import the file again: what is in already is not written twice".into())),
+        },
+        other => other,
+    }
+}
+
+/// Folders stand for the Markdown files below them.
+fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let meta = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if !meta.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found: Vec<PathBuf> = std::fs::read_dir(path).with_context(|| format!("cannot list {}", path.display()))?.flatten().map(|e| e.path()).collect();
+        found.sort();
+        let below: Vec<PathBuf> = found.into_iter().filter(|p| p.is_dir() || is_markdown(p)).collect();
+        files.extend(expand(&below)?);
+    }
+    Ok(files)
+}
+
+fn is_markdown(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("md") || e.eq_ignore_ascii_case("markdown"))
+}
+
+/// The lines up to the first broken one, and what is wrong with that.
+fn of_lines(text: &str) -> (Vec<Given>, Option<Failure>) {
+    let mut given: Vec<Given> = Vec::new();
+    let mut seen: HashMap<String, u64> = HashMap::new();
+    for (n, text) in text.lines().enumerate().map(|(n, t)| (n as u64 + 1, t.trim())) {
+        if text.is_empty() {
+            continue;
+        }
+        let broken = |what: String| Some(Failure::Unable { message: format!("line {n}: {what}"), hint: None });
+        let row: Value = match serde_json::from_str(text) {
+            Ok(row) => row,
+            Err(e) => return (given, broken(format!("this is not JSON: {e}"))),
+        };
+        let line: Line = match serde_path_to_error::deserialize(&row) {
+            Ok(line) => line,
+            Err(e) => return (given, broken(format!("`{}`: {}", e.path(), e.inner()))),
+        };
+        if let Some(first) = seen.insert(line.id.clone(), n) {
+            return (given, broken(format!("the id {:?} is that of line {first}, too", prism_core::text::clip(&line.id, 60))));
+        }
+        given.push(Given { line: n, references: line.references().map(|r| target(r).to_owned()).collect(), id: line.id, row });
+    }
+    (given, None)
+}
+
+fn of_markdown(file: &Path, text: &str, author: &str) -> Result<Vec<Given>> {
+    let changed = std::fs::metadata(file)?.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let rows = markdown::rows(&name, text, author, Moment(changed.as_micros() as i64));
+    Ok(rows.into_iter().map(|(line, id, row)| Given { line, id, references: Vec::new(), row }).collect())
+}
+
+/// Where each line goes in: after what it points at.
+fn ordered(file: &Path, given: &[Given]) -> Result<Vec<usize>, Failure> {
+    let lines: Vec<(String, Vec<String>)> = given.iter().map(|g| (g.id.clone(), g.references.clone())).collect();
+    order(&lines).map_err(|circle| Failure::Unable {
+        message: format!("{}: these lines point at each other in a circle: {}", file.display(), circle.join(" -> ")),
+        hint: Some("a row can only speak of rows before it".into()),
+    })
+}

@@ -1,0 +1,185 @@
+//! Recall: the legs are asked, their answers fused, and every hit says why it is there.
+
+use super::memory::{names_of, writer};
+use crate::clock;
+use crate::embed::model::MODEL_ID;
+use crate::prism::{Caller, Prism};
+use crate::store::memory::{Ask, Filter, Found, MemoryRow, Postings, RecallEvent};
+use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
+use prism_core::memory::question::Question;
+use prism_core::memory::recall::{self, LOW_CONFIDENCE, Ranking, Weights};
+use prism_core::memory::{Kind, entity, required};
+use prism_core::{Problem, text};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Results unless asked otherwise, and at the most.
+const K_DEFAULT: usize = 8;
+const K_MAX: usize = 50;
+/// Characters of a question; a longer one is a document.
+const QUERY_CHARS_MAX: usize = 4_000;
+/// Characters of one result's text; the rest is read by its id.
+const HIT_CHARS_MAX: usize = 1_200;
+
+pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Result<wire::Recalled, Problem> {
+    let started = Instant::now();
+    let (query, k, filter) = checked(&request)?;
+    let names = names_of(prism, caller);
+    let question = Question::of(&query, &names, prism.operator.as_str());
+    let legs = Chosen(&request.legs);
+    let weights = legs.weights();
+
+    // The words are looked up while the question is embedded.
+    let words = async {
+        match legs.has("lexical") {
+            true => prism.store.postings(question.terms.clone()).await,
+            false => Ok(Postings::default()),
+        }
+    };
+    let (postings, embedded) = tokio::join!(words, embed(prism, &question, legs.has("vector")));
+    let postings = postings?;
+    let lexical_us = postings.us;
+    let entities = if legs.has("graph") { entity::find(&query, &names) } else { Vec::new() };
+    let ask = Ask {
+        project_id: caller.project.id,
+        question: question.clone(),
+        postings,
+        model: MODEL_ID,
+        vector: embedded.vector,
+        entities,
+        filter: filter.clone(),
+        weights,
+        neighbours: legs.has("neighbours"),
+    };
+    let found = prism.store.find(ask).await?;
+    let Ranking { rows: ranked, confidence } = recall::rank(&question, &found.candidates, &weights, clock::now());
+
+    // More than asked for: the operator's word may still reorder them.
+    let rows = prism.store.rows(caller.project.id, ranked.iter().take(k * 2 + 6).map(|r| r.id.clone()).collect()).await?;
+    let mut by_id: HashMap<String, MemoryRow> = rows.into_iter().map(|row| (row.id.to_string(), row)).collect();
+    let standing = by_id.iter().map(|(id, row)| (id.clone(), row.standing.clone())).collect();
+    let known = ranked.into_iter().filter(|r| by_id.contains_key(&r.id)).collect();
+    let ranked = recall::with_standing(known, &standing, &weights);
+    let shown = recall::shown(&ranked, confidence, k);
+    let results: Vec<RecallHit> = ranked.into_iter().take(shown).filter_map(|scored| by_id.remove(&scored.id).map(|row| hit(scored, row))).collect();
+
+    let recall_event_id = clock::new_id();
+    let event = RecallEvent {
+        id: recall_event_id,
+        by: writer(caller),
+        query,
+        results: summary(&results, &found),
+        latency_us: started.elapsed().as_micros() as u64,
+        tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
+    };
+    prism.store.note_recall(event).await?;
+    prism.gate.recalled(&prism.store, caller, recall_event_id);
+    let on = |leg: &str, hits: usize, us: u64| {
+        let state = if legs.has(leg) { "on" } else { "off" };
+        LegView { state: state.into(), hits, ms: us as f64 / 1000.0, ..LegView::default() }
+    };
+    let vector = LegView {
+        state: if embedded.off.is_none() { "on" } else { "off" }.into(),
+        reason: embedded.off,
+        hits: found.vector,
+        ms: found.vector_us as f64 / 1000.0,
+        embedding_ms: embedded.ms,
+        pending: Some(found.embed_pending),
+    };
+    let legs = Legs {
+        lexical: on("lexical", found.lexical, lexical_us),
+        vector,
+        graph: on("graph", found.graph, found.graph_us),
+        recency: on("recency", found.candidates.rows.len(), found.recency_us),
+    };
+    let note = (confidence < LOW_CONFIDENCE).then(|| "memory may not hold the answer: nothing it found is close to the question".to_owned());
+    Ok(wire::Recalled { recall_event_id, results, confidence: (confidence * 100.0).round() / 100.0, note, legs })
+}
+
+fn checked(request: &wire::Recall) -> Result<(String, usize, Filter), Problem> {
+    let query = required("query", &request.query)?;
+    if query.chars().count() > QUERY_CHARS_MAX {
+        return Err(Problem::field("query", format!("may have {QUERY_CHARS_MAX} characters; ask in a sentence")));
+    }
+    let k = request.k.unwrap_or(K_DEFAULT);
+    if !(1..=K_MAX).contains(&k) {
+        return Err(Problem::field("k", format!("is {k} and must be 1 to {K_MAX}")));
+    }
+    let kind = |name: &String| Kind::from_name(name).ok_or_else(|| Problem::field("kinds", format!("{:?} is not one of {}", text::clip(name, 40), Kind::names())));
+    let kinds = request.kinds.iter().map(kind).collect::<Result<_, _>>()?;
+    Ok((query, k, Filter { kinds, since: request.since, until: request.until, as_of: request.as_of }))
+}
+
+/// The legs a request names; none means all of them.
+struct Chosen<'a>(&'a [String]);
+
+impl Chosen<'_> {
+    fn has(&self, leg: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|l| l == leg)
+    }
+
+    fn weights(&self) -> Weights {
+        let mut weights = Weights::default();
+        if !self.has("recency") {
+            weights.recency = 0.0;
+        }
+        if !self.has("neighbours") {
+            weights.session = 0.0;
+        }
+        weights
+    }
+}
+
+/// The question's vector, or why there is none.
+#[derive(Default)]
+struct Embedded {
+    vector: Option<Vec<f32>>,
+    ms: Option<f64>,
+    off: Option<String>,
+}
+
+async fn embed(prism: &Prism, question: &Question, wanted: bool) -> Embedded {
+    let off = |reason: &str| Embedded { off: Some(reason.to_owned()), ..Embedded::default() };
+    if !wanted {
+        return off("not asked for");
+    }
+    if question.embedded.is_empty() {
+        return off("the question has nothing but names and small words");
+    }
+    let started = Instant::now();
+    match prism.embedder.question(question.embedded.clone()).await {
+        Ok(vector) => Embedded { vector: Some(vector), ms: Some(started.elapsed().as_secs_f64() * 1000.0), off: None },
+        Err(reason) => off(&reason),
+    }
+}
+
+fn hit(scored: recall::Scored, row: MemoryRow) -> RecallHit {
+    RecallHit {
+        id: row.id,
+        kind: row.kind,
+        identity: row.identity,
+        created_at: row.created_at,
+        title: row.title,
+        text: text::clip(&row.text, HIT_CHARS_MAX),
+        score: (scored.score * 1e3).round() / 1e3,
+        why: scored.why,
+        verdicts: row.verdicts,
+        refers_to: row.refers_to,
+        ruled_out: row.ruled_out,
+        superseded_by: row.standing.superseded_by.and_then(|id| id.parse().ok()),
+    }
+}
+
+/// What the recall's event keeps of each result: its place, and its place in each leg.
+fn summary(results: &[RecallHit], found: &Found) -> Value {
+    let places = recall::places(&found.candidates.rows);
+    let at: HashMap<&str, usize> = found.candidates.rows.iter().enumerate().map(|(i, r)| (r.id.as_str(), i)).collect();
+    let one = |(rank, hit): (usize, &RecallHit)| {
+        let i = at.get(hit.id.to_string().as_str()).copied();
+        let row = i.map(|i| &found.candidates.rows[i]);
+        json!({"id": hit.id, "rank": rank + 1, "score": hit.score, "lexical": i.and_then(|i| places.lexical(i)), "vector": i.and_then(|i| places.vector(i)),
+            "cosine": row.and_then(|r| r.near).map(|n| (n.field * 1e3).round() / 1e3), "graph": row.is_some_and(|r| r.mentions)})
+    };
+    results.iter().enumerate().map(one).collect()
+}

@@ -1,0 +1,159 @@
+//! Importing: times and references are kept, nothing is written twice or by half, and a broken line is named.
+
+use crate::harness::{PID, Server};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+fn write(server: &Server, name: &str, text: &str) -> PathBuf {
+    let file = server.folder().join(name);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn lines(rows: &[Value]) -> String {
+    rows.iter().map(|r| format!("{r}\n")).collect()
+}
+
+fn import(server: &Server, file: &std::path::Path, more: &[&str]) -> Value {
+    let args = [&["import", file.to_str().unwrap(), "--json"], more].concat();
+    serde_json::from_str(&server.ok(None, &args)).unwrap()
+}
+
+/// A file in which rows speak of rows that come later.
+fn memory() -> Vec<Value> {
+    vec![
+        json!({"id": "c1", "kind": "confirmation", "identity": "Mira", "surface": "codex", "created_at": "2026-03-02T10:00:00Z", "refers_to": "delta:w1", "verdict": "works", "text": "the map stays put now"}),
+        json!({"id": "w1", "kind": "wrap", "identity": "Mira", "created_at": "2026-03-01T09:30:00Z", "text": "clamped the viewport in SeatMap.tsx", "operator_visible_effect": "the map no longer jumps",
+            "tried_and_ruled_out": [{"approach": "sticky scroll", "outcome": "broke on phones"}], "touched_files": ["web/SeatMap.tsx"]}),
+        json!({"id": "i1", "kind": "operator_input", "identity": "Wren", "created_at": "2026-03-03T08:00:00Z", "class": "correction", "prompt_text": "not the header, the map", "triggered_action": "was editing the header", "refers_to": "delta:w1", "confidence": "low"}),
+        json!({"id": "n1", "kind": "integration_narrative", "identity": "Wren", "created_at": "2026-03-04T08:00:00Z", "text": "what the map needs", "operator_sees": "a steady map", "pieces": ["delta:w1", "commit:ab12cd3"], "would_break_it": "a second observer"}),
+        json!({"id": 7, "kind": "decision", "identity": "Wren", "created_at": "2026-03-05", "title": "One map", "text": "there is one map component", "context": "two drifted", "supersedes": "d0"}),
+        json!({"id": "d0", "kind": "decision", "identity": "Wren", "created_at": "2026-02-05", "title": "Two maps", "text": "a map for phones", "context": "phones are small"}),
+        json!({"id": "p1", "kind": "postmortem", "identity": "Mira", "created_at": "2026-03-06T08:00:00Z", "title": "Map outage", "text": "tiles were gone", "choice_point": "the deploy", "prevention": "a check"}),
+        json!({"id": "f1", "kind": "fact", "identity": "Mira", "created_at": "2026-03-07T08:00:00Z", "text": "tiles expire after a day"}),
+        json!({"id": "t1", "kind": "todo", "identity": "Mira", "created_at": "2026-03-08T08:00:00Z", "title": "Warm the tiles", "text": "before the season"}),
+        json!({"id": "j1", "kind": "journal", "identity": "Mira", "created_at": "2026-03-09T08:00:00Z", "text": "a quiet day"}),
+    ]
+}
+
+#[tokio::test]
+async fn a_file_comes_in_with_its_times_and_references_once() {
+    let server = Server::start();
+    let file = write(&server, "memory.jsonl", &lines(&memory()));
+    let checked = import(&server, &file, &["--dry-run"]);
+    assert_eq!((&checked["imported"], &checked["ids"]), (&json!(10), &json!({})));
+    let operator = server.operator();
+    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"], json!({}), "a dry run writes nothing");
+
+    let first = import(&server, &file, &[]);
+    assert_eq!((&first["imported"], &first["known"]), (&json!(10), &json!(0)));
+    let again = import(&server, &file, &[]);
+    assert_eq!((&again["imported"], &again["known"], &again["ids"]), (&json!(0), &json!(10), &first["ids"]), "the same file once more changes nothing");
+
+    let hits = operator.call(PID, "recall", json!({"query": "clamped the viewport"})).await.unwrap();
+    let wrap = hits["results"].as_array().unwrap().iter().find(|h| h["id"] == first["ids"]["w1"]).expect("the wrap").clone();
+    assert_eq!((wrap["created_at"].as_str(), wrap["identity"].as_str()), (Some("2026-03-01T09:30:00.000000Z"), Some("Mira")));
+    assert_eq!(wrap["verdicts"][0]["id"], first["ids"]["c1"], "a verdict that stood before its delta in the file is on it");
+    assert_eq!(wrap["ruled_out"][0]["approach"], "sticky scroll");
+    let kinds: Vec<&str> = hits["results"].as_array().unwrap().iter().filter_map(|h| h["kind"].as_str()).collect();
+    assert!(kinds.contains(&"confirmation") && kinds.contains(&"operator_input"), "what speaks of it comes with it: {kinds:?}");
+    let old = operator.call(PID, "recall", json!({"query": "a map for phones"})).await.unwrap();
+    let old = old["results"].as_array().unwrap().iter().find(|h| h["id"] == first["ids"]["d0"]).unwrap().clone();
+    assert_eq!(old["superseded_by"], first["ids"]["7"]);
+    let inputs = operator.call(PID, "inputs", json!({"review": "unreviewed"})).await.unwrap();
+    assert_eq!(inputs["inputs"][0]["prompt_text"], "not the header, the map", "an imported input waits for review like any other");
+}
+
+#[tokio::test]
+async fn a_broken_line_is_named_its_batch_is_not_half_written_and_the_rest_resumes() {
+    let server = Server::start_with("[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n");
+    let note = |i: usize| json!({"id": format!("n{i}"), "kind": "note", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": format!("note number {i}")});
+    let mut text = lines(&(0..450).map(note).collect::<Vec<_>>());
+    let whole = text.clone();
+    // Line 310 is refused by the server, in the middle of the second batch of 200.
+    text = text.replace("note number 309", " ");
+    let file = write(&server, "big.jsonl", &text);
+    let output = server.cli(None, &["import", file.to_str().unwrap()]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("line 310") && error.contains("`text` must say something") && error.contains("hint:"), "{error}");
+    let operator = server.operator();
+    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"], 200, "the first batch stands, the second was taken back");
+
+    // A line that is no JSON at all stops the file there; what stands before it goes in.
+    let mut broken = String::new();
+    for (n, line) in whole.lines().enumerate() {
+        writeln!(broken, "{}", if n == 309 { "{\"id\": \"n309\", " } else { line }).unwrap();
+    }
+    write(&server, "big.jsonl", &broken);
+    let output = server.cli(None, &["import", file.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("line 310: this is not JSON"));
+    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"], 309);
+    write(&server, "big.jsonl", &whole);
+    let mended = import(&server, &file, &[]);
+    assert_eq!((&mended["imported"], &mended["known"]), (&json!(141), &json!(309)));
+    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"], 450);
+}
+
+#[tokio::test]
+async fn wrong_lines_are_told_apart() {
+    let server = Server::start();
+    let base = || json!({"id": "x", "kind": "note", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": "words"});
+    let with = |field: &str, value: Value| {
+        let mut row = base();
+        row[field] = value;
+        row
+    };
+    for (row, expected) in [
+        (with("kind", json!("novel")), "`kind` \"novel\" is not one of"),
+        (with("created_at", json!("soon")), "not an ISO 8601 time"),
+        (with("created_at", Value::Null), "`created_at` must be there"),
+        (with("identity", json!("no name!")), "identity"),
+        (with("id", json!("")), "`id` must be there"),
+        (with("supersedes", json!("nowhere")), "neither a line of this file nor the id of a row"),
+        (json!({"id": "x", "kind": "confirmation", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "verdict": "works"}), "`refers_to` must name"),
+        (json!({"id": "x", "kind": "operator_input", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "class": "rant", "prompt_text": "y"}), "`class` must be one of"),
+        (json!(["not", "an", "object"]), "line 1"),
+    ] {
+        let file = write(&server, "one.jsonl", &lines(std::slice::from_ref(&row)));
+        let output = server.cli(None, &["import", file.to_str().unwrap()]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(expected) && error.contains("line 1"), "{row}: {error}");
+    }
+    let twice = write(&server, "twice.jsonl", &lines(&[base(), base()]));
+    assert!(String::from_utf8_lossy(&server.cli(None, &["import", twice.to_str().unwrap()]).stderr).contains("is that of line 1, too"));
+    let circle = write(&server, "circle.jsonl", &lines(&[with("supersedes", json!("y")), {
+        let mut other = with("supersedes", json!("x"));
+        other["id"] = json!("y");
+        other
+    }]));
+    assert!(String::from_utf8_lossy(&server.cli(None, &["import", circle.to_str().unwrap()]).stderr).contains("in a circle"));
+    assert!(!server.cli(Some("Mira"), &["import", circle.to_str().unwrap()]).status.success(), "an agent may not import");
+}
+
+#[tokio::test]
+async fn a_line_that_changed_since_is_told_and_left_alone() {
+    let server = Server::start();
+    let row = |text: &str| json!({"id": "a", "kind": "note", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": text});
+    let file = write(&server, "notes.jsonl", &lines(&[row("one")]));
+    import(&server, &file, &[]);
+    write(&server, "notes.jsonl", &lines(&[row("two")]));
+    assert_eq!(import(&server, &file, &[])["changed"], json!(["a"]));
+}
+
+#[tokio::test]
+async fn markdown_notes_and_decisions_come_in() {
+    let server = Server::start();
+    write(&server, "docs/adr/0003-one-queue.md", "---\ndate: 2026-04-01\nauthor: Mira\n---\n# 3. One queue\n\n## Context\nTwo lost messages.\n\n## Decision\nWe keep one durable queue.\n");
+    write(&server, "docs/2026-05-02-printer.md", "# Printer\n\n## What helped\nA driver from the vendor.\n");
+    let answer = import(&server, &server.folder().join("docs"), &["--as-identity", "Wren"]);
+    assert_eq!(answer["imported"], 2);
+    let hits = server.operator().call(PID, "recall", json!({"query": "one durable queue"})).await.unwrap();
+    let decision = &hits["results"][0];
+    assert_eq!((decision["kind"].as_str(), decision["title"].as_str(), decision["identity"].as_str()), (Some("decision"), Some("One queue"), Some("Mira")));
+    assert_eq!(decision["created_at"], "2026-04-01T00:00:00.000000Z");
+    let hits = server.operator().call(PID, "recall", json!({"query": "driver from the vendor"})).await.unwrap();
+    assert_eq!((hits["results"][0]["title"].as_str(), hits["results"][0]["identity"].as_str()), (Some("Printer: What helped"), Some("Wren")));
+}

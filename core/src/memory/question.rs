@@ -1,0 +1,408 @@
+//! What a question asks for: its words, its people, its times, and the kind of row it points at.
+//!
+//! Everything here is plain English and knows no project. A cue never
+//! excludes a row; it only lifts the rows it points at.
+
+use crate::moment::Moment;
+use jiff::civil::Date;
+use regex::Regex;
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+/// Words of one question that are looked up; the rest of a long one is context.
+pub const TERMS_MAX: usize = 32;
+/// Microseconds of a day.
+const DAY_US: i64 = 86_400_000_000;
+
+/// What a row is, and what a question may point at: one bit each.
+pub mod cue {
+    pub const CORRECTION: u32 = 1;
+    pub const PIVOT: u32 = 1 << 1;
+    pub const DEAD_END: u32 = 1 << 2;
+    pub const CONFIRMATION: u32 = 1 << 3;
+    pub const NARRATIVE: u32 = 1 << 4;
+    pub const TROUBLE: u32 = 1 << 5;
+    pub const DECISION: u32 = 1 << 6;
+    /// The row says what a person sees now.
+    pub const EFFECT: u32 = 1 << 7;
+    /// The row is the operator's own word.
+    pub const OPERATOR: u32 = 1 << 8;
+    /// The row speaks of a time.
+    pub const TIME: u32 = 1 << 9;
+    /// The row itself asks.
+    pub const ASKS: u32 = 1 << 10;
+}
+
+/// Words that say nothing about what is sought.
+const STOPWORDS: &str = "a about above after again against all also am an and any are aren as at be because been before being below between both but by can cannot could couldn d did didn do does doesn doing don down during each few for from further get got had hadn has hasn have haven having he her here hers herself him himself his how i if in into is isn it its itself just ll m me more most my myself no nor not now of off on once only or other our ours ourselves out over own re s same she should shouldn so some such t than that the their theirs them themselves then there these they this those through to too under until up us ve very was wasn we were weren what when where which while who whom why will with won would wouldn you your yours yourself yourselves";
+
+static STOP: LazyLock<HashSet<&str>> = LazyLock::new(|| STOPWORDS.split(' ').collect());
+
+/// A pattern of this file; one that does not compile is caught by the tests.
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|e| unreachable!("{e}"))
+}
+
+macro_rules! patterns {
+    ($($name:ident = $text:expr;)+) => { $(static $name: LazyLock<Regex> = LazyLock::new(|| pattern($text));)+ };
+}
+
+const MONTH: &str = "(january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)";
+
+patterns! {
+    CORRECTIONS = r"(?i)\b(correct(ed|ion|ions|s)?|t(old|ell|elling|ells) (\w+ )?off|told|tell|complain\w*|grumbl\w+|moan\w*|gripe\w*|grip(ed|ing)|whin(e|ed|ing)|nag(ged|ging)?|annoy\w*|irritat\w+|bother(ed|s)?|angry|anger(ed)?|mad|cross|upset|furious|yell\w*|shout\w*|scold\w*|mock\w*|critici\w+|object(ed|ion|ions)|protest\w*|hate[ds]?|dislik\w+|unhappy|fed up|rant\w*|insist\w*|reprimand\w*|rebuk\w+|remind\w*)\b";
+    PIVOTS = r"(?i)\b(g[ia]v(e|ing|en) up|abandon\w*|quit|drop(ped)?|ditch\w*|switch\w*|chang\w+ (course|direction|tack|plans?|our minds?|my mind)|(an)?other (way|route|direction)|different (way|route|direction)|instead|no longer|mov\w+ away|turn\w* away|back\w* out|replac\w+|pivot\w*|scrap\w*|stop(ped)? using)\b";
+    DEAD_ENDS = r"(?i)\b(tried|try|tries|trying|attempt\w*|experiment\w*|rul\w+ out|discard\w*|fail(ed|s|ure|ures|ing)?|useless|vain|pointless|fruitless|futile|no avail|unsuccessful\w*|no use|no good|no help|nowhere|dead ends?|(didn't|did not|doesn't|does not|never|not) (work|help)(ed)?|reject\w*|without success|wast\w+)\b";
+    CONFIRMATIONS = r"(?i)\b(confirm\w*|approv\w+|accept\w*|(was|is|were) (finally |now |all )*(right|good|fine|ok|okay|solved)|works|worked|happy|pleas(ed|ing)|satisf\w+|sign(ed)? off|verif\w+|prais\w+|thumbs up|liked)\b";
+    NARRATIVES = r"(?i)\b(in place|depend\w*|together|line up|rel(y|ies|ying)|required|needed|prerequisite\w*|has to|have to|must|hinges?|rests? on|pieces|parts)\b";
+    TROUBLES = r"(?i)\b(went wrong|go(es)? wrong|wrong with|mistakes?|mishaps?|blunders?|br[eo]ke|broken|outages?|incidents?|accidents?|caus(e|ed|es)|crash\w*|t(ook|ake) .{0,20}(out|down)|disasters?|mess(ed)?|fault)\b";
+    DECISIONS = r"(?i)\b(decid\w+|decisions?|chose|choose|chosen|agreed|settled on|why (do|did|does|are|is) (we|it|the))\b";
+    EFFECTS = r"(?i)^(what|who|which \w+) (made|makes|stopped|stops|fixed|fixes|cured|ended|lets|let|got rid|gets rid|keeps|kept|helped|solved|brought|gave|changed)\b|^since when\b|^when did\b|\b(fix|fixed|repair|repaired|remedy|cure)\b";
+    FIRST_PERSON = r"(?i)\b(i|me|my|mine)\b";
+    ASKS_WHEN = r"(?i)^\s*(when|since when)\b";
+    ASKS_LATEST = r"(?i)\b(last|latest|newest|most recent(ly)?|recent(ly)?)\b";
+    ASKS_EARLIEST = r"(?i)\b(first|earliest|originally|initially|at the start)\b";
+    SPEAKS_OF_TIME = r"(?i)\b(yesterday|today|tonight|tomorrow|ago|last|next|this (week|month|year|morning|weekend)|weekends?|monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|june|july|august|september|october|november|december|(19|20)\d\d|recently|soon)\b";
+    ISO_DAY = r"\b(\d{4})-(\d{2})-(\d{2})\b";
+    DAY_MONTH = &format!(r"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {MONTH}\b\.?,? ?(\d{{4}})?");
+    MONTH_DAY = &format!(r"\b{MONTH}\.? (\d{{1,2}})(?:st|nd|rd|th)?\b,? ?(\d{{4}})?");
+    WHOLE_MONTH = &format!(r"\b(?:(in|of|during|since|late|early|mid|until|by|around|last)[ -])?{MONTH}\b,? ?(\d{{4}})?");
+    AROUND_RELEASE = &format!(r"\b(before|until|prior to|ahead of|after|since|following)\b[^,;?]{{0,20}}?\b(?:(first|second|third|last|latest) (?:release|launch|version)|(?:release |version |v)?(\d+\.\d+)|{MONTH} (?:release|launch|version))");
+    RELEASE_NOTE = r"(?i)\b(\d+\.\d+)(?:\.0)?\b[^.\n]{0,30}?\b(?:shipped|released|went live|launched|is live|is out)\b|\b(?:shipped|released|launched)\b[^.\n]{0,30}?\b(\d+\.\d+)(?:\.0)?\b";
+}
+
+/// A span of days a question names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub from: Moment,
+    /// The first moment after it.
+    pub until: Moment,
+    /// One day, not a whole month.
+    pub is_day: bool,
+}
+
+impl Window {
+    pub fn holds(&self, at: Moment) -> bool {
+        self.from <= at && at < self.until
+    }
+}
+
+/// A question about what came before or after a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AroundRelease {
+    pub before: bool,
+    pub release: Release,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Counted from the first; None is the last.
+    Nth(Option<usize>),
+    Version(String),
+    /// The one in this month, January is 1.
+    Month(i8),
+}
+
+/// A question, taken apart.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// What is embedded: without names of people. Empty when nothing is left.
+    pub embedded: String,
+    /// Words to look up, without names of people unless there is nothing else.
+    pub terms: Vec<String>,
+    /// People it names, as they spell themselves.
+    pub named: Vec<String>,
+    /// The kinds of row it points at.
+    pub cues: u32,
+    /// It asks for what can be seen.
+    pub effect: bool,
+    /// It asks for what the operator said.
+    pub operator: bool,
+    pub when: bool,
+    pub latest: bool,
+    pub earliest: bool,
+    pub around_release: Option<AroundRelease>,
+    lower: String,
+}
+
+impl Question {
+    /// Takes a question apart, knowing the people of the project and which of them is the operator.
+    pub fn of(text: &str, names: &[String], operator: &str) -> Self {
+        let text = text.replace('\u{2019}', "'");
+        let is = |p: &LazyLock<Regex>| p.is_match(&text);
+        let kinds = [
+            (&CORRECTIONS, cue::CORRECTION),
+            (&PIVOTS, cue::PIVOT),
+            (&DEAD_ENDS, cue::DEAD_END),
+            (&CONFIRMATIONS, cue::CONFIRMATION),
+            (&NARRATIVES, cue::NARRATIVE),
+            (&TROUBLES, cue::TROUBLE),
+            (&DECISIONS, cue::DECISION),
+        ];
+        let cues = kinds.iter().filter(|(p, _)| is(p)).fold(0, |bits, (_, bit)| bits | bit);
+        let points_elsewhere = cues & (cue::CORRECTION | cue::PIVOT | cue::DEAD_END | cue::CONFIRMATION | cue::NARRATIVE) != 0;
+        let named: Vec<String> = names.iter().filter(|n| words(&text).any(|w| w.eq_ignore_ascii_case(n))).cloned().collect();
+        let lower = text.to_lowercase();
+        Self {
+            embedded: without_names(&text, names),
+            terms: terms(&text, names),
+            operator: is(&FIRST_PERSON) || named.iter().any(|n| n.eq_ignore_ascii_case(operator)),
+            named,
+            cues,
+            effect: is(&EFFECTS) && !points_elsewhere,
+            when: is(&ASKS_WHEN),
+            latest: is(&ASKS_LATEST),
+            earliest: is(&ASKS_EARLIEST),
+            around_release: around_release(&lower),
+            lower,
+        }
+    }
+
+    /// The days and months it names; one without a year is meant in each of the given years.
+    pub fn windows(&self, years: &[i16]) -> Vec<Window> {
+        let (text, mut found, mut used) = (self.lower.as_str(), Vec::new(), Vec::<std::ops::Range<usize>>::new());
+        let years_of = |given: Option<regex::Match<'_>>| given.and_then(|y| y.as_str().parse().ok()).map_or_else(|| years.to_vec(), |y| vec![y]);
+        let number = |m: Option<regex::Match<'_>>| m.and_then(|m| m.as_str().parse::<i8>().ok()).unwrap_or_default();
+        let mut day = |years: Vec<i16>, month: i8, day: i8, span: std::ops::Range<usize>, used: &mut Vec<std::ops::Range<usize>>| {
+            for date in years.iter().filter_map(|y| Date::new(*y, month, day).ok()) {
+                found.push(window(date, 1, true));
+                used.push(span.clone());
+            }
+        };
+        for m in ISO_DAY.captures_iter(text) {
+            day(years_of(m.get(1)), number(m.get(2)), number(m.get(3)), m.get_match().range(), &mut used);
+        }
+        for m in DAY_MONTH.captures_iter(text) {
+            day(years_of(m.get(3)), month(&m[2]), number(m.get(1)), m.get_match().range(), &mut used);
+        }
+        let free = |range: &std::ops::Range<usize>, used: &[std::ops::Range<usize>]| !used.iter().any(|u| range.start < u.end && range.end > u.start);
+        for m in MONTH_DAY.captures_iter(text).filter(|m| free(&m.get_match().range(), &used.clone())).collect::<Vec<_>>() {
+            day(years_of(m.get(3)), month(&m[1]), number(m.get(2)), m.get_match().range(), &mut used);
+        }
+        for m in WHOLE_MONTH.captures_iter(text).filter(|m| free(&m.get_match().range(), &used)) {
+            // "may" and "march" are months only beside a year or a word of time.
+            if matches!(&m[2], "may" | "mar" | "march") && m.get(1).is_none() && m.get(3).is_none() {
+                continue;
+            }
+            for date in years_of(m.get(3)).iter().filter_map(|y| Date::new(*y, month(&m[2]), 1).ok()) {
+                found.push(window(date, i64::from(date.days_in_month()), false));
+            }
+        }
+        found
+    }
+}
+
+fn window(first: Date, days: i64, is_day: bool) -> Window {
+    let from = Moment(day_number(first) * DAY_US);
+    Window { from, until: from.plus_us(days * DAY_US), is_day }
+}
+
+fn day_number(date: Date) -> i64 {
+    date.to_zoned(jiff::tz::TimeZone::UTC).map(|z| z.timestamp().as_second() / 86_400).unwrap_or_default()
+}
+
+/// The year of a moment.
+pub fn year(at: Moment) -> i16 {
+    jiff::Timestamp::from_microsecond(at.0).map(|t| t.to_zoned(jiff::tz::TimeZone::UTC).year()).unwrap_or_default()
+}
+
+fn month_of(at: Moment) -> i8 {
+    jiff::Timestamp::from_microsecond(at.0).map(|t| t.to_zoned(jiff::tz::TimeZone::UTC).month()).unwrap_or_default()
+}
+
+/// The number of a month by its name or the first letters of it.
+fn month(name: &str) -> i8 {
+    const NAMES: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    NAMES.iter().position(|n| name.starts_with(n)).map_or(0, |i| i as i8 + 1)
+}
+
+fn around_release(text: &str) -> Option<AroundRelease> {
+    let m = AROUND_RELEASE.captures(text)?;
+    let release = match (m.get(2), m.get(3)) {
+        (Some(nth), _) => Release::Nth(["first", "second", "third"].iter().position(|n| *n == nth.as_str())),
+        (None, Some(version)) => Release::Version(version.as_str().to_owned()),
+        (None, None) => Release::Month(month(&m[4])),
+    };
+    Some(AroundRelease { before: matches!(&m[1], "before" | "until" | "prior to" | "ahead of"), release })
+}
+
+impl AroundRelease {
+    /// The span that is meant, from the releases that memory knows of.
+    pub fn span(&self, releases: &[(String, Moment)]) -> Option<(Moment, Moment)> {
+        let mut dated: Vec<Moment> = releases.iter().map(|(_, at)| *at).collect();
+        dated.sort_unstable();
+        let at = match &self.release {
+            Release::Nth(None) => dated.last().copied(),
+            Release::Nth(Some(n)) => dated.get(*n).copied(),
+            Release::Version(version) => releases.iter().find(|(v, _)| v == version).map(|(_, at)| *at),
+            Release::Month(month) => dated.into_iter().find(|at| month_of(*at) == *month),
+        }?;
+        let day = Moment(at.0.div_euclid(DAY_US) * DAY_US);
+        Some(if self.before { (Moment(i64::MIN), day.plus_us(DAY_US)) } else { (day, Moment(i64::MAX)) })
+    }
+}
+
+/// The version that a text says was released, if it says so.
+pub fn released_version(text: &str) -> Option<String> {
+    let m = RELEASE_NOTE.captures(text)?;
+    m.get(1).or_else(|| m.get(2)).map(|v| v.as_str().to_owned())
+}
+
+/// Words under which a note of a release is found.
+pub const RELEASE_WORDS: [&str; 4] = ["shipped", "released", "launched", "live"];
+
+/// What a row's own words say of it.
+pub fn cues_of_text(main: &str, whole: &str) -> u32 {
+    // A picture's caption in brackets is no part of the sentence.
+    let sentence = main.trim_end();
+    let sentence = sentence.strip_suffix(']').and_then(|s| s.rsplit_once('[')).map_or(sentence, |(before, _)| before.trim_end());
+    let mut cues = 0;
+    if sentence.ends_with('?') {
+        cues |= cue::ASKS;
+    }
+    if SPEAKS_OF_TIME.is_match(whole) {
+        cues |= cue::TIME;
+    }
+    cues
+}
+
+/// The words of a text, in order; a possessive is its owner.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).map(|w| w.strip_suffix("'s").unwrap_or(w)).flat_map(|w| w.split('\'')).filter(|w| !w.is_empty())
+}
+
+/// The words of a question that are worth looking up, in order, once each.
+fn terms(question: &str, names: &[String]) -> Vec<String> {
+    let chosen = |keep: &dyn Fn(&str) -> bool| {
+        let mut seen = HashSet::new();
+        words(question).map(str::to_lowercase).filter(|w| keep(w)).filter(|w| seen.insert(w.clone())).take(TERMS_MAX).collect::<Vec<_>>()
+    };
+    let is_name = |w: &str| names.iter().any(|n| n.eq_ignore_ascii_case(w));
+    let telling = chosen(&|w| !STOP.contains(w) && !is_name(w));
+    if !telling.is_empty() {
+        return telling;
+    }
+    // A question of nothing but names, or of nothing but small words, is still a question.
+    let small = chosen(&|w| !STOP.contains(w));
+    if small.is_empty() { chosen(&|_| true) } else { small }
+}
+
+/// The words that a person marks when reading a hit.
+pub fn telling_words(question: &str) -> Vec<String> {
+    terms(question, &[])
+}
+
+/// The question without the names of people, which would find whatever addresses them.
+/// Empty when nothing but small words is left.
+fn without_names(question: &str, names: &[String]) -> String {
+    let is_name = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let bare = bare.strip_suffix("'s").unwrap_or(bare);
+        names.iter().any(|n| n.eq_ignore_ascii_case(bare))
+    };
+    let left: Vec<&str> = question.split_whitespace().filter(|w| !is_name(w)).collect();
+    let says_something = left.iter().flat_map(|w| words(w)).any(|w| !STOP.contains(w.to_lowercase().as_str()));
+    if says_something { left.join(" ") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(text: &str) -> Question {
+        Question::of(text, &["Mira".into(), "Wren".into(), "lena".into()], "lena")
+    }
+
+    #[test]
+    fn small_words_and_names_are_not_looked_up_unless_there_is_nothing_else() {
+        for (text, expected) in [
+            ("The line that finally showed up above the INPUT bar", vec!["line", "finally", "showed", "input", "bar"]),
+            ("turn/steer turn/start", vec!["turn", "steer", "start"]),
+            ("what did Wren's printer do", vec!["printer"]),
+            ("what about Mira", vec!["mira"]),
+            ("what was it", vec!["what", "was", "it"]),
+            ("?!", vec![]),
+        ] {
+            assert_eq!(asked(text).terms, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_people_are_not_embedded() {
+        for (text, expected) in [
+            ("What did Lena tell Wren about the colours?", "What did tell about the colours?"),
+            ("Mira\u{2019}s broken printer", "broken printer"),
+            ("what about Mira and Wren", ""),
+            ("the and of", ""),
+        ] {
+            assert_eq!(asked(text).embedded, expected, "{text}");
+        }
+        assert_eq!(asked("What did Lena tell Wren?").named, ["Wren", "lena"]);
+    }
+
+    #[test]
+    fn a_question_points_at_a_kind_of_row() {
+        for (text, cues) in [
+            ("what did I complain about with the colours", cue::CORRECTION),
+            ("when did we give up on polling", cue::PIVOT),
+            ("what did we already try for the lag", cue::DEAD_END),
+            ("which fix did she approve", cue::CONFIRMATION),
+            ("what has to be in place so that tickets print", cue::NARRATIVE),
+            ("what went wrong with the import", cue::TROUBLE),
+            ("why did we pick blue", cue::DECISION),
+            ("where is the parser", 0),
+        ] {
+            assert_eq!(asked(text).cues & cues, cues, "{text}");
+            assert!(cues != 0 || asked(text).cues == 0, "{text}");
+        }
+        assert!(asked("what made the flicker stop").effect && !asked("what did we try to stop it").effect);
+        assert!(asked("what did I say about blue").operator && asked("what did Lena say").operator && !asked("what did Wren say").operator);
+    }
+
+    #[test]
+    fn days_and_months_are_read_as_people_write_them() {
+        let spans = |text: &str| {
+            let windows = asked(text).windows(&[2026]);
+            windows.iter().map(|w| format!("{}+{}", &w.from.to_string()[..10], (w.until.0 - w.from.0) / DAY_US)).collect::<Vec<_>>()
+        };
+        for (text, expected) in [
+            ("what changed in June", vec!["2026-06-01+30"]),
+            ("on 8 May 2023", vec!["2023-05-08+1"]),
+            ("on May 3rd, 2023", vec!["2023-05-03+1"]),
+            ("the 2nd of March", vec!["2026-03-02+1"]),
+            ("2026-03-14 deploy", vec!["2026-03-14+1"]),
+            ("you may march on", vec![]),
+            ("in may it broke", vec!["2026-05-01+31"]),
+            ("late February 2024", vec!["2024-02-01+29"]),
+            ("the 31st of February", vec!["2026-02-01+28"]),
+        ] {
+            assert_eq!(spans(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn before_and_after_a_release_are_spans_of_the_releases_memory_knows() {
+        let day = |n: i64| Moment(n * DAY_US);
+        let releases = [("1.0".to_owned(), day(100)), ("1.5".to_owned(), day(200))];
+        for (text, span) in [
+            ("what broke before the first release", Some((Moment(i64::MIN), day(101)))),
+            ("what changed after 1.5", Some((day(200), Moment(i64::MAX)))),
+            ("since the last release", Some((day(200), Moment(i64::MAX)))),
+            ("before the third release", None),
+            ("after version 9.9", None),
+        ] {
+            assert_eq!(asked(text).around_release.unwrap().span(&releases), span, "{text}");
+        }
+        assert_eq!(asked("what is the release").around_release, None);
+        assert_eq!(released_version("Harbour 1.5 shipped today").as_deref(), Some("1.5"));
+        assert_eq!(released_version("we released 2.0.0 at noon").as_deref(), Some("2.0"));
+        assert_eq!(released_version("rounded 1.5 up"), None);
+    }
+
+    #[test]
+    fn a_row_that_asks_or_dates_something_is_known() {
+        assert_eq!(cues_of_text("is it blue? [a photo of a boat]", "is it blue?"), cue::ASKS);
+        assert_eq!(cues_of_text("done yesterday", "done yesterday"), cue::TIME);
+        assert_eq!(cues_of_text("plain", "plain"), 0);
+    }
+}

@@ -1,0 +1,219 @@
+//! Vectors: which texts of a row get one, and how they are kept small and compared.
+
+use crate::memory::Kind;
+use crate::memory::operator::{Class, Verdict};
+
+/// Numbers in one vector.
+pub const DIMENSIONS: usize = 384;
+
+/// What a vector stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// One field of the row, in its own words.
+    Field,
+    /// A field after words that say what it is.
+    Labelled,
+    /// All fields together.
+    Joined,
+    /// The row after what it speaks of, or what came before it.
+    Context,
+}
+
+/// Vectors of one role that a row may have.
+const ROLE_MAX: i64 = 1_000;
+
+impl Role {
+    /// The vector's place among those of its row.
+    pub const fn ordinal(self, n: usize) -> i64 {
+        self as i64 * ROLE_MAX + n as i64
+    }
+
+    pub const fn of(ordinal: i64) -> Self {
+        match ordinal / ROLE_MAX {
+            0 => Self::Field,
+            1 => Self::Labelled,
+            2 => Self::Joined,
+            _ => Self::Context,
+        }
+    }
+
+    /// Whether a scan looks at it; the others only judge what the scan found.
+    pub const fn is_scanned(self) -> bool {
+        matches!(self, Self::Field | Self::Joined)
+    }
+}
+
+/// A row as it is embedded.
+#[derive(Clone, Debug)]
+pub struct Embeddable {
+    pub kind: Kind,
+    pub title: Option<String>,
+    /// Name and text of each field, in order.
+    pub fields: Vec<(String, String)>,
+    pub class: Option<Class>,
+    pub verdict: Option<Verdict>,
+}
+
+/// What begins the text of an attempt that was ruled out.
+pub const RULED_OUT: &str = "tried and ruled out: ";
+/// Fields that name things instead of saying something.
+const SAYS_NOTHING: [&str; 4] = ["about", "pieces", "tags", "paths"];
+/// Fields that are the row's own words, whatever else it says.
+const MAIN: [&str; 6] = ["summary", "body", "decision", "what_happened", "prompt_text", "notes"];
+
+impl Embeddable {
+    /// The row's fields in their own words, the main one first.
+    fn plain(&self) -> Vec<String> {
+        let said: Vec<&(String, String)> = self.fields.iter().filter(|(name, _)| !SAYS_NOTHING.contains(&name.as_str())).collect();
+        let main = said.iter().position(|(name, _)| MAIN.contains(&name.as_str()));
+        // The titles of the operator's words are labels that all of them share.
+        let title = self.title.as_deref().filter(|_| !matches!(self.kind, Kind::Confirmation | Kind::OperatorInput));
+        let mut texts = Vec::new();
+        match (title, main) {
+            (Some(title), Some(i)) => texts.push(format!("{title}. {}", said[i].1)),
+            (Some(title), None) => texts.push(title.to_owned()),
+            (None, Some(i)) => texts.push(said[i].1.clone()),
+            (None, None) => {}
+        }
+        let others = said.iter().enumerate().filter(|(i, _)| Some(*i) != main).map(|(_, (_, text))| text.strip_prefix(RULED_OUT).unwrap_or(text).to_owned());
+        texts.extend(others);
+        if texts.is_empty() {
+            texts.extend(self.fields.iter().map(|(_, text)| text.clone()));
+        }
+        texts
+    }
+
+    /// The words that stand for the row where another one speaks of it.
+    pub fn main(&self) -> String {
+        self.plain().into_iter().next().unwrap_or_default()
+    }
+
+    fn labelled(&self) -> Vec<String> {
+        let field = |wanted: &str| self.fields.iter().filter(|(name, _)| name == wanted).map(|(_, text)| text.as_str()).collect::<Vec<_>>();
+        let mut texts: Vec<String> = field("tried_and_ruled_out").iter().map(|t| (*t).to_owned()).collect();
+        texts.extend(field("operator_visible_effect").iter().map(|t| format!("what one sees now: {t}")));
+        match (self.kind, self.class, self.verdict) {
+            (Kind::OperatorInput, Some(class), _) => {
+                let deed = match class {
+                    Class::Correction => "corrected",
+                    Class::Confirmation => "confirmed",
+                    Class::DirectionPivot => "changed direction",
+                };
+                texts.push(format!("the operator {deed}: {}", self.main()));
+            }
+            (Kind::Confirmation, _, Some(verdict)) => {
+                let says = match verdict {
+                    Verdict::Works => "works",
+                    Verdict::Broken => "is broken",
+                    Verdict::Partial => "partly works",
+                };
+                texts.push(format!("the operator says it {says}: {}", self.main()));
+            }
+            (Kind::IntegrationNarrative, ..) => texts.extend(field("operator_sees").iter().map(|t| format!("what must be in place so that {t}"))),
+            (Kind::Decision, ..) => texts.push(format!("decided: {}", self.main())),
+            (Kind::Postmortem, ..) => texts.push(format!("what went wrong: {}", self.main())),
+            _ => {}
+        }
+        texts
+    }
+
+    /// Every text of the row that gets a vector, with its place. `before` is the
+    /// main text of what the row speaks of, else of what came before it.
+    pub fn texts(&self, before: Option<&str>) -> Vec<(i64, String)> {
+        let plain = self.plain();
+        let mut texts: Vec<(i64, String)> = Vec::new();
+        let mut add = |role: Role, all: Vec<String>| texts.extend(all.into_iter().take(ROLE_MAX as usize).enumerate().map(|(n, text)| (role.ordinal(n), text)));
+        if plain.len() > 1 {
+            add(Role::Joined, vec![plain.join("\n")]);
+        }
+        if let (Some(before), Some(main)) = (before.filter(|b| !b.trim().is_empty()), plain.first()) {
+            add(Role::Context, vec![format!("{before}\n{main}")]);
+        }
+        add(Role::Labelled, self.labelled());
+        add(Role::Field, plain);
+        texts
+    }
+}
+
+/// Scales a vector to length one; a vector of nothing stays as it is.
+pub fn normalise(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|x| *x /= length);
+    }
+}
+
+/// A vector in a quarter of the space: whole numbers, and what one of them is worth.
+pub fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
+    let largest = vector.iter().fold(0f32, |most, x| most.max(x.abs()));
+    if largest == 0.0 {
+        return (vec![0; vector.len()], 0.0);
+    }
+    let step = largest / 127.0;
+    (vector.iter().map(|x| (x / step).round() as i8).collect(), step)
+}
+
+/// The vector as it lies on disk.
+pub fn to_bytes(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// The vector that these bytes are, when they are one.
+pub fn from_bytes(bytes: &[u8]) -> Option<Vec<f32>> {
+    let vector: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    (bytes.len() == DIMENSIONS * 4 && vector.iter().all(|x| x.is_finite())).then_some(vector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(kind: Kind, title: Option<&str>, fields: &[(&str, &str)], class: Option<Class>, before: Option<&str>) -> Vec<String> {
+        let fields = fields.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
+        let row = Embeddable { kind, title: title.map(str::to_owned), fields, class, verdict: None };
+        row.texts(before).into_iter().map(|(ordinal, text)| format!("{:?} {text}", Role::of(ordinal)).replace('\n', " / ")).collect()
+    }
+
+    #[test]
+    fn every_field_gets_a_vector_with_and_without_its_label() {
+        let wrap = [("summary", "did x"), ("operator_visible_effect", "it is blue"), ("tried_and_ruled_out", "tried and ruled out: red: ugly")];
+        assert_eq!(
+            texts(Kind::Wrap, None, &wrap, None, Some("before")),
+            [
+                "Joined did x / it is blue / red: ugly",
+                "Context before / did x",
+                "Labelled tried and ruled out: red: ugly",
+                "Labelled what one sees now: it is blue",
+                "Field did x",
+                "Field it is blue",
+                "Field red: ugly"
+            ]
+        );
+        let input = [("prompt_text", "not blue"), ("triggered_action", "reverted")];
+        let said = texts(Kind::OperatorInput, Some("lena corrected Mira"), &input, Some(Class::Correction), None);
+        assert_eq!(said, ["Joined not blue / reverted", "Labelled the operator corrected: not blue", "Field not blue", "Field reverted"]);
+        let decision = [("context", "why"), ("decision", "we do")];
+        let decided = texts(Kind::Decision, Some("One way"), &decision, None, None);
+        assert_eq!(decided, ["Joined One way. we do / why", "Labelled decided: One way. we do", "Field One way. we do", "Field why"]);
+        assert_eq!(texts(Kind::Note, None, &[("body", "plain")], None, None), ["Field plain"]);
+        assert_eq!(texts(Kind::Confirmation, Some("lena said"), &[("about", "about: x")], None, None), ["Field about: x"]);
+    }
+
+    #[test]
+    fn a_small_vector_says_nearly_what_the_whole_one_does() {
+        let mut vector: Vec<f32> = (0..DIMENSIONS).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+        normalise(&mut vector);
+        let (codes, step) = quantise(&vector);
+        let cosine: f32 = vector.iter().zip(&codes).map(|(x, c)| x * f32::from(*c) * step).sum();
+        assert!((cosine - 1.0).abs() < 0.005, "{cosine}");
+        assert_eq!(quantise(&[0.0, 0.0]), (vec![0, 0], 0.0));
+    }
+
+    #[test]
+    fn bytes_that_are_no_vector_are_refused() {
+        let vector = vec![0.5; DIMENSIONS];
+        assert_eq!(from_bytes(&to_bytes(&vector)), Some(vector));
+        assert_eq!(from_bytes(&[0; 12]), None);
+        assert_eq!(from_bytes(&to_bytes(&[f32::NAN; DIMENSIONS])), None);
+    }
+}

@@ -1,6 +1,7 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
 mod doctor;
+mod export;
 mod gate;
 mod import;
 mod keys;
@@ -82,6 +83,8 @@ enum Command {
     Memory(memory::Memory),
     /// Bring in rows from JSON lines or Markdown
     Import(import::Import),
+    /// Write out what the operator said, as examples
+    Export(export::Export),
     /// The embedding model that recall by meaning needs
     Model(model::Model),
     #[command(hide = true)]
@@ -225,6 +228,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Todo(todo) => todo.run(context).await,
             Command::Graph(graph) => graph.run(context).await,
             Command::Memory(memory) => memory.run(context).await,
+            Command::Export(export) => export.run(context).await,
             Command::Import(import) => import.run(context).await,
             Command::Gate(gate) => gate.run(context).await,
             Command::Watch => watch::run(context).await,

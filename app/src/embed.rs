@@ -213,18 +213,17 @@ impl Task {
     }
 
     async fn ask(&mut self, text: &str) -> Result<Vec<f32>> {
-        // One that ended idle is replaced; one that ends right now, too.
+        // One that ended idle, or was killed, is replaced; one that goes down with this very text as well, once.
         if self.worker.as_mut().is_some_and(Worker::has_ended) {
             self.worker = None;
         }
+        let fresh = self.worker.is_none();
         let result = self.ask_once(text).await;
-        match result.is_err() && self.worker.as_mut().is_some_and(Worker::ended_well) {
-            true => {
-                self.worker = None;
-                self.ask_once(text).await
-            }
-            false => result,
+        if result.is_err() && !fresh && self.worker.as_mut().is_some_and(Worker::has_ended) {
+            self.worker = None;
+            return self.ask_once(text).await;
         }
+        result
     }
 
     async fn ask_once(&mut self, text: &str) -> Result<Vec<f32>> {
@@ -273,10 +272,6 @@ impl Worker {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    fn ended_well(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(status)) if status.success())
-    }
-
     async fn ask(&mut self, ask: &Ask) -> Result<Said> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
@@ -287,7 +282,11 @@ impl Worker {
     async fn hear(&mut self) -> Result<Said> {
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
         let Ok(line) = line else { bail!("the embedding worker hung for {} s and was ended", PATIENCE.as_secs()) };
-        let line = line.context("the embedding worker's pipe broke")?.context("the embedding worker died")?;
+        let Some(line) = line.context("the embedding worker's pipe broke")? else {
+            // Its end of the pipe is closed, so it is ending; whether it has ended is asked next.
+            drop(tokio::time::timeout(PATIENCE, self.child.wait()).await);
+            bail!("the embedding worker died");
+        };
         serde_json::from_str(&line).context("the embedding worker spoke nonsense")
     }
 }

@@ -9,7 +9,7 @@ pub mod sqlite;
 use memory::{ArtifactChange, Ask, Found, ImportRow, MemoryRow, NewMemory, Opening, Postings, RecallEvent, Writer};
 use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
-use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics};
+use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
 use prism_core::gate::{GateOutcome, Mode, TaskClass, Trigger};
@@ -544,6 +544,14 @@ impl Store {
 
     pub async fn reembed(&self, project: Uuid, model: &'static str, all: bool, now: Moment) -> Result<u64> {
         on_engine!(self, s => s.reembed(project, model, all, now))
+    }
+
+    pub async fn training(&self, project: Uuid) -> Result<Vec<TrainingInput>> {
+        on_engine!(self, s => s.training(project))
+    }
+
+    pub async fn rot(&self, project: Uuid, surfaces: Vec<String>, now: Moment) -> Result<Rot> {
+        on_engine!(self, s => s.rot(project, surfaces, now))
     }
 
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {

@@ -6,8 +6,10 @@ pub mod markdown;
 pub mod operator;
 pub mod question;
 pub mod recall;
+pub mod redact;
 pub mod reference;
 pub mod surface;
+pub mod transcript;
 pub mod vector;
 
 use crate::signal::names;

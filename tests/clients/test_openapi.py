@@ -22,7 +22,8 @@ CHECKS = [
 PREFIX = "/api/v1/{pid}/"
 HOST = {"surface": "other", "machine_id": "m", "process_pid": 1}
 ENDS_A_SESSION = ["session_release", "wrap"]
-OPERATOR_ONLY = {"key_list", "key_mint", "key_revoke", "persona_add", "inputs", "review", "gate_label"}
+OPERATOR_ONLY = {"key_list", "key_mint", "key_revoke", "persona_add", "inputs", "review", "gate_label",
+                 "import", "memory_reembed", "training"}
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,8 @@ def known_values(server, agent_key, session, new_session):
         "result_id": [recalled["results"][0]["id"]], "signal/loopback-echo.signal_id": [probes[0]["signal_id"]],
         "signal/loopback-finish.probe": [probes[1]], "signal/loopback-model.session_id": [session],
         "signal/loopback-model.since": [probes[0]["started_at"]],
+        "import.source": ["known"], "import.lines": [[{"line": 1, "row": {"id": "known", "kind": "note", "identity": "Fuzz",
+                                                                          "created_at": "2026-01-01T00:00:00Z", "text": "known words"}}]],
     }
     both |= dict.fromkeys(["title", "body", "query", "text", "what_happened", "choice_point", "prevention"], ["known words"])
     return {"operator": both | signals(server.operator, agent_key) | {"session_release.session_id": [new_session()]},

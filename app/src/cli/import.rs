@@ -1,4 +1,4 @@
-//! `prism import`: rows from JSON lines and from Markdown.
+//! `prism import`: rows from JSON lines, from Markdown, and from transcripts of agent hosts.
 
 use super::{Context, print_json};
 use crate::ui::{Failure, Outcome, Progress, note, out};
@@ -7,7 +7,7 @@ use clap::Args;
 use prism_core::Moment;
 use prism_core::api::memory::Imported;
 use prism_core::memory::import::{Line, order, target};
-use prism_core::memory::markdown;
+use prism_core::memory::{markdown, transcript};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ const BATCH_BYTES: usize = 150 * 1024;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism import memory.jsonl --dry-run      check every line, write nothing\n  prism import memory.jsonl --json         and print the map from the file's ids to ours\n  prism import docs/adr notes.md --as-identity Mira\n\nA line of JSON: id, kind, identity, created_at, text, and the fields of its verb; `refers_to` and\n`supersedes` may name the id of another line. Times are kept. Run it again after a failure: what is\nin already is not written twice."
+    after_help = "Examples:\n  prism import memory.jsonl --dry-run      check every line, write nothing\n  prism import memory.jsonl --json         and print the map from the file's ids to ours\n  prism import docs/adr notes.md --as-identity Mira\n  prism import ~/.claude/projects/*/*.jsonl --as-identity Mira\n                                           your corrections, confirmations and changes of direction, for `prism review`\n\nA line of JSON: id, kind, identity, created_at, text, and the fields of its verb; `refers_to` and\n`supersedes` may name the id of another line. Times are kept. Run it again after a failure: what is\nin already is not written twice."
 )]
 pub struct Import {
-    /// .jsonl files, .md files, or folders of .md files
+    /// .jsonl files, .md files, folders of .md files, or transcripts of Claude Code and Codex
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Check every line and write nothing
@@ -30,7 +30,7 @@ pub struct Import {
     /// The name under which lines are remembered as imported [default: the file's name]
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Who wrote the Markdown, where the file does not say [default: the operator]
+    /// Who wrote the Markdown where the file does not say [default: the operator], or whose transcript it is
     #[arg(long, value_name = "IDENTITY")]
     as_identity: Option<String>,
 }
@@ -51,7 +51,11 @@ impl Import {
         for file in expand(&self.files)? {
             let source = self.source.clone().unwrap_or_else(|| file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default());
             let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            let (given, broken) = if is_markdown(&file) { (of_markdown(&file, &text, &author)?, None) } else { of_lines(&text) };
+            let (given, broken) = match transcript(&text) {
+                _ if is_markdown(&file) => (of_markdown(&file, &text, &author)?, None),
+                Some(lines) => (of_transcript(&lines, self.as_identity.as_deref())?, None),
+                None => of_lines(&text),
+            };
             let one = self.one(&context, &file, &source, given, broken).await?;
             total.imported += one.imported;
             total.known += one.known;
@@ -154,6 +158,19 @@ fn of_lines(text: &str) -> (Vec<Given>, Option<Failure>) {
         given.push(Given { line: n, references: line.references().map(|r| target(r).to_owned()).collect(), id: line.id, row });
     }
     (given, None)
+}
+
+/// The lines of a host's transcript, when this is one. Its last line may still be under way.
+fn transcript(text: &str) -> Option<Vec<(u64, Value)>> {
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()).map(|(n, l)| (n as u64 + 1, serde_json::from_str::<Value>(l)));
+    let lines: Vec<(u64, Value)> = lines.filter_map(|(n, l)| Some((n, l.ok()?))).collect();
+    lines.iter().take(5).any(|(_, l)| transcript::is_line(l)).then_some(lines)
+}
+
+/// What the operator typed to an agent, to be reviewed before it counts.
+fn of_transcript(lines: &[(u64, Value)], identity: Option<&str>) -> Result<Vec<Given>> {
+    let identity = identity.context("this is a transcript of an agent host: say whose with --as-identity")?;
+    Ok(transcript::rows(lines, identity).into_iter().map(|(line, id, row)| Given { line, id, references: Vec::new(), row }).collect())
 }
 
 fn of_markdown(file: &Path, text: &str, author: &str) -> Result<Vec<Given>> {

@@ -4,7 +4,7 @@ use super::{Context, print_json};
 use crate::clock;
 use crate::ui::{Failure, Outcome, Progress, Style, ago, note, out, short, table};
 use clap::{Args, Subcommand};
-use prism_core::api::memory::{Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Reviewed};
+use prism_core::api::memory::{Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Reviewed, Rot};
 use prism_core::memory::question::telling_words;
 use prism_core::text::{clip, one_line};
 use serde_json::{Value, json};
@@ -418,6 +418,8 @@ enum MemoryAction {
     Stats,
     /// Verdicts, misclassifications, corrections and dead ends
     Metrics,
+    /// What has gone stale: duplicates, rows nobody finds, superseded ones in the way, effects without words
+    Rot,
     /// Embed rows again: those without a vector, or all
     Reembed {
         /// Every row of the project
@@ -452,6 +454,7 @@ impl Memory {
                 );
                 out(&table(&rows));
             }
+            MemoryAction::Rot => return rot(&context).await,
             MemoryAction::Reembed { all, no_wait } => return reembed(&context, all, no_wait).await,
             MemoryAction::Metrics => {
                 let (metrics, answer): (Metrics, _) = context.ask("memory_metrics", json!({})).await?;
@@ -508,6 +511,24 @@ async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
         out(&format!("{} row(s) {}", queued.queued, if no_wait { "are queued" } else { "were embedded" }));
         if left.1 > 0 && !no_wait {
             note(&format!("{} row(s) were set aside: their text breaks the embedding worker", left.1));
+        }
+    }
+    Ok(())
+}
+
+async fn rot(context: &Context) -> Outcome {
+    let cwd = std::env::current_dir().map_err(anyhow::Error::from)?;
+    let (rot, answer): (Rot, _) = context.ask("memory_rot", json!({"surfaces": crate::config::surfaces(&cwd)})).await?;
+    if context.json {
+        print_json(&answer);
+        return Ok(());
+    }
+    let style = context.style;
+    out(&format!("{} {:.3} of {} rows (0 is fresh, 1 is rotten)", style.bold("rot"), rot.score, rot.rows));
+    for kind in &rot.kinds {
+        out(&format!("  {:>5}  {} {}", kind.rows, kind.kind.replace('_', " "), style.dim(&format!("(each counts {})", kind.weight))));
+        for example in &kind.examples {
+            out(&style.dim(&format!("         {example}")));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ mod proof;
 mod recall;
 mod sessions;
 mod signals;
+mod upkeep;
 mod vectors;
 mod writer;
 

@@ -145,3 +145,11 @@ pub async fn reembed(prism: &Prism, caller: &Caller, request: wire::Reembed) -> 
     let queued = prism.store.reembed(caller.project.id, MODEL_ID, request.all, clock::now()).await?;
     Ok(wire::Reembedding { queued, model: MODEL_ID.into(), off: prism.embedder.off() })
 }
+
+pub async fn training(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<wire::Training, Problem> {
+    Ok(wire::Training { inputs: prism.store.training(caller.project.id).await? })
+}
+
+pub async fn rot(prism: &Prism, caller: &Caller, request: wire::AskRot) -> Result<wire::Rot, Problem> {
+    Ok(prism.store.rot(caller.project.id, request.surfaces, clock::now()).await?)
+}

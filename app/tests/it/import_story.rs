@@ -114,7 +114,10 @@ async fn wrong_lines_are_told_apart() {
         (with("id", json!("")), "`id` must be there"),
         (with("supersedes", json!("nowhere")), "neither a line of this file nor the id of a row"),
         (json!({"id": "x", "kind": "confirmation", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "verdict": "works"}), "`refers_to` must name"),
-        (json!({"id": "x", "kind": "operator_input", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "class": "rant", "prompt_text": "y"}), "`class` must be one of"),
+        (
+            json!({"id": "x", "kind": "operator_input", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "class": "rant", "prompt_text": "y"}),
+            "`class` must be one of",
+        ),
         (json!(["not", "an", "object"]), "line 1"),
     ] {
         let file = write(&server, "one.jsonl", &lines(std::slice::from_ref(&row)));
@@ -124,11 +127,15 @@ async fn wrong_lines_are_told_apart() {
     }
     let twice = write(&server, "twice.jsonl", &lines(&[base(), base()]));
     assert!(String::from_utf8_lossy(&server.cli(None, &["import", twice.to_str().unwrap()]).stderr).contains("is that of line 1, too"));
-    let circle = write(&server, "circle.jsonl", &lines(&[with("supersedes", json!("y")), {
-        let mut other = with("supersedes", json!("x"));
-        other["id"] = json!("y");
-        other
-    }]));
+    let circle = write(
+        &server,
+        "circle.jsonl",
+        &lines(&[with("supersedes", json!("y")), {
+            let mut other = with("supersedes", json!("x"));
+            other["id"] = json!("y");
+            other
+        }]),
+    );
     assert!(String::from_utf8_lossy(&server.cli(None, &["import", circle.to_str().unwrap()]).stderr).contains("in a circle"));
     assert!(!server.cli(Some("Mira"), &["import", circle.to_str().unwrap()]).status.success(), "an agent may not import");
 }
@@ -146,7 +153,11 @@ async fn a_line_that_changed_since_is_told_and_left_alone() {
 #[tokio::test]
 async fn markdown_notes_and_decisions_come_in() {
     let server = Server::start();
-    write(&server, "docs/adr/0003-one-queue.md", "---\ndate: 2026-04-01\nauthor: Mira\n---\n# 3. One queue\n\n## Context\nTwo lost messages.\n\n## Decision\nWe keep one durable queue.\n");
+    write(
+        &server,
+        "docs/adr/0003-one-queue.md",
+        "---\ndate: 2026-04-01\nauthor: Mira\n---\n# 3. One queue\n\n## Context\nTwo lost messages.\n\n## Decision\nWe keep one durable queue.\n",
+    );
     write(&server, "docs/2026-05-02-printer.md", "# Printer\n\n## What helped\nA driver from the vendor.\n");
     let answer = import(&server, &server.folder().join("docs"), &["--as-identity", "Wren"]);
     assert_eq!(answer["imported"], 2);
@@ -156,4 +167,61 @@ async fn markdown_notes_and_decisions_come_in() {
     assert_eq!(decision["created_at"], "2026-04-01T00:00:00.000000Z");
     let hits = server.operator().call(PID, "recall", json!({"query": "driver from the vendor"})).await.unwrap();
     assert_eq!((hits["results"][0]["title"].as_str(), hits["results"][0]["identity"].as_str()), (Some("Printer: What helped"), Some("Wren")));
+}
+
+#[tokio::test]
+async fn a_transcript_offers_the_operators_words_for_review() {
+    let server = Server::start();
+    let line = |uuid: &str, text: &str| json!({"type": "user", "uuid": uuid, "sessionId": "s1", "timestamp": "2026-03-01T10:00:00Z", "message": {"role": "user", "content": text}});
+    let bell = "Signal from Donna: TaskAssigned. Use prism_signals_pending to read; prism_signal to reply if needed.";
+    let text = lines(&[line("a", "no, not the header, the map"), line("b", bell), line("c", "add a footer"), line("d", "perfect")]) + "{\"type\": \"user\", \"cut";
+    let file = write(&server, "session.jsonl", &text);
+    let nobody = server.cli(None, &["import", file.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("--as-identity"));
+    assert_eq!(import(&server, &file, &["--as-identity", "Mira"])["imported"], 2);
+    assert_eq!(import(&server, &file, &["--as-identity", "Mira"])["known"], 2);
+    let inputs = server.operator().call(PID, "inputs", json!({"review": "unreviewed"})).await.unwrap();
+    let found: Vec<_> = inputs["inputs"].as_array().unwrap().iter().map(|i| (i["class"].as_str().unwrap(), i["confidence"].as_str().unwrap())).collect();
+    assert_eq!(found.len(), 2);
+    assert!(found.contains(&("correction", "low")) && found.contains(&("confirmation", "low")), "{found:?}");
+}
+
+#[tokio::test]
+async fn what_the_operator_said_is_exported_without_secrets_and_with_a_card() {
+    let server = Server::start();
+    assert!(String::from_utf8_lossy(&server.cli(None, &["export", "--training"]).stderr).contains("no input was captured"));
+    let (mira, _) = server.session("Mira").await;
+    mira.call(PID, "checkpoint", json!({"summary": "moved the header"})).await.unwrap();
+    let said = |text: &str| json!({"class": "correction", "prompt_text": text, "triggered_action": "was editing", "confidence": "high"});
+    mira.call(PID, "operator_input", said("not the header, my password is hunter22")).await.unwrap();
+    let wrong = mira.call(PID, "operator_input", said("could you explain the map")).await.unwrap();
+    server.operator().call(PID, "review", json!({"ids": [wrong["id"]], "action": "reject"})).await.unwrap();
+    let out = server.folder().join("out");
+    let done: Value = serde_json::from_str(&server.ok(None, &["export", "--training", "--out", out.to_str().unwrap(), "--json"])).unwrap();
+    assert_eq!((&done["inputs"], &done["redacted"]), (&json!(2), &json!(1)));
+    let lines: Vec<Value> = std::fs::read_to_string(out.join("inputs.jsonl")).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((lines[0]["prompt"].as_str(), lines[0]["about"].as_str()), (Some("not the header, my [redacted]"), Some("moved the header")));
+    assert_eq!((&lines[1]["anti_example"], &lines[1]["verdict"]), (&json!(true), &json!("rejected")));
+    let card = std::fs::read_to_string(out.join("CARD.md")).unwrap();
+    assert!(card.contains("| rejected | 1 |") && card.contains("PID-TEST"), "{card}");
+    assert!(!server.cli(Some("Mira"), &["export", "--training"]).status.success(), "an agent may not");
+}
+
+#[tokio::test]
+async fn memory_says_what_in_it_has_gone_stale() {
+    let server = Server::start();
+    let row = |id: &str, text: &str| json!({"id": id, "kind": "fact", "identity": "Mira", "created_at": "2020-01-01T00:00:00Z", "text": text});
+    let mut newer = row("c", "tiles live for a week");
+    newer["supersedes"] = json!("b");
+    let wrap = json!({"id": "w", "kind": "wrap", "identity": "Mira", "created_at": "2020-01-01T00:00:00Z", "text": "new colours", "touched_files": ["web/app.css"]});
+    let file = write(&server, "old.jsonl", &lines(&[row("a", "The sea is blue"), row("a2", "the sea is BLUE"), row("b", "tiles expire after a day"), newer, wrap]));
+    import(&server, &file, &[]);
+    let operator = server.operator();
+    operator.call(PID, "recall", json!({"query": "tiles expire after a day"})).await.unwrap();
+    let rot: Value = serde_json::from_str(&server.ok(None, &["memory", "rot", "--json"])).unwrap();
+    let counted: Vec<(String, u64)> = rot["kinds"].as_array().unwrap().iter().map(|k| (k["kind"].as_str().unwrap().to_owned(), k["rows"].as_u64().unwrap())).collect();
+    let of = |kind: &str| counted.iter().find(|(k, _)| k == kind).unwrap().1;
+    assert_eq!((of("duplicate"), of("superseded_but_ranked"), of("visible_without_operator_words")), (1, 1, 1), "{counted:?}");
+    assert!(of("never_recalled") >= 2 && rot["score"].as_f64().unwrap() > 0.5, "{rot:#}");
+    assert!(server.ok(None, &["memory", "rot"]).contains("never recalled"));
 }

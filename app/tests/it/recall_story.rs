@@ -178,8 +178,8 @@ async fn vectors_of_another_model_are_never_compared_and_are_made_anew() {
     assert!(stats["vectors"].as_u64() >= Some(4));
     give_model(&server);
     server.ok(None, &["memory", "reembed"]);
-    let answer = recall(&operator, "how many database links may be open").await;
-    assert!(answer["results"][0]["text"].as_str().unwrap().contains("ledger service"), "{answer:#}");
+    let answer = recall(&operator, "why the picture of chairs no longer shakes when the window changes its width").await;
+    assert!(answer["results"][0]["text"].as_str().unwrap().contains("resize observer"), "{answer:#}");
 }
 
 #[tokio::test]
@@ -217,6 +217,6 @@ async fn odd_questions_get_an_answer_or_a_clear_refusal() {
     let names = recall(&mira, "what about Mira").await;
     assert!(names["legs"]["vector"]["reason"].as_str().unwrap().contains("nothing but names"), "{}", names["legs"]["vector"]);
     let unknown = recall(&mira, "which flowers grow in the garden behind the castle").await;
-    assert!(unknown["confidence"].as_f64().unwrap() < 0.35 && unknown["note"].is_string(), "{unknown:#}");
-    assert!(unknown["results"].as_array().unwrap().len() <= 3);
+    assert!(unknown["confidence"].as_f64().unwrap() < 0.2 && unknown["note"].is_string(), "{unknown:#}");
+    assert!(unknown["results"].as_array().unwrap().len() <= 2);
 }

@@ -333,6 +333,45 @@ wire! {
         ids: std::collections::BTreeMap<String, Uuid>,
     }
 
+    Training { inputs: Vec<TrainingInput> }
+
+    TrainingInput {
+        id: Uuid,
+        /// The operator's words.
+        prompt: String,
+        class: String,
+        /// What the agent was doing.
+        #[serde(default)] context: Option<String>,
+        /// The work it spoke of.
+        #[serde(default)] about: Option<String>,
+        confidence: String,
+        /// accepted, rejected or unreviewed
+        verdict: String,
+        anti_example: bool,
+        captured_via: String,
+        captured_at: Moment,
+    }
+
+    AskRot {
+        /// Globs of files whose effect the operator sees; none means the default ones.
+        #[serde(default)] surfaces: Vec<String>,
+    }
+
+    Rot {
+        rows: u64,
+        /// Nought is fresh, one is rotten: the weighed share of rows below.
+        score: f64,
+        kinds: Vec<RotRow>,
+    }
+
+    RotRow {
+        kind: String,
+        rows: u64,
+        /// What one such row counts in the score.
+        weight: f64,
+        examples: Vec<String>,
+    }
+
     Reembed {
         /// Every row, not only those without vectors of this model.
         #[serde(default)] all: bool,

@@ -31,6 +31,8 @@ pub mod cue {
     pub const TIME: u32 = 1 << 9;
     /// The row itself asks.
     pub const ASKS: u32 = 1 << 10;
+    /// Kinds that a question names clearly; the others it only hints at.
+    pub const CLEAR: u32 = CORRECTION | PIVOT | DEAD_END | CONFIRMATION | NARRATIVE;
 }
 
 /// Words that say nothing about what is sought.
@@ -50,15 +52,15 @@ macro_rules! patterns {
 const MONTH: &str = "(january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)";
 
 patterns! {
-    CORRECTIONS = r"(?i)\b(correct(ed|ion|ions|s)?|t(old|ell|elling|ells) (\w+ )?off|told|tell|complain\w*|grumbl\w+|moan\w*|gripe\w*|grip(ed|ing)|whin(e|ed|ing)|nag(ged|ging)?|annoy\w*|irritat\w+|bother(ed|s)?|angry|anger(ed)?|mad|cross|upset|furious|yell\w*|shout\w*|scold\w*|mock\w*|critici\w+|object(ed|ion|ions)|protest\w*|hate[ds]?|dislik\w+|unhappy|fed up|rant\w*|insist\w*|reprimand\w*|rebuk\w+|remind\w*)\b";
-    PIVOTS = r"(?i)\b(g[ia]v(e|ing|en) up|abandon\w*|quit|drop(ped)?|ditch\w*|switch\w*|chang\w+ (course|direction|tack|plans?|our minds?|my mind)|(an)?other (way|route|direction)|different (way|route|direction)|instead|no longer|mov\w+ away|turn\w* away|back\w* out|replac\w+|pivot\w*|scrap\w*|stop(ped)? using)\b";
-    DEAD_ENDS = r"(?i)\b(tried|try|tries|trying|attempt\w*|experiment\w*|rul\w+ out|discard\w*|fail(ed|s|ure|ures|ing)?|useless|vain|pointless|fruitless|futile|no avail|unsuccessful\w*|no use|no good|no help|nowhere|dead ends?|(didn't|did not|doesn't|does not|never|not) (work|help)(ed)?|reject\w*|without success|wast\w+)\b";
-    CONFIRMATIONS = r"(?i)\b(confirm\w*|approv\w+|accept\w*|(was|is|were) (finally |now |all )*(right|good|fine|ok|okay|solved)|works|worked|happy|pleas(ed|ing)|satisf\w+|sign(ed)? off|verif\w+|prais\w+|thumbs up|liked)\b";
-    NARRATIVES = r"(?i)\b(in place|depend\w*|together|line up|rel(y|ies|ying)|required|needed|prerequisite\w*|has to|have to|must|hinges?|rests? on|pieces|parts)\b";
+    CORRECTIONS = r"(?i)\b(correct(ed|ion|ions|s)?|t(old|ell|elling|ells) (\w+ )?off|told|tell|complain\w*|grumbl\w+|moan\w*|gripe\w*|grip(ed|ing)|whin(e|ed|ing)|nag(ged|ging)?|annoy\w*|irritat\w+|bother(ed|s)?|angry|anger(ed)?|mad|cross|upset|furious|yell\w*|shout\w*|scold\w*|mock\w*|critici\w+|object(ed|ion|ions)|protest\w*|hate[ds]?|dislik\w+|unhappy|fed up|rant\w*|insist\w*|reprimand\w*|rebuk\w+|remind\w*|snap(ped)? at|los[et] my temper|pull(ed)? \w+ up|call(ed)? \w+ out|displeas\w+|fuss(ed)?|vent(ed)?|bug(s|ged)? me|drove me (mad|crazy|nuts)|sick of|tired of)\b";
+    PIVOTS = r"(?i)\b(g[ia]v(e|ing|en) up|abandon\w*|quit|drop(ped)?|ditch\w*|switch\w*|chang\w+ (course|direction|tack|plans?|our minds?|my mind)|(an)?other (way|route|direction)|different (way|route|direction)|instead|no longer|mov\w+ away|turn\w* away|back\w* out|replac\w+|pivot\w*|scrap\w*|stop(ped)? using|u-turn|walk(ed)? away|let go of|shelv\w+|thr(ow|ew|own) out|toss(ed)?|rethink|rethought|revers(e|ed|al)|(go|going|went) back to|in place of)\b";
+    DEAD_ENDS = r"(?i)\b(tried|try|tries|trying|attempt\w*|experiment\w*|rul\w+ out|discard\w*|fail(ed|s|ure|ures|ing)?|useless|vain|pointless|fruitless|futile|no avail|unsuccessful\w*|no use|no good|no help|nowhere|dead ends?|(didn't|did not|doesn't|does not|never|not) (work|help)(ed)?|reject\w*|without success|wast\w+|no luck|c[oa]me to nothing|flop\w*|backfir\w+|blind alleys?|wrong track|pan(ned)? out)\b";
+    CONFIRMATIONS = r"(?i)\b(confirm\w*|approv\w+|accept\w*|(was|is|were) (finally |now |all )*(right|good|fine|ok|okay|solved)|works|worked|happy|pleas(ed|ing)|satisf\w+|sign(ed)? off|verif\w+|prais\w+|thumbs up|liked|blessing|(gave|got) the nod|okayed|good enough|green light|go-ahead)\b";
+    NARRATIVES = r"(?i)\b(in place|depend\w*|together|line up|rel(y|ies|ying)|required|needed|prerequisite\w*|has to|have to|must|hinges?|rests? on|pieces|parts|h[ao]ngs? together|holds? together|ingredients)\b";
     TROUBLES = r"(?i)\b(went wrong|go(es)? wrong|wrong with|mistakes?|mishaps?|blunders?|br[eo]ke|broken|outages?|incidents?|accidents?|caus(e|ed|es)|crash\w*|t(ook|ake) .{0,20}(out|down)|disasters?|mess(ed)?|fault)\b";
     DECISIONS = r"(?i)\b(decid\w+|decisions?|chose|choose|chosen|agreed|settled on|why (do|did|does|are|is) (we|it|the))\b";
-    EFFECTS = r"(?i)^(what|who|which \w+) (made|makes|stopped|stops|fixed|fixes|cured|ended|lets|let|got rid|gets rid|keeps|kept|helped|solved|brought|gave|changed)\b|^since when\b|^when did\b|\b(fix|fixed|repair|repaired|remedy|cure)\b";
-    FIRST_PERSON = r"(?i)\b(i|me|my|mine)\b";
+    EFFECTS = r"(?i)^(what|who|which \w+) (made|makes|lets?|got|gets|kept|keeps|brought|gave|gives|put|cut)\b|^since when\b|^when did\b|\b(fix|fixed|repair|repaired|remedy|cure)\b";
+    OWN_WORDS = r"(?i)\b(did|do|have|had|was|were|am) i\b|\bi (said|say|told|asked|want|wanted|complained|meant|wrote)\b|\b(made|pleased|annoyed|bothered|upset) me\b|\bmy (complaints?|gripes?|words|requests?|feedback|reactions?|verdicts?|opinions?|objections?|wish|wishes)\b";
     ASKS_WHEN = r"(?i)^\s*(when|since when)\b";
     ASKS_LATEST = r"(?i)\b(last|latest|newest|most recent(ly)?|recent(ly)?)\b";
     ASKS_EARLIEST = r"(?i)\b(first|earliest|originally|initially|at the start)\b";
@@ -110,12 +112,12 @@ pub struct Question {
     pub embedded: String,
     /// Words to look up, without names of people unless there is nothing else.
     pub terms: Vec<String>,
-    /// People it names, as they spell themselves.
+    /// Agents it names, as they spell themselves.
     pub named: Vec<String>,
     /// The kinds of row it points at.
     pub cues: u32,
-    /// It asks for what can be seen.
-    pub effect: bool,
+    /// The kinds it may mean, when it points at none clearly.
+    pub hints: u32,
     /// It asks for what the operator said.
     pub operator: bool,
     pub when: bool,
@@ -140,16 +142,26 @@ impl Question {
             (&DECISIONS, cue::DECISION),
         ];
         let cues = kinds.iter().filter(|(p, _)| is(p)).fold(0, |bits, (_, bit)| bits | bit);
-        let points_elsewhere = cues & (cue::CORRECTION | cue::PIVOT | cue::DEAD_END | cue::CONFIRMATION | cue::NARRATIVE) != 0;
+        let (mut cues, mut hints) = (cues & cue::CLEAR, cues & !cue::CLEAR);
+        if is(&EFFECTS) || asks_what_did_it(&text) {
+            hints |= cue::EFFECT;
+        }
+        if cues != 0 {
+            hints = 0;
+        }
+        // "in place of" is about what went, not about what must be there.
+        if text.to_lowercase().contains("in place of") {
+            cues &= !cue::NARRATIVE;
+        }
         let named: Vec<String> = names.iter().filter(|n| words(&text).any(|w| w.eq_ignore_ascii_case(n))).cloned().collect();
         let lower = text.to_lowercase();
         Self {
             embedded: without_names(&text, names),
             terms: terms(&text, names),
-            operator: is(&FIRST_PERSON) || named.iter().any(|n| n.eq_ignore_ascii_case(operator)),
-            named,
+            operator: is(&OWN_WORDS) || named.iter().any(|n| n.eq_ignore_ascii_case(operator)),
+            named: named.into_iter().filter(|n| !n.eq_ignore_ascii_case(operator)).collect(),
             cues,
-            effect: is(&EFFECTS) && !points_elsewhere,
+            hints,
             when: is(&ASKS_WHEN),
             latest: is(&ASKS_LATEST),
             earliest: is(&ASKS_EARLIEST),
@@ -190,6 +202,18 @@ impl Question {
         }
         found
     }
+}
+
+/// "What stopped the flicker", "what lets me scroll": asks for the change behind what is seen.
+fn asks_what_did_it(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let mut words = lower.split_whitespace();
+    let (Some("what"), Some(verb)) = (words.next(), words.next()) else { return false };
+    if matches!(verb, "does" | "is" | "was" | "has" | "happens") {
+        return false;
+    }
+    let is_deed = verb.ends_with("ed") || (verb.len() > 2 && verb.ends_with('s') && !verb.ends_with("ss"));
+    is_deed && !matches!(words.next(), Some("did" | "do" | "does" | "have" | "has" | "had" | "were" | "are" | "was" | "by" | "of" | "for" | "we" | "to"))
 }
 
 fn window(first: Date, days: i64, is_day: bool) -> Window {
@@ -292,17 +316,24 @@ pub fn telling_words(question: &str) -> Vec<String> {
     terms(question, &[])
 }
 
-/// The question without the names of people, which would find whatever addresses them.
-/// Empty when nothing but small words is left.
+/// The question without the names of people, which would find whatever addresses them:
+/// rows are told in the first person, so it is asked in the first person, too.
+/// Empty when nothing but names and small words is left.
 fn without_names(question: &str, names: &[String]) -> String {
-    let is_name = |word: &str| {
+    let is_name = |word: &str| names.iter().any(|n| n.eq_ignore_ascii_case(word));
+    let says_something = words(question).any(|w| !is_name(w) && !STOP.contains(w.to_lowercase().as_str()));
+    if !says_something {
+        return String::new();
+    }
+    let replaced = question.split_whitespace().map(|word| {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
-        let bare = bare.strip_suffix("'s").unwrap_or(bare);
-        names.iter().any(|n| n.eq_ignore_ascii_case(bare))
-    };
-    let left: Vec<&str> = question.split_whitespace().filter(|w| !is_name(w)).collect();
-    let says_something = left.iter().flat_map(|w| words(w)).any(|w| !STOP.contains(w.to_lowercase().as_str()));
-    if says_something { left.join(" ") } else { String::new() }
+        match (is_name(bare), bare.strip_suffix("'s").is_some_and(is_name)) {
+            (true, _) => word.replacen(bare, "I", 1),
+            (_, true) => word.replacen(bare, "my", 1),
+            _ => word.to_owned(),
+        }
+    });
+    replaced.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -330,14 +361,14 @@ mod tests {
     #[test]
     fn names_of_people_are_not_embedded() {
         for (text, expected) in [
-            ("What did Lena tell Wren about the colours?", "What did tell about the colours?"),
-            ("Mira\u{2019}s broken printer", "broken printer"),
+            ("What did Lena tell Wren about the colours?", "What did I tell I about the colours?"),
+            ("Mira\u{2019}s broken printer, Wren?", "my broken printer, I?"),
             ("what about Mira and Wren", ""),
             ("the and of", ""),
         ] {
             assert_eq!(asked(text).embedded, expected, "{text}");
         }
-        assert_eq!(asked("What did Lena tell Wren?").named, ["Wren", "lena"]);
+        assert_eq!(asked("What did Lena tell Wren?").named, ["Wren"], "the operator is no agent");
     }
 
     #[test]
@@ -348,14 +379,23 @@ mod tests {
             ("what did we already try for the lag", cue::DEAD_END),
             ("which fix did she approve", cue::CONFIRMATION),
             ("what has to be in place so that tickets print", cue::NARRATIVE),
-            ("what went wrong with the import", cue::TROUBLE),
-            ("why did we pick blue", cue::DECISION),
             ("where is the parser", 0),
         ] {
             assert_eq!(asked(text).cues & cues, cues, "{text}");
             assert!(cues != 0 || asked(text).cues == 0, "{text}");
         }
-        assert!(asked("what made the flicker stop").effect && !asked("what did we try to stop it").effect);
+        for (text, hints) in [
+            ("what went wrong with the import", cue::TROUBLE),
+            ("why did we pick blue", cue::DECISION),
+            ("what made the flicker stop", cue::EFFECT),
+            ("what cured the lag", cue::EFFECT),
+            ("what is the lag", 0),
+            ("what colours did we use", 0),
+            ("what did we try to stop it", 0),
+        ] {
+            assert_eq!(asked(text).hints, hints, "{text}");
+        }
+        assert_eq!(asked("what did we use in place of the map").cues, cue::PIVOT);
         assert!(asked("what did I say about blue").operator && asked("what did Lena say").operator && !asked("what did Wren say").operator);
     }
 

@@ -17,13 +17,20 @@ pub const LOOKED_AROUND: usize = 150;
 pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 /// The half-life of recency, in days.
 pub const HALF_LIFE_DAYS: f64 = 180.0;
+/// What a word beside a row counts for it, next to one of its own.
+const BESIDE_SHARE: f64 = 0.85;
+/// How far certainty about words takes back what the kind of a row adds.
+const CERTAINTY: f64 = 0.7;
 /// Words beyond which a longer row gains nothing more.
 const WORDS_CAP: u32 = 80;
 /// Below this, memory says that it may not know.
-pub const LOW_CONFIDENCE: f64 = 0.05;
+pub const LOW_CONFIDENCE: f64 = 0.35;
+/// Below this, it very likely does not.
+const VERY_LOW_CONFIDENCE: f64 = 0.2;
 
-/// Results that are shown all the same when memory may not know.
-const FEW: usize = 3;
+/// Results that are shown all the same when memory may not know, and when it very likely does not.
+const FEW: usize = 5;
+const VERY_FEW: usize = 2;
 
 /// What each sign adds to a row's score, and what the operator's word is worth.
 /// One set for everything; `prism bench recall` measures it.
@@ -31,14 +38,18 @@ const FEW: usize = 3;
 pub struct Weights {
     /// The question's words, in the row or beside it.
     pub lexical: f64,
-    /// The meaning of the row's best field, labelled or not.
+    /// The same, in the row itself: it comes before its neighbours.
+    pub own_words: f64,
+    /// The meaning of the row's best field, or of its best sentence.
     pub field: f64,
     /// The meaning of the row as a whole.
     pub joined: f64,
     /// The meaning of the row after what it speaks of.
     pub context: f64,
-    /// What else its session found.
+    /// The best row of its session.
     pub session: f64,
+    /// A better row beside it.
+    pub beside: f64,
     /// It mentions what the question names.
     pub graph: f64,
     pub recency: f64,
@@ -53,7 +64,8 @@ pub struct Weights {
     pub latest: f64,
     pub earliest: f64,
     pub kind: f64,
-    pub effect: f64,
+    /// It is of a kind the question hints at.
+    pub hint: f64,
     pub operator: f64,
     pub works: f64,
     pub broken: f64,
@@ -64,25 +76,27 @@ pub struct Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            lexical: 3.0,
-            field: 4.0,
-            joined: 1.5,
-            context: 4.0,
-            session: 0.7,
+            lexical: 2.8,
+            own_words: 0.6,
+            field: 4.4,
+            joined: 2.8,
+            context: 4.2,
+            session: 0.75,
+            beside: 0.5,
             graph: 1.0,
             recency: 0.1,
-            person: 1.2,
-            length: 1.0,
+            person: 1.1,
+            length: 0.75,
             asks: -1.3,
-            when: 1.5,
-            day: 4.3,
-            month: 3.0,
-            release: 2.2,
-            latest: 1.4,
-            earliest: 1.1,
-            kind: 3.0,
-            effect: 1.5,
-            operator: 1.3,
+            when: 1.4,
+            day: 4.0,
+            month: 3.5,
+            release: 1.7,
+            latest: 1.0,
+            earliest: 1.2,
+            kind: 2.6,
+            hint: 1.5,
+            operator: 1.7,
             works: 0.3,
             broken: -0.4,
             corrected: -0.2,
@@ -220,10 +234,19 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         [one] => Some(one.as_str()),
         _ => None,
     };
+    // Where words are sure, what kind of row it is matters less.
+    let own: Vec<f64> = rows.iter().map(|r| r.matches.iter().map(|(_, w)| w).sum::<f64>() / mass).collect();
+    let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
+    let doubt = 1.0 - CERTAINTY * surest;
     let scored = rows.iter().enumerate().map(|(i, row)| {
         let mut why = places.why(i);
         why.extend(words[i].1.map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))));
-        let mut score = content[i] + weights.session * sessions[i] + weights.length * f64::from(row.words.min(WORDS_CAP)).ln_1p();
+        let better = row.beside.iter().map(|b| content[*b] - content[i]).fold(0.0, f64::max);
+        let mut score = content[i]
+            + weights.own_words * own[i]
+            + weights.session * sessions[i]
+            + weights.beside * better
+            + weights.length * f64::from(row.words.min(WORDS_CAP)).ln_1p();
         let mut add = |holds: bool, weight: f64, reason: &str| {
             if holds {
                 score += weight;
@@ -236,9 +259,10 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         add(row.cues & cue::ASKS != 0, weights.asks, "");
         add(question.when && row.cues & cue::TIME != 0, weights.when, "says when");
         add(alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)), weights.person, "by the one named");
-        add(question.cues & row.cues != 0, weights.kind, "the kind asked for");
-        add(question.effect && row.cues & cue::EFFECT != 0, weights.effect, "says what is seen");
-        add(question.operator && row.cues & cue::OPERATOR != 0, weights.operator, "the operator's word");
+        let of_kind = question.cues & row.cues != 0;
+        add(of_kind, weights.kind * doubt, "the kind asked for");
+        add(question.hints & row.cues != 0, weights.hint * doubt, "a kind it may mean");
+        add(question.operator && !of_kind && row.cues & cue::OPERATOR != 0, weights.operator * doubt, "the operator's word");
         add(found.windows.iter().any(|w| w.is_day && w.holds(row.at)), weights.day, "on that day");
         add(found.windows.iter().any(|w| !w.is_day && w.holds(row.at)), weights.month, "in that month");
         let in_release = found.release.is_none_or(|(from, until)| from <= row.at && row.at < until);
@@ -254,7 +278,7 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         Scored { id: row.id.clone(), score, why }
     });
     let ranked = sorted(scored.collect());
-    Ranking { confidence: confidence(&ranked, found, &words), rows: ranked }
+    Ranking { confidence: if rows.is_empty() { 0.0 } else { confidence(rows, surest) }, rows: ranked }
 }
 
 /// Where a row lies between the oldest and the newest, 0 to 1, within the asked span.
@@ -273,10 +297,10 @@ fn words_around(rows: &[Candidate], i: usize) -> (f64, Option<usize>) {
     for by in &rows[i].beside {
         let mut gain = 0.0;
         for (term, weight) in &rows[*by].matches {
-            let mine = best.entry(*term).or_insert(0.0);
-            if weight > mine {
-                gain += weight - *mine;
-                *mine = *weight;
+            let (mine, theirs) = (best.entry(*term).or_insert(0.0), weight * BESIDE_SHARE);
+            if theirs > *mine {
+                gain += theirs - *mine;
+                *mine = theirs;
             }
         }
         if gain > 0.0 && helped.is_none_or(|(most, _)| gain > most) {
@@ -286,26 +310,18 @@ fn words_around(rows: &[Candidate], i: usize) -> (f64, Option<usize>) {
     (best.values().sum(), helped.map(|(_, by)| by))
 }
 
-/// What the three best other rows of the same session have above the average.
+/// How far the best row of its session stands above the average; a row without one is its own session.
 fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
     let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
-    let mut sessions: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (i, row) in rows.iter().enumerate() {
+    let mut best: HashMap<&str, f64> = HashMap::new();
+    for (row, content) in rows.iter().zip(content) {
         if let Some(session) = &row.session {
-            sessions.entry(session).or_default().push(i);
+            let most = best.entry(session).or_insert(*content);
+            *most = most.max(*content);
         }
     }
-    let mut lift = vec![0.0; rows.len()];
-    for places in sessions.values_mut() {
-        places.sort_by(|a, b| content[*b].total_cmp(&content[*a]));
-        for i in places.iter() {
-            let best: Vec<f64> = places.iter().take(4).filter(|p| *p != i).take(3).map(|p| content[*p]).collect();
-            if !best.is_empty() {
-                lift[*i] = (best.iter().sum::<f64>() / best.len() as f64 - mean).max(0.0);
-            }
-        }
-    }
-    lift
+    let of_session = |row: &Candidate| row.session.as_deref().and_then(|s| best.get(s)).copied();
+    rows.iter().zip(content).map(|(row, content)| of_session(row).unwrap_or(*content) - mean).collect()
 }
 
 /// Each row's place in each leg.
@@ -354,18 +370,25 @@ impl Places {
     }
 }
 
-/// How likely it is that the best rows answer the question.
-fn confidence(ranked: &[Scored], found: &Candidates, words: &[(f64, Option<usize>)]) -> f64 {
-    let Some(best) = ranked.first() else { return 0.0 };
-    let Some(at) = found.rows.iter().position(|r| r.id == best.id) else { return 0.0 };
-    let near = found.rows[at].near.map_or(0.0, |n| n.field.max(n.context));
-    1.0 / (1.0 + (-(6.0 * near + 4.0 * words[at].0.min(1.0) - 3.5)).exp())
+/// How likely it is that the best rows answer: by how near the nearest is, and by the share of the question's words that one row holds.
+fn confidence(rows: &[Candidate], surest: f64) -> f64 {
+    let near = rows.iter().filter_map(|r| r.near).map(|n| (n.field + n.joined + n.context) / 3.0).reduce(f64::max);
+    let odds = match near {
+        Some(near) => 12.0 * near + 1.5 * surest - 5.0,
+        // Words alone must say it.
+        None => 8.0 * surest - 2.2,
+    };
+    1.0 / (1.0 + (-odds).exp())
 }
 
 /// How many results are worth showing: all that were asked for, but only the nearest when memory likely does not know.
 pub fn shown(ranked: &[Scored], confidence: f64, k: usize) -> usize {
-    let few = if confidence < LOW_CONFIDENCE { FEW.min(k) } else { k };
-    few.min(ranked.len())
+    let few = match confidence {
+        c if c < VERY_LOW_CONFIDENCE => VERY_FEW,
+        c if c < LOW_CONFIDENCE => FEW,
+        _ => k,
+    };
+    few.min(k).min(ranked.len())
 }
 
 /// What the operator and later rows say of one row.
@@ -476,7 +499,7 @@ mod tests {
         assert_eq!(order(&ranked("what did Wren change", vec![near(row("other"), 0.35), hers.clone()])), ["hers", "other"]);
         assert_eq!(order(&ranked("what did Wren and Mira change", vec![near(row("other"), 0.35), hers])), ["other", "hers"], "two names point at nobody alone");
         let late = Candidate { at: Moment(90 * 86_400_000_000), ..near(row("late"), 0.3) };
-        assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.35), late])), ["late", "early"]);
+        assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.32), late])), ["late", "early"]);
     }
 
     #[test]
@@ -486,6 +509,8 @@ mod tests {
         assert!(confidence(vec![near(row("a"), 0.15), near(row("b"), 0.1)]) < LOW_CONFIDENCE);
         assert!(confidence(vec![near(row("a"), 0.7), near(row("b"), 0.1)]) > LOW_CONFIDENCE);
         assert!(confidence(vec![Candidate { matches: vec![(0, 9.0)], ..near(row("a"), 0.3) }]) > LOW_CONFIDENCE);
+        let words = |weight| Candidate { near: None, matches: vec![(0, weight)], ..row("a") };
+        assert!(confidence(vec![words(5.0)]) > LOW_CONFIDENCE && confidence(vec![words(1.0)]) < LOW_CONFIDENCE, "without a model, words decide");
         assert_eq!(confidence(vec![]), 0.0);
     }
 

@@ -1,7 +1,6 @@
 //! Vectors: which texts of a row get one, and how they are kept small and compared.
 
 use crate::memory::Kind;
-use crate::memory::operator::{Class, Verdict};
 
 /// Numbers in one vector.
 pub const DIMENSIONS: usize = 384;
@@ -11,8 +10,8 @@ pub const DIMENSIONS: usize = 384;
 pub enum Role {
     /// One field of the row, in its own words.
     Field,
-    /// A field after words that say what it is.
-    Labelled,
+    /// One sentence of a field that has several.
+    Sentence,
     /// All fields together.
     Joined,
     /// The row after what it speaks of, or what came before it.
@@ -31,7 +30,7 @@ impl Role {
     pub const fn of(ordinal: i64) -> Self {
         match ordinal / ROLE_MAX {
             0 => Self::Field,
-            1 => Self::Labelled,
+            1 => Self::Sentence,
             2 => Self::Joined,
             _ => Self::Context,
         }
@@ -50,10 +49,10 @@ pub struct Embeddable {
     pub title: Option<String>,
     /// Name and text of each field, in order.
     pub fields: Vec<(String, String)>,
-    pub class: Option<Class>,
-    pub verdict: Option<Verdict>,
 }
 
+/// Words of a sentence that is worth a vector.
+const SENTENCE_WORDS_MIN: usize = 3;
 /// What begins the text of an attempt that was ruled out.
 pub const RULED_OUT: &str = "tried and ruled out: ";
 /// Fields that name things instead of saying something.
@@ -88,35 +87,6 @@ impl Embeddable {
         self.plain().into_iter().next().unwrap_or_default()
     }
 
-    fn labelled(&self) -> Vec<String> {
-        let field = |wanted: &str| self.fields.iter().filter(|(name, _)| name == wanted).map(|(_, text)| text.as_str()).collect::<Vec<_>>();
-        let mut texts: Vec<String> = field("tried_and_ruled_out").iter().map(|t| (*t).to_owned()).collect();
-        texts.extend(field("operator_visible_effect").iter().map(|t| format!("what one sees now: {t}")));
-        match (self.kind, self.class, self.verdict) {
-            (Kind::OperatorInput, Some(class), _) => {
-                let deed = match class {
-                    Class::Correction => "corrected",
-                    Class::Confirmation => "confirmed",
-                    Class::DirectionPivot => "changed direction",
-                };
-                texts.push(format!("the operator {deed}: {}", self.main()));
-            }
-            (Kind::Confirmation, _, Some(verdict)) => {
-                let says = match verdict {
-                    Verdict::Works => "works",
-                    Verdict::Broken => "is broken",
-                    Verdict::Partial => "partly works",
-                };
-                texts.push(format!("the operator says it {says}: {}", self.main()));
-            }
-            (Kind::IntegrationNarrative, ..) => texts.extend(field("operator_sees").iter().map(|t| format!("what must be in place so that {t}"))),
-            (Kind::Decision, ..) => texts.push(format!("decided: {}", self.main())),
-            (Kind::Postmortem, ..) => texts.push(format!("what went wrong: {}", self.main())),
-            _ => {}
-        }
-        texts
-    }
-
     /// Every text of the row that gets a vector, with its place. `before` is the
     /// main text of what the row speaks of, else of what came before it.
     pub fn texts(&self, before: Option<&str>) -> Vec<(i64, String)> {
@@ -129,10 +99,29 @@ impl Embeddable {
         if let (Some(before), Some(main)) = (before.filter(|b| !b.trim().is_empty()), plain.first()) {
             add(Role::Context, vec![format!("{before}\n{main}")]);
         }
-        add(Role::Labelled, self.labelled());
+        add(Role::Sentence, plain.iter().flat_map(|field| sentences(field)).collect());
         add(Role::Field, plain);
         texts
     }
+}
+
+/// The sentences of a text that has more than one, without those that say too little.
+fn sentences(text: &str) -> Vec<String> {
+    let text = text.trim_end();
+    // A picture's caption in brackets is no part of what was said.
+    let text = text.strip_suffix(']').and_then(|t| t.rsplit_once('[')).map_or(text, |(said, _)| said);
+    let mut found = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let ends = |(i, c): (usize, char)| c == '\n' || (".!?;".contains(c) && rest[i + c.len_utf8()..].starts_with(char::is_whitespace));
+        let end = rest.char_indices().find(|at| ends(*at)).map_or(rest.len(), |(i, c)| i + c.len_utf8());
+        let sentence = rest[..end].trim();
+        if sentence.split_whitespace().count() >= SENTENCE_WORDS_MIN {
+            found.push(sentence.to_owned());
+        }
+        rest = &rest[end..];
+    }
+    if found.len() > 1 { found } else { Vec::new() }
 }
 
 /// Scales a vector to length one; a vector of nothing stays as it is.
@@ -168,35 +157,29 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<f32>> {
 mod tests {
     use super::*;
 
-    fn texts(kind: Kind, title: Option<&str>, fields: &[(&str, &str)], class: Option<Class>, before: Option<&str>) -> Vec<String> {
+    fn texts(kind: Kind, title: Option<&str>, fields: &[(&str, &str)], before: Option<&str>) -> Vec<String> {
         let fields = fields.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
-        let row = Embeddable { kind, title: title.map(str::to_owned), fields, class, verdict: None };
+        let row = Embeddable { kind, title: title.map(str::to_owned), fields };
         row.texts(before).into_iter().map(|(ordinal, text)| format!("{:?} {text}", Role::of(ordinal)).replace('\n', " / ")).collect()
     }
 
     #[test]
-    fn every_field_gets_a_vector_with_and_without_its_label() {
+    fn every_field_gets_a_vector_and_so_do_its_sentences_the_whole_and_its_context() {
         let wrap = [("summary", "did x"), ("operator_visible_effect", "it is blue"), ("tried_and_ruled_out", "tried and ruled out: red: ugly")];
         assert_eq!(
-            texts(Kind::Wrap, None, &wrap, None, Some("before")),
-            [
-                "Joined did x / it is blue / red: ugly",
-                "Context before / did x",
-                "Labelled tried and ruled out: red: ugly",
-                "Labelled what one sees now: it is blue",
-                "Field did x",
-                "Field it is blue",
-                "Field red: ugly"
-            ]
+            texts(Kind::Wrap, None, &wrap, Some("before")),
+            ["Joined did x / it is blue / red: ugly", "Context before / did x", "Field did x", "Field it is blue", "Field red: ugly"]
         );
         let input = [("prompt_text", "not blue"), ("triggered_action", "reverted")];
-        let said = texts(Kind::OperatorInput, Some("lena corrected Mira"), &input, Some(Class::Correction), None);
-        assert_eq!(said, ["Joined not blue / reverted", "Labelled the operator corrected: not blue", "Field not blue", "Field reverted"]);
+        assert_eq!(texts(Kind::OperatorInput, Some("lena corrected Mira"), &input, None), ["Joined not blue / reverted", "Field not blue", "Field reverted"]);
         let decision = [("context", "why"), ("decision", "we do")];
-        let decided = texts(Kind::Decision, Some("One way"), &decision, None, None);
-        assert_eq!(decided, ["Joined One way. we do / why", "Labelled decided: One way. we do", "Field One way. we do", "Field why"]);
-        assert_eq!(texts(Kind::Note, None, &[("body", "plain")], None, None), ["Field plain"]);
-        assert_eq!(texts(Kind::Confirmation, Some("lena said"), &[("about", "about: x")], None, None), ["Field about: x"]);
+        assert_eq!(texts(Kind::Decision, Some("One way"), &decision, None), ["Joined One way. we do / why", "Field One way. we do", "Field why"]);
+        assert_eq!(texts(Kind::Note, None, &[("body", "plain")], None), ["Field plain"]);
+        assert_eq!(texts(Kind::Confirmation, Some("lena said"), &[("about", "about: x")], None), ["Field about: x"]);
+        assert_eq!(
+            texts(Kind::Note, None, &[("body", "It is blue now. See v1.5 of it! Ok. [a photo]")], None),
+            ["Sentence It is blue now.", "Sentence See v1.5 of it!", "Field It is blue now. See v1.5 of it! Ok. [a photo]"]
+        );
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::store::memory::Filter;
 use crate::store::{EmbedJob, VectorRow};
 use prism_core::Moment;
 use prism_core::memory::Kind;
-use prism_core::memory::operator::{Class, Verdict};
 use prism_core::memory::recall::{NEIGHBOUR_US, Nearness};
 use prism_core::memory::vector::{DIMENSIONS, Embeddable, Role, from_bytes, quantise, to_bytes};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -359,7 +358,7 @@ impl Vectors {
                     *role = role.max(f64::from(block.dot(at, &codes) * step));
                 }
             }
-            let [mut field, labelled, joined, context] = best;
+            let [mut field, sentence, joined, context] = best;
             if field == f64::MIN {
                 return None;
             }
@@ -368,7 +367,7 @@ impl Vectors {
                 field = *known;
             }
             let or_field = |score: f64| if score == f64::MIN { field } else { score };
-            Some((*row, Nearness { field: field.max(labelled), joined: or_field(joined), context: or_field(context) }))
+            Some((*row, Nearness { field: field.max(sentence), joined: or_field(joined), context: or_field(context) }))
         });
         judged.collect()
     }
@@ -407,17 +406,10 @@ fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Op
 
 fn embeddable(c: &Connection, id: &str) -> Result<Embeddable> {
     let found = c
-        .prepare_cached(
-            "select m.kind, m.title, i.class, v.verdict from memory m left join operator_inputs i on i.id = m.id left join operator_confirmations v on v.id = m.id where m.id = ?",
-        )
-        .and_then(|mut s| s.query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?, r.get::<_, Option<String>>(2)?, r.get::<_, Option<String>>(3)?))).optional())
+        .prepare_cached("select kind, title from memory where id = ?")
+        .and_then(|mut s| s.query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?))).optional())
         .map_err(failed)?;
-    let (kind, title, class, verdict) = found.unwrap_or_else(|| ("note".into(), None, None, None));
-    Ok(Embeddable {
-        kind: Kind::from_name(&kind).unwrap_or(Kind::Note),
-        title,
-        fields: list(c, "select field, text from memory_fields where memory_id = ? order by ordinal", params![id], |r| Ok((r.get(0)?, r.get(1)?)))?,
-        class: class.as_deref().and_then(Class::from_name),
-        verdict: verdict.as_deref().and_then(Verdict::from_name),
-    })
+    let (kind, title) = found.unwrap_or_else(|| ("note".into(), None));
+    let fields = list(c, "select field, text from memory_fields where memory_id = ? order by ordinal", params![id], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(Embeddable { kind: Kind::from_name(&kind).unwrap_or(Kind::Note), title, fields })
 }

@@ -165,21 +165,23 @@ impl Server {
 
     /// A home that no server runs on yet.
     pub fn stopped() -> Result<Self> {
-        Self::at(std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id())), false)
+        Self::at(std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id())), false, "operator")
     }
 
-    /// A home that stays, and may be there already.
-    pub fn kept(dir: PathBuf) -> Result<Self> {
-        Self::at(dir, true)
+    /// A home of this operator, kept in a folder of its own when one is named; it may be there already.
+    pub fn of_operator(operator: &str, keep: Option<PathBuf>) -> Result<Self> {
+        let passing = || std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id()));
+        let stays = keep.is_some();
+        Self::at(keep.unwrap_or_else(passing), stays, operator)
     }
 
-    fn at(dir: PathBuf, keep: bool) -> Result<Self> {
+    fn at(dir: PathBuf, keep: bool, operator: &str) -> Result<Self> {
         let home = Home::at(&dir);
         home.create()?;
         if home.read("config.toml").is_some() {
             return Ok(Self { process: None, home, dir, keep, env: Vec::new() });
         }
-        let config = format!("operator = \"operator\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
+        let config = format!("operator = \"{operator}\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
         home.write("config.toml", config.as_bytes())?;
         Ok(Self { process: None, home, dir, keep, env: Vec::new() })
     }

@@ -6,7 +6,7 @@
 pub mod memory;
 pub mod sqlite;
 
-use memory::{ArtifactChange, Ask, Found, ImportRow, MemoryRow, NewMemory, Opening, Postings, RecallEvent, Writer};
+use memory::{ArtifactChange, Ask, Filter, Found, ImportRow, NewMemory, Opening, Postings, RecallEvent, Writer};
 use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
 use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput};
@@ -506,16 +506,13 @@ impl Store {
         on_engine!(self, s => s.review(project, ids, review, now))
     }
 
-    pub async fn postings(&self, terms: Vec<String>) -> Result<Postings> {
-        on_engine!(self, s => s.postings(terms))
+    pub async fn postings(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Postings> {
+        on_engine!(self, s => s.postings(project, terms, filter))
     }
 
+    /// What the legs found for a question, ranked, and the best rows of it, in one snapshot.
     pub async fn find(&self, ask: Ask) -> Result<Found> {
         on_engine!(self, s => s.find(ask))
-    }
-
-    pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
-        on_engine!(self, s => s.rows(project, ids))
     }
 
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {

@@ -65,20 +65,16 @@ impl Recall {
         if let Some(n) = self.set.synthetic {
             return synthetic::run(home, n, self.embed_up_to, json).await;
         }
-        let server = server(home, self.keep.clone())?;
         match &self.set.locomo {
-            Some(file) => locomo::run(&server, file, !self.no_ablation, json).await,
-            None => operator::run(&server, home, &self.split, !self.no_ablation, json).await,
+            Some(file) => locomo::run(&server(home, "operator", self.keep)?, file, !self.no_ablation, json).await,
+            None => operator::run(&server(home, operator::OPERATOR, self.keep)?, home, &self.split, !self.no_ablation, json).await,
         }
     }
 }
 
 /// A server with this home's model, in a home of its own.
-fn server(home: &Home, keep: Option<PathBuf>) -> Result<Server> {
-    let server = match keep {
-        Some(dir) => Server::kept(dir)?,
-        None => Server::stopped()?,
-    };
+fn server(home: &Home, operator: &str, keep: Option<PathBuf>) -> Result<Server> {
+    let server = Server::of_operator(operator, keep)?;
     let models = server.home.path("models");
     if !models.exists() {
         std::os::unix::fs::symlink(std::fs::canonicalize(home.path("models"))?, &models)?;
@@ -198,7 +194,7 @@ const LEGS: [&str; 5] = ["lexical", "vector", "graph", "recency", "neighbours"];
 
 /// The ways of asking that the ablation compares.
 fn ablations() -> Vec<(String, Vec<&'static str>)> {
-    let alone = LEGS.iter().take(3).map(|leg| (format!("{leg} alone"), vec![*leg]));
+    let alone = LEGS.iter().take(4).map(|leg| (format!("{leg} alone"), vec![*leg]));
     let without = LEGS.iter().map(|leg| (format!("without {leg}"), LEGS.iter().copied().filter(|l| l != leg).collect()));
     alone.chain(without).collect()
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use prism_core::Moment;
 use prism_core::api::memory::Imported;
-use prism_core::memory::import::{Line, order, target};
+use prism_core::memory::import::{Line, order, target, without_nulls};
 use prism_core::memory::{markdown, transcript};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -148,7 +148,7 @@ fn of_lines(text: &str) -> (Vec<Given>, Option<Failure>) {
             Ok(row) => row,
             Err(e) => return (given, broken(format!("this is not JSON: {e}"))),
         };
-        let line: Line = match serde_path_to_error::deserialize(&row) {
+        let line: Line = match serde_path_to_error::deserialize(without_nulls(&row)) {
             Ok(line) => line,
             Err(e) => return (given, broken(format!("`{}`: {}", e.path(), e.inner()))),
         };

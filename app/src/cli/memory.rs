@@ -52,6 +52,9 @@ impl Recall {
         for hit in &recalled.results {
             out(&drawn(hit, &words, context.style));
         }
+        if let Some(doubt) = &recalled.note {
+            note(&context.style.paint("33", &format!("{doubt} (confidence {:.2})", recalled.confidence)));
+        }
         if recalled.legs.vector.state == "off" {
             note(&context.style.dim(&format!("found by words and links alone: {}", recalled.legs.vector.reason.unwrap_or_default())));
         }

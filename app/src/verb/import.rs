@@ -3,11 +3,12 @@
 use super::row::{self, Narrative, New};
 use crate::clock;
 use crate::prism::{Caller, Prism};
+use crate::store::Table;
 use crate::store::memory::{ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory, Row, Writer};
-use prism_core::api::memory::{Import, Imported};
+use prism_core::api::memory::{Import, Imported, RuledOut};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
-use prism_core::memory::import::{Line, target};
+use prism_core::memory::import::{Line, target, without_nulls};
 use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
 use prism_core::memory::reference::{RefKind, Reference};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
@@ -88,7 +89,7 @@ fn at(line: u64, problem: Problem) -> Problem {
 }
 
 fn read(row: &Value) -> Result<Line, Problem> {
-    let line: Line = serde_path_to_error::deserialize(row).map_err(|e| {
+    let line: Line = serde_path_to_error::deserialize(without_nulls(row)).map_err(|e| {
         let place = e.path().to_string();
         Problem::new(Code::InvalidRequest, format!("`{place}`: {}", e.inner()), "mend the line and import the file again: what is in already is not written twice")
     })?;
@@ -140,7 +141,7 @@ async fn build(prism: &Prism, caller: &Caller, source: &str, line: &Line, id: Uu
         kind => artifact(kind, line, name)?,
     };
     let supersedes = match &line.supersedes {
-        Some(reference) => look.up(known, "supersedes", reference, crate::store::Table::Memory).await?,
+        Some(reference) => look.up(known, "supersedes", reference, Table::Memory).await?,
         None => None,
     };
     let mut names: Vec<String> = prism.directory.personas(caller.project.id).iter().map(|p| p.identity.to_string()).collect();
@@ -161,7 +162,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    async fn up(&self, known: &Known, field: &'static str, reference: &str, table: crate::store::Table) -> Result<Option<Uuid>, Problem> {
+    async fn up(&self, known: &Known, field: &'static str, reference: &str, table: Table) -> Result<Option<Uuid>, Problem> {
         if let Some(id) = known.ids.get(target(reference)) {
             return Ok(Some(*id));
         }
@@ -193,7 +194,7 @@ impl Look<'_> {
             Ok(Reference::Commit(sha)) => Ok(Some((RefKind::Commit, format!("commit:{sha}")))),
             _ if self.dry_run => Ok(None),
             Ok(Reference::Signal(_)) => super::memory::node_of(self.prism, self.caller, field, &parsed?).await.map(|node| Some((RefKind::Signal, node))),
-            _ => Ok(self.up(known, field, reference, crate::store::Table::Memory).await?.map(|id| (RefKind::Delta, id.to_string()))),
+            _ => Ok(self.up(known, field, reference, Table::Memory).await?.map(|id| (RefKind::Delta, id.to_string()))),
         }
     }
 }
@@ -217,13 +218,15 @@ async fn delta(look: &Look<'_>, line: &Line, known: &Known, kind: DeltaKind) -> 
     row.operator_visible_effect = optional("operator_visible_effect", line.operator_visible_effect.as_deref())?;
     (row.subject, row.tags) = (subject(line)?, line.tags.clone());
     for (i, attempt) in line.tried_and_ruled_out.iter().enumerate() {
-        let mut attempt = attempt.clone();
-        attempt.approach = required(&format!("tried_and_ruled_out[{i}].approach"), &attempt.approach)?;
-        attempt.outcome = required(&format!("tried_and_ruled_out[{i}].outcome"), &attempt.outcome)?;
-        if let Some(reference) = &attempt.ruled_out_in_delta {
-            attempt.ruled_out_in_delta = look.up(known, "ruled_out_in_delta", reference, crate::store::Table::Deltas).await?.map(|id| id.to_string());
-        }
-        row.tried_and_ruled_out.push(attempt);
+        let ruled_out_in = match &attempt.ruled_out_in_delta {
+            Some(reference) => look.up(known, "ruled_out_in_delta", reference, Table::Deltas).await?,
+            None => None,
+        };
+        row.tried_and_ruled_out.push(RuledOut {
+            approach: required(&format!("tried_and_ruled_out[{i}].approach"), &attempt.approach)?,
+            outcome: required(&format!("tried_and_ruled_out[{i}].outcome"), &attempt.outcome)?,
+            ruled_out_in_delta: ruled_out_in.map(|id| id.to_string()),
+        });
     }
     Ok(row)
 }

@@ -22,6 +22,9 @@ const QUERY_CHARS_MAX: usize = 4_000;
 /// Characters of one result's text; the rest is read by its id.
 const HIT_CHARS_MAX: usize = 1_200;
 
+/// Rows beyond those asked for that the operator's word may still bring up.
+const SPARE: usize = 8;
+
 pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Result<wire::Recalled, Problem> {
     let started = Instant::now();
     let (query, k, filter) = checked(&request)?;
@@ -33,7 +36,7 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
     // The words are looked up while the question is embedded.
     let words = async {
         match legs.has("lexical") {
-            true => prism.store.postings(question.terms.clone()).await,
+            true => prism.store.postings(caller.project.id, question.terms.clone(), filter.clone()).await,
             false => Ok(Postings::default()),
         }
     };
@@ -43,7 +46,7 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
     let entities = if legs.has("graph") { entity::find(&query, &names) } else { Vec::new() };
     let ask = Ask {
         project_id: caller.project.id,
-        question: question.clone(),
+        question,
         postings,
         model: MODEL_ID,
         vector: embedded.vector,
@@ -51,13 +54,12 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         filter: filter.clone(),
         weights,
         neighbours: legs.has("neighbours"),
+        show: k + SPARE,
+        now: clock::now(),
     };
     let found = prism.store.find(ask).await?;
-    let Ranking { rows: ranked, confidence } = recall::rank(&question, &found.candidates, &weights, clock::now());
-
-    // More than asked for: the operator's word may still reorder them.
-    let rows = prism.store.rows(caller.project.id, ranked.iter().take(k * 2 + 6).map(|r| r.id.clone()).collect()).await?;
-    let mut by_id: HashMap<String, MemoryRow> = rows.into_iter().map(|row| (row.id.to_string(), row)).collect();
+    let Ranking { rows: ranked, confidence } = found.ranking.clone();
+    let mut by_id: HashMap<String, MemoryRow> = found.rows.iter().map(|row| (row.id.to_string(), row.clone())).collect();
     let standing = by_id.iter().map(|(id, row)| (id.clone(), row.standing.clone())).collect();
     let known = ranked.into_iter().filter(|r| by_id.contains_key(&r.id)).collect();
     let ranked = recall::with_standing(known, &standing, &weights);

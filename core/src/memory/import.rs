@@ -1,8 +1,8 @@
 //! Rows that come from a file: what a line may say, what it points at, and in which order lines go in.
 
-use crate::api::memory::RuledOut;
 use crate::moment::Moment;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
 /// One line of an import: its own id, what it is, and the fields of its verb.
@@ -32,7 +32,7 @@ pub struct Line {
     pub open_loops: Vec<String>,
     pub touched_files: Vec<String>,
     pub operator_visible_effect: Option<String>,
-    pub tried_and_ruled_out: Vec<RuledOut>,
+    pub tried_and_ruled_out: Vec<Attempt>,
     pub operator_sees: Option<String>,
     pub pieces: Vec<String>,
     pub would_break_it: Option<String>,
@@ -58,6 +58,24 @@ pub struct Line {
     pub went_badly: Option<String>,
     pub change: Option<String>,
     pub paths: Vec<String>,
+}
+
+/// An approach that was tried and ruled out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Attempt {
+    pub approach: String,
+    pub outcome: String,
+    pub ruled_out_in_delta: Option<String>,
+}
+
+/// A line without the fields that say null: they are left out, whatever they would hold.
+pub fn without_nulls(row: &Value) -> Value {
+    match row {
+        Value::Object(fields) => fields.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), without_nulls(v))).collect(),
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
 }
 
 /// Ids of files are words or numbers.
@@ -166,6 +184,9 @@ mod tests {
     fn a_line_is_lenient_about_what_it_does_not_need() {
         let line: Line = serde_json::from_str(r#"{"id": 7, "kind": "note", "identity": "Mira", "created_at": "2026-03-14", "text": "x", "colour": "red"}"#).unwrap();
         assert_eq!((line.id.as_str(), line.created_at.unwrap().to_string().as_str()), ("7", "2026-03-14T00:00:00.000000Z"));
+        let row = serde_json::json!({"id": "a", "tags": null, "tried_and_ruled_out": [{"approach": "x", "outcome": "y", "ruled_out_in_delta": null, "why": "z"}]});
+        let line: Line = serde_json::from_value(without_nulls(&row)).unwrap();
+        assert_eq!((line.tags.len(), line.tried_and_ruled_out[0].approach.as_str()), (0, "x"));
         let error = serde_json::from_str::<Line>(r#"{"id": "a", "created_at": "tomorrow"}"#).unwrap_err().to_string();
         assert!(error.contains("\"tomorrow\" is not an ISO 8601 time"), "{error}");
     }

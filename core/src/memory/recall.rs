@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// Candidates that one leg hands over at the most.
 pub const LEG_CANDIDATES: usize = 200;
 /// Candidates whose surroundings are looked at.
-pub const LOOKED_AROUND: usize = 150;
+pub const LOOKED_AROUND: usize = 120;
 /// How far apart two rows of one session may be to count as neighbours, in microseconds.
 pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 /// The half-life of recency, in days.
@@ -24,7 +24,7 @@ const CERTAINTY: f64 = 0.7;
 /// Words beyond which a longer row gains nothing more.
 const WORDS_CAP: u32 = 80;
 /// Below this, memory says that it may not know.
-pub const LOW_CONFIDENCE: f64 = 0.35;
+pub const LOW_CONFIDENCE: f64 = 0.3;
 /// Below this, it very likely does not.
 const VERY_LOW_CONFIDENCE: f64 = 0.2;
 
@@ -204,7 +204,7 @@ pub fn sorted(mut rows: Vec<Scored>) -> Vec<Scored> {
 }
 
 /// What recall says of a question as a whole.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub rows: Vec<Scored>,
     /// Whether the answer is likely among the rows, 0 to 1.

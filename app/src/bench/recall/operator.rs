@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 
 const ROWS: &str = include_str!("../../../../bench/operator-language/rows.jsonl");
 const QUESTIONS: &str = include_str!("../../../../bench/operator-language/questions.jsonl");
+/// Who asks in this set.
+pub const OPERATOR: &str = "Lena";
 /// What stands side by side, Prism last.
 const SYSTEMS: [&str; 4] = ["FTS5", "MiniLM", "RRF", "Prism"];
 

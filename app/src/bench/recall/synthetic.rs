@@ -23,7 +23,7 @@ const CENTRES: usize = 2_000;
 
 pub async fn run(home: &Home, n: usize, embed_up_to: usize, json: bool) -> Result<()> {
     let mut report = Report::default();
-    let empty = server(home, None)?;
+    let empty = server(home, "operator", None)?;
     empty.operator()?.call(PID, "ping", json!({})).await?;
     report.add("idle server, empty store", vec![("server MB", empty.rss_mb()?)]);
     drop(empty);

@@ -3,14 +3,15 @@
 use super::memory::list;
 use super::vectors::ScanFilter;
 use super::{Result, Sqlite, failed};
-use crate::store::memory::{Ask, Filter, Found, Postings};
+use crate::store::memory::{Ask, Filter, Found, Meta, Postings};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
-use prism_core::memory::recall::{Candidate, Candidates, LEG_CANDIDATES, LOOKED_AROUND, NEIGHBOUR_US, idf, word_weight};
+use prism_core::memory::recall::{Candidate, Candidates, LEG_CANDIDATES, LOOKED_AROUND, NEIGHBOUR_US, idf, rank, word_weight};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
+use uuid::Uuid;
 
 /// Rows that the words of one question may be expected to match. Words that
 /// stand in nearly every row cost the most and tell the least.
@@ -28,31 +29,20 @@ const K1: f64 = 1.2;
 /// Notes of releases that are read when a question asks around one.
 const RELEASE_NOTES: i64 = 400;
 
-/// What judges a candidate, from one index.
-#[derive(Clone)]
-struct Meta {
-    id: String,
-    identity: String,
-    session: Option<String>,
-    at: Moment,
-    cues: u32,
-    words: u32,
-}
-
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
-    pub async fn postings(&self, terms: Vec<String>) -> Result<Postings> {
-        self.read(move |c| postings(c, &terms)).await
+    pub async fn postings(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Postings> {
+        self.read(move |c| postings(c, &project.to_string(), &terms, &filter)).await
     }
 
     /// Brings what the legs found together, with what stands beside it.
-    pub async fn find(&self, ask: Ask) -> Result<Found> {
+    pub async fn find(&self, mut ask: Ask) -> Result<Found> {
         let vectors = self.vectors.clone();
         self.read(move |c| {
             let project = ask.project_id.to_string();
             let (span, years) = span(c, &project)?;
             let windows = ask.question.windows(&years);
-            let mut known: HashMap<i64, Meta> = metas(c, &project, ask.postings.rows.keys().copied(), &ask.filter)?;
+            let mut known = std::mem::take(&mut ask.postings.known);
             let own: HashMap<i64, f64> = known.keys().map(|row| (*row, ask.postings.rows[row].iter().map(|(_, w)| w).sum())).collect();
             let mut chosen: HashSet<i64> = best(own.iter().map(|(row, weight)| (*row, *weight)), LEG_CANDIDATES).collect();
             let lexical = own.len();
@@ -115,8 +105,13 @@ impl Sqlite {
             };
             let embed_pending =
                 c.query_row("select count(*) from (select 1 from embed_intents limit ?)", [PENDING_COUNTED], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
+            let candidates = Candidates { rows, mass: ask.postings.mass, windows, release, span };
+            let ranking = rank(&ask.question, &candidates, &ask.weights, ask.now);
+            let best: Vec<String> = ranking.rows.iter().take(ask.show).map(|r| r.id.clone()).collect();
             Ok(Found {
-                candidates: Candidates { rows, mass: ask.postings.mass, windows, release, span },
+                rows: super::recall::rows(c, &project, &best)?,
+                candidates,
+                ranking,
                 lexical,
                 vector: found_by_meaning,
                 vector_us,
@@ -141,7 +136,7 @@ fn best(scored: impl Iterator<Item = (i64, f64)>, n: usize) -> impl Iterator<Ite
     all.into_iter().map(|(row, _)| row)
 }
 
-fn postings(c: &Connection, terms: &[String]) -> Result<Postings> {
+fn postings(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<Postings> {
     let started = Instant::now();
     let total: i64 = c.query_row("select coalesce(max(rowid), 0) from memory", [], |r| r.get(0)).map_err(failed)?;
     let total = total as f64;
@@ -159,7 +154,8 @@ fn postings(c: &Connection, terms: &[String]) -> Result<Postings> {
             rows.entry(row).or_default().push((number, word_weight(idf, (-score / theirs).clamp(0.0, 1.0))));
         }
     }
-    Ok(Postings { rows, mass, us: started.elapsed().as_micros() as u64 })
+    let known = metas(c, project, rows.keys().copied(), filter)?;
+    Ok(Postings { rows, known, mass, us: started.elapsed().as_micros() as u64 })
 }
 
 /// The words worth matching: all of them in a small store, the rarer ones in a large one.

@@ -22,14 +22,6 @@ const HOP_IN: &str =
     "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
 
 impl Sqlite {
-    pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
-        self.read(move |c| {
-            let (project, spoken_of) = (project.to_string(), spoken_of(c, &ids)?);
-            ids.iter().filter_map(|id| row(c, &project, id, spoken_of.contains(id)).transpose()).collect()
-        })
-        .await
-    }
-
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {
         self.write(move |c| {
             c.execute(
@@ -119,6 +111,12 @@ impl Sqlite {
 
 fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
     list(c, sql, params![node, FAN_OUT as i64], |r| Ok((r.get("node")?, r.get("kind")?)))
+}
+
+/// Rows as results show them, in the order asked for.
+pub(super) fn rows(c: &Connection, project: &str, ids: &[String]) -> Result<Vec<MemoryRow>> {
+    let spoken_of = spoken_of(c, ids)?;
+    ids.iter().filter_map(|id| row(c, project, id, spoken_of.contains(id)).transpose()).collect()
 }
 
 /// Those of the rows that a verdict, a label or an attempt is about, or that are one.

@@ -108,9 +108,12 @@ impl Task {
         if let Err(error) = store.requeue_foreign(MODEL_ID).await {
             tracing::warn!(%error, "Could not look for vectors of other models");
         }
-        if let Err(error) = store.warm_vectors(MODEL_ID).await {
-            tracing::warn!(%error, "Could not read the vectors");
-        }
+        let warming = store.clone();
+        tokio::spawn(async move {
+            if let Err(error) = warming.warm_vectors(MODEL_ID).await {
+                tracing::warn!(%error, "Could not read the vectors");
+            }
+        });
         loop {
             let mut jobs = match self.ready() {
                 true => store.embed_jobs(BATCH_ROWS, ATTEMPTS_MAX).await.unwrap_or_default(),
@@ -164,7 +167,10 @@ impl Task {
         let result = self.ask(&question.text).await;
         match &result {
             Ok(vector) => {
-                self.embedder.trouble(None);
+                // A full disk is still full when a question was answered.
+                if self.not_before.is_none_or(|at| Instant::now() >= at) {
+                    self.embedder.trouble(None);
+                }
                 self.remembered.push_front((question.text, vector.clone()));
                 self.remembered.truncate(REMEMBERED_QUESTIONS);
             }
@@ -248,7 +254,10 @@ struct Worker {
 
 impl Worker {
     async fn start(home: &Home) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        // The running program itself, even when an upgrade has put another in its place.
+        let running = std::path::Path::new("/proc/self/exe");
+        let program = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
+        let mut child = Command::new(program)
             .arg("embed-worker")
             .arg("--model")
             .arg(model::folder(home))

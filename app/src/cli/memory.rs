@@ -6,6 +6,7 @@ use crate::ui::{Failure, Outcome, Progress, Style, ago, note, out, short, table}
 use clap::{Args, Subcommand};
 use prism_core::api::memory::{Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Reviewed, Rot};
 use prism_core::memory::question::telling_words;
+use prism_core::memory::vector::RULED_OUT;
 use prism_core::text::{clip, one_line};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
@@ -80,7 +81,13 @@ fn drawn(hit: &RecallHit, words: &[String], style: Style) -> String {
     if let Some(title) = &hit.title {
         lines.push(format!("  {}", marked(&one_line(title), words, style)));
     }
-    lines.extend(hit.text.lines().take(6).map(|line| format!("  {}", marked(&clip(&one_line(line), 160), words, style))));
+    lines.extend(
+        hit.text
+            .lines()
+            .filter(|line| hit.ruled_out.is_empty() || !line.starts_with(RULED_OUT))
+            .take(6)
+            .map(|line| format!("  {}", marked(&clip(&one_line(line), 160), words, style))),
+    );
     for verdict in hit.verdicts.iter().filter(|v| v.notes.is_some()).take(2) {
         lines.push(format!("  {} {}", style.paint("32", "│"), one_line(&format!("{}: {}", verdict.confirmed_by, verdict.notes.clone().unwrap_or_default()))));
     }
@@ -95,7 +102,10 @@ fn marked(line: &str, words: &[String], style: Style) -> String {
     if !style.color {
         return line.to_owned();
     }
-    let matches = |word: &str| words.iter().any(|w| w.len() > 2 && word.to_lowercase().starts_with(&w[..w.len().min(w.len().saturating_sub(2).max(3))]));
+    // Endings differ: the word without its last two letters, as long as four are left.
+    let stems: Vec<String> = words.iter().map(|w| w.chars().take(w.chars().count().saturating_sub(2).max(4)).collect()).collect();
+    let matches =
+        |word: &str| stems.iter().any(|stem| if stem.chars().count() < 4 { word.to_lowercase() == *stem } else { word.to_lowercase().starts_with(stem.as_str()) });
     line.split(' ')
         .map(|word| if matches(word.trim_matches(|c: char| !c.is_alphanumeric())) { style.paint("1;33", word) } else { word.to_owned() })
         .collect::<Vec<_>>()

@@ -19,6 +19,11 @@ pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 pub const HALF_LIFE_DAYS: f64 = 180.0;
 /// What a word beside a row counts for it, next to one of its own.
 const BESIDE_SHARE: f64 = 0.85;
+/// The share of a question's words that even a stray row holds, and how much more makes words sure.
+const STRAY: f64 = 0.1;
+const STRAY_TO_SURE: f64 = 0.15;
+/// What is left of words that are not sure at all.
+const HARDLY: f64 = 0.2;
 /// How far certainty about words takes back what the kind of a row adds.
 const CERTAINTY: f64 = 0.7;
 /// Words beyond which a longer row gains nothing more.
@@ -219,13 +224,17 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
     let known: Vec<Nearness> = rows.iter().filter_map(|r| r.near).collect();
     let average = |value: fn(&Nearness) -> f64| known.iter().map(value).sum::<f64>() / known.len().max(1) as f64;
     let unknown = Nearness { field: average(|n| n.field), joined: average(|n| n.joined), context: average(|n| n.context) };
+    let own: Vec<f64> = rows.iter().map(|r| r.matches.iter().map(|(_, w)| w).sum::<f64>() / mass).collect();
+    let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
+    // Stray words say nothing; where there is meaning to go by, they are hardly heard.
+    let heard = if known.is_empty() { 1.0 } else { ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0) };
     let words: Vec<(f64, Option<usize>)> = (0..rows.len()).map(|i| words_around(rows, i)).map(|(sum, by)| (sum / mass, by)).collect();
     let content: Vec<f64> = rows
         .iter()
         .zip(&words)
         .map(|(row, (lexical, _))| {
             let near = row.near.unwrap_or(unknown);
-            weights.lexical * lexical + weights.field * near.field + weights.joined * near.joined + weights.context * near.context
+            weights.lexical * heard * lexical + weights.field * near.field + weights.joined * near.joined + weights.context * near.context
         })
         .collect();
     let sessions = session_lift(rows, &content);
@@ -235,8 +244,6 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         _ => None,
     };
     // Where words are sure, what kind of row it is matters less.
-    let own: Vec<f64> = rows.iter().map(|r| r.matches.iter().map(|(_, w)| w).sum::<f64>() / mass).collect();
-    let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
     let doubt = 1.0 - CERTAINTY * surest;
     let scored = rows.iter().enumerate().map(|(i, row)| {
         let mut why = places.why(i);

@@ -38,12 +38,13 @@ pub async fn run(server: &Server, home: &Home, split: &str, ablation: bool, json
         |system: usize, keep: &dyn Fn(&Question) -> bool| figures(corpus.questions.iter().zip(&ranked).filter(|(q, _)| keep(q)).map(|(q, r)| (q, r[system].as_slice())));
     let kinds: BTreeSet<&str> = corpus.questions.iter().filter(|q| !q.gold.is_empty()).map(|q| q.group.as_str()).collect();
     let refusals = refusals(&corpus.questions, &answers);
+    let doubted = corpus.questions.iter().zip(&answers).filter(|(q, a)| !q.gold.is_empty() && a.confidence < LOW_CONFIDENCE).count();
     let ablated = if ablation { ablate(&client, &[(&corpus, ours)]).await? } else { Vec::new() };
     if json {
         let systems = |keep: &dyn Fn(&Question) -> bool| SYSTEMS.iter().enumerate().map(|(i, name)| ((*name).to_owned(), of(i, keep).json())).collect::<Map<_, _>>();
         let by_kind: Map<String, Value> = kinds.iter().map(|k| ((*k).to_owned(), json!(systems(&|q| q.group == *k)))).collect();
         let report = json!({"version": crate::VERSION, "unit": "per cent", "split": split, "rows": corpus.rows.len(), "overall": systems(&|_| true),
-            "by_kind": by_kind, "no_answer": refusals.json(), "ablation": ablation_json(&ablated)});
+            "by_kind": by_kind, "no_answer": refusals.iter().map(|r| (r.kind.to_owned(), r.json())).collect::<Map<_, _>>(), "answerable_doubted": doubted, "low_confidence": LOW_CONFIDENCE, "ablation": ablation_json(&ablated)});
         out(&serde_json::to_string_pretty(&report)?);
         return Ok(());
     }
@@ -57,10 +58,10 @@ pub async fn run(server: &Server, home: &Home, split: &str, ablation: bool, json
     rows.push(line("all", &|_| true));
     rows.extend(kinds.iter().map(|k| line(k, &|q| q.group == *k)));
     out(&table(&rows));
-    out(&format!(
-        "no answer in memory: {} of {} recognised (confidence below {LOW_CONFIDENCE}), {:.1} results each; answerable but called unsure: {} of {}",
-        refusals.recognised, refusals.unanswerable, refusals.results_each, refusals.doubted, refusals.answerable
-    ));
+    for r in &refusals {
+        out(&format!("{}: {} of {} recognised (confidence below {LOW_CONFIDENCE}), {:.1} results each", r.says, r.recognised, r.questions, r.results_each));
+    }
+    out(&format!("answerable but called unsure: {doubted} of {}", corpus.questions.iter().filter(|q| !q.gold.is_empty()).count()));
     if !ablated.is_empty() {
         let mut rows = vec![[vec![String::new()], COLUMNS.map(str::to_owned).to_vec()].concat()];
         rows.extend(ablated.iter().map(|(name, f)| [vec![name.clone()], f.cells()].concat()));
@@ -69,31 +70,32 @@ pub async fn run(server: &Server, home: &Home, split: &str, ablation: bool, json
     Ok(())
 }
 
-/// How questions without an answer were met, and at what price.
+/// Questions that no row answers, and what they are called.
+const UNANSWERABLE: [(&str, &str); 2] = [("none", "no answer, though of this world"), ("foreign", "no answer, of another world")];
+
+/// How questions without an answer were met.
 struct Refusals {
-    unanswerable: usize,
+    kind: &'static str,
+    says: &'static str,
+    questions: usize,
     recognised: usize,
     results_each: f64,
-    answerable: usize,
-    doubted: usize,
 }
 
 impl Refusals {
     fn json(&self) -> Value {
-        json!({"unanswerable": self.unanswerable, "recognised": self.recognised, "results_each": self.results_each, "answerable": self.answerable, "answerable_doubted": self.doubted, "low_confidence": LOW_CONFIDENCE})
+        json!({"questions": self.questions, "recognised": self.recognised, "results_each": self.results_each})
     }
 }
 
-fn refusals(questions: &[Question], answers: &[Answer]) -> Refusals {
-    let (none, some): (Vec<_>, Vec<_>) = questions.iter().zip(answers).partition(|(q, _)| q.gold.is_empty());
-    let low = |met: &[(&Question, &Answer)]| met.iter().filter(|(_, a)| a.confidence < LOW_CONFIDENCE).count();
-    Refusals {
-        unanswerable: none.len(),
-        recognised: low(&none),
-        results_each: none.iter().map(|(_, a)| a.ids.len() as f64).sum::<f64>() / none.len().max(1) as f64,
-        answerable: some.len(),
-        doubted: low(&some),
-    }
+fn refusals(questions: &[Question], answers: &[Answer]) -> Vec<Refusals> {
+    let met = |(kind, says): (&'static str, &'static str)| {
+        let asked: Vec<&Answer> = questions.iter().zip(answers).filter(|(q, _)| q.group == kind).map(|(_, a)| a).collect();
+        let results: usize = asked.iter().map(|a| a.ids.len()).sum();
+        let recognised = asked.iter().filter(|a| a.confidence < LOW_CONFIDENCE).count();
+        Refusals { kind, says, questions: asked.len(), recognised, results_each: results as f64 / asked.len().max(1) as f64 }
+    };
+    UNANSWERABLE.map(met).into()
 }
 
 fn corpus(split: &str) -> Result<Corpus> {
@@ -123,9 +125,9 @@ mod tests {
         for q in &all.questions {
             *kinds.entry(&q.group).or_default() += 1;
             assert!(q.gold.iter().all(|id| ids.contains(id.as_str())), "{} names a row that is not there", q.text);
-            assert_eq!(q.gold.is_empty(), q.group == "none", "{}", q.text);
+            assert_eq!(q.gold.is_empty(), UNANSWERABLE.iter().any(|(kind, _)| *kind == q.group), "{}", q.text);
         }
-        for kind in ["visible_effect", "confirmation", "correction", "pivot", "dead_end", "narrative", "name", "time", "engineering", "none"] {
+        for kind in ["visible_effect", "confirmation", "correction", "pivot", "dead_end", "narrative", "name", "time", "engineering", "none", "foreign"] {
             assert!(kinds.get(kind).is_some_and(|n| *n >= 10), "{kind}: {kinds:?}");
         }
         let (tune, held) = (corpus("tune").unwrap().questions.len(), corpus("held").unwrap().questions.len());

@@ -14,7 +14,7 @@ use crate::client::{Client, Locator};
 use crate::clock;
 use crate::config::ServerFile;
 use crate::home::Home;
-use crate::ui::{Outcome, note, out, table};
+use crate::ui::{Outcome, note, out_anyway, table};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -112,11 +112,11 @@ impl Report {
     fn print(&self, json: bool) {
         if json {
             let rows: Vec<Value> = self.rows.iter().map(|(name, figures)| json!({"name": name, "figures": figures.iter().map(|(k, v)| ((*k).to_owned(), json!((v * 1000.0).round() / 1000.0))).collect::<serde_json::Map<_, _>>()})).collect();
-            return out(&serde_json::to_string_pretty(&json!({"version": crate::VERSION, "rows": rows})).unwrap_or_default());
+            return out_anyway(&serde_json::to_string_pretty(&json!({"version": crate::VERSION, "rows": rows})).unwrap_or_default());
         }
         let rows: Vec<Vec<String>> =
             self.rows.iter().map(|(name, figures)| [vec![name.clone()], figures.iter().map(|(k, v)| format!("{k} {}", shown(*v))).collect()].concat()).collect();
-        out(&table(&rows));
+        out_anyway(&table(&rows));
     }
 }
 

@@ -63,11 +63,21 @@ impl Style {
 
 /// Prints to stdout; a reader that went away ends the command well.
 pub fn out(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush());
-    if written.is_err() {
+    if print(text).is_err() {
         std::process::exit(0);
     }
+}
+
+/// Prints to stdout; a reader that went away changes nothing, for there is still something to tidy up.
+pub fn out_anyway(text: &str) {
+    drop(print(text));
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.write_all(b"\n")?;
+    stdout.flush()
 }
 
 pub fn note(text: &str) {

@@ -32,7 +32,11 @@ const WORDS_CAP: u32 = 80;
 pub const LOW_CONFIDENCE: f64 = 0.3;
 /// Below this, it very likely does not.
 const VERY_LOW_CONFIDENCE: f64 = 0.2;
+/// Below this, nothing that was found has anything to do with the question.
+const NO_CONFIDENCE: f64 = 0.1;
 
+/// What the mention of a named thing counts as, in the share of a question's words.
+const NAMED: f64 = 0.4;
 /// Results that are shown all the same when memory may not know, and when it very likely does not.
 const FEW: usize = 5;
 const VERY_FEW: usize = 2;
@@ -379,6 +383,8 @@ impl Places {
 
 /// How likely it is that the best rows answer: by how near the nearest is, and by the share of the question's words that one row holds.
 fn confidence(rows: &[Candidate], surest: f64) -> f64 {
+    // A thing that was named and is mentioned counts like some of the words.
+    let surest = if rows.iter().any(|r| r.mentions) { surest.max(NAMED) } else { surest };
     let near = rows.iter().filter_map(|r| r.near).map(|n| (n.field + n.joined + n.context) / 3.0).reduce(f64::max);
     let odds = match near {
         Some(near) => 12.0 * near + 1.5 * surest - 5.0,
@@ -391,6 +397,7 @@ fn confidence(rows: &[Candidate], surest: f64) -> f64 {
 /// How many results are worth showing: all that were asked for, but only the nearest when memory likely does not know.
 pub fn shown(ranked: &[Scored], confidence: f64, k: usize) -> usize {
     let few = match confidence {
+        c if c < NO_CONFIDENCE => 0,
         c if c < VERY_LOW_CONFIDENCE => VERY_FEW,
         c if c < LOW_CONFIDENCE => FEW,
         _ => k,
@@ -518,7 +525,17 @@ mod tests {
         assert!(confidence(vec![Candidate { matches: vec![(0, 9.0)], ..near(row("a"), 0.3) }]) > LOW_CONFIDENCE);
         let words = |weight| Candidate { near: None, matches: vec![(0, weight)], ..row("a") };
         assert!(confidence(vec![words(5.0)]) > LOW_CONFIDENCE && confidence(vec![words(1.0)]) < LOW_CONFIDENCE, "without a model, words decide");
+        let named = Candidate { near: None, mentions: true, ..row("a") };
+        assert!(confidence(vec![named]) > LOW_CONFIDENCE, "so does a thing that was named");
         assert_eq!(confidence(vec![]), 0.0);
+    }
+
+    #[test]
+    fn the_less_sure_memory_is_the_less_it_shows() {
+        let ranked = plain(&["a", "b", "c", "d", "e", "f", "g"]);
+        for (confidence, k, expected) in [(0.9, 6, 6), (0.9, 20, 7), (0.25, 6, 5), (0.15, 6, 2), (0.15, 1, 1), (0.05, 6, 0)] {
+            assert_eq!(shown(&ranked, confidence, k), expected, "{confidence}");
+        }
     }
 
     fn plain(ids: &[&str]) -> Vec<Scored> {

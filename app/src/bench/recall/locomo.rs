@@ -2,7 +2,7 @@
 
 use super::super::Server;
 use super::{COLUMNS, Corpus, Figures, Question, ablate, ablation_json, ask, figures, load, progress};
-use crate::ui::{Progress, out, table};
+use crate::ui::{Progress, out_anyway, table};
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ pub async fn run(server: &Server, file: &Path, ablation: bool, json: bool) -> Re
         report.insert("ablation".into(), ablation_json(&ablated));
         report.insert("unit".into(), json!("per cent"));
         report.insert("version".into(), json!(crate::VERSION));
-        out(&serde_json::to_string_pretty(&Value::Object(report))?);
+        out_anyway(&serde_json::to_string_pretty(&Value::Object(report))?);
         return Ok(());
     }
     let row = |name: String, f: &Figures| [vec![name], f.cells()].concat();
@@ -55,7 +55,7 @@ pub async fn run(server: &Server, file: &Path, ablation: bool, json: bool) -> Re
     rows.extend(by_conversation.iter().map(|(name, f)| row(name.clone(), f)));
     rows.extend(without.iter().map(|(name, f)| row(format!("all but {name}"), f)));
     rows.extend(ablated.iter().map(|(name, f)| row(name.clone(), f)));
-    out(&table(&rows));
+    out_anyway(&table(&rows));
     Ok(())
 }
 

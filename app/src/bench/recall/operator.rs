@@ -5,7 +5,7 @@ use super::plain::Plain;
 use super::{Answer, COLUMNS, Corpus, Figures, K, Question, ablate, ablation_json, ask, figures, load};
 use crate::embed::model::{self, Model};
 use crate::home::Home;
-use crate::ui::{Progress, out, table};
+use crate::ui::{Progress, out_anyway, table};
 use anyhow::{Context, Result};
 use prism_core::memory::recall::LOW_CONFIDENCE;
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub async fn run(server: &Server, home: &Home, split: &str, ablation: bool, json
         let by_kind: Map<String, Value> = kinds.iter().map(|k| ((*k).to_owned(), json!(systems(&|q| q.group == *k)))).collect();
         let report = json!({"version": crate::VERSION, "unit": "per cent", "split": split, "rows": corpus.rows.len(), "overall": systems(&|_| true),
             "by_kind": by_kind, "no_answer": refusals.iter().map(|r| (r.kind.to_owned(), r.json())).collect::<Map<_, _>>(), "answerable_doubted": doubted, "low_confidence": LOW_CONFIDENCE, "ablation": ablation_json(&ablated)});
-        out(&serde_json::to_string_pretty(&report)?);
+        out_anyway(&serde_json::to_string_pretty(&report)?);
         return Ok(());
     }
     let mut rows = vec![vec![format!("{} rows, split {split}", corpus.rows.len()), "R@5".into(), String::new(), String::new(), String::new(), "nDCG@10".into()]];
@@ -57,15 +57,15 @@ pub async fn run(server: &Server, home: &Home, split: &str, ablation: bool, json
     };
     rows.push(line("all", &|_| true));
     rows.extend(kinds.iter().map(|k| line(k, &|q| q.group == *k)));
-    out(&table(&rows));
+    out_anyway(&table(&rows));
     for r in &refusals {
-        out(&format!("{}: {} of {} recognised (confidence below {LOW_CONFIDENCE}), {:.1} results each", r.says, r.recognised, r.questions, r.results_each));
+        out_anyway(&format!("{}: {} of {} recognised (confidence below {LOW_CONFIDENCE}), {:.1} results each", r.says, r.recognised, r.questions, r.results_each));
     }
-    out(&format!("answerable but called unsure: {doubted} of {}", corpus.questions.iter().filter(|q| !q.gold.is_empty()).count()));
+    out_anyway(&format!("answerable but called unsure: {doubted} of {}", corpus.questions.iter().filter(|q| !q.gold.is_empty()).count()));
     if !ablated.is_empty() {
         let mut rows = vec![[vec![String::new()], COLUMNS.map(str::to_owned).to_vec()].concat()];
         rows.extend(ablated.iter().map(|(name, f)| [vec![name.clone()], f.cells()].concat()));
-        out(&table(&rows));
+        out_anyway(&table(&rows));
     }
     Ok(())
 }

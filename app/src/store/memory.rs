@@ -4,7 +4,7 @@ use prism_core::api::memory::{ArtifactView, DeltaView, InputView, RuledOut, Verd
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
 use prism_core::memory::question::Question;
-use prism_core::memory::recall::{Candidates, Ranking, Standing, Weights};
+use prism_core::memory::recall::{Candidate, Candidates, Ranking, Standing, Weights};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind};
 use prism_core::{Identity, Moment};
 use serde_json::{Map, Value};
@@ -157,21 +157,10 @@ pub struct Postings {
     /// Row by row: which words, by number, and how much each weighs.
     pub rows: HashMap<i64, Vec<(usize, f64)>>,
     /// What is known of those rows that the project and the filter allow.
-    pub known: HashMap<i64, Meta>,
+    pub known: HashMap<i64, Candidate>,
     /// What all words weigh together.
     pub mass: f64,
     pub us: u64,
-}
-
-/// What judges a candidate.
-#[derive(Clone, Debug)]
-pub struct Meta {
-    pub id: String,
-    pub identity: String,
-    pub session: Option<String>,
-    pub at: Moment,
-    pub cues: u32,
-    pub words: u32,
 }
 
 /// What is asked of the store once the words were looked up and the question was embedded.

@@ -4,10 +4,10 @@ use super::memory::{names_of, writer};
 use crate::clock;
 use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
-use crate::store::memory::{Ask, Filter, Found, MemoryRow, Postings, RecallEvent};
+use crate::store::memory::{Ask, Filter, MemoryRow, Postings, RecallEvent};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::question::Question;
-use prism_core::memory::recall::{self, LOW_CONFIDENCE, Ranking, Weights};
+use prism_core::memory::recall::{self, Candidates, LOW_CONFIDENCE, Places, Ranking, Weights};
 use prism_core::memory::{Kind, entity, required};
 use prism_core::{Problem, text};
 use serde_json::{Value, json};
@@ -21,7 +21,6 @@ const K_MAX: usize = 50;
 const QUERY_CHARS_MAX: usize = 4_000;
 /// Characters of one result's text; the rest is read by its id.
 const HIT_CHARS_MAX: usize = 1_200;
-
 /// Rows beyond those asked for that the operator's word may still bring up.
 const SPARE: usize = 8;
 
@@ -57,9 +56,9 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         show: k + SPARE,
         now: clock::now(),
     };
-    let found = prism.store.find(ask).await?;
-    let Ranking { rows: ranked, confidence } = found.ranking.clone();
-    let mut by_id: HashMap<String, MemoryRow> = found.rows.iter().map(|row| (row.id.to_string(), row.clone())).collect();
+    let mut found = prism.store.find(ask).await?;
+    let Ranking { rows: ranked, confidence, places } = std::mem::take(&mut found.ranking);
+    let mut by_id: HashMap<String, MemoryRow> = std::mem::take(&mut found.rows).into_iter().map(|row| (row.id.to_string(), row)).collect();
     let standing = by_id.iter().map(|(id, row)| (id.clone(), row.standing.clone())).collect();
     let known = ranked.into_iter().filter(|r| by_id.contains_key(&r.id)).collect();
     let ranked = recall::with_standing(known, &standing, &weights);
@@ -71,7 +70,7 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         id: recall_event_id,
         by: writer(caller),
         query,
-        results: summary(&results, &found),
+        results: summary(&results, &found.candidates, &places),
         latency_us: started.elapsed().as_micros() as u64,
         tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
     };
@@ -174,12 +173,11 @@ fn hit(scored: recall::Scored, row: MemoryRow) -> RecallHit {
 }
 
 /// What the recall's event keeps of each result: its place, and its place in each leg.
-fn summary(results: &[RecallHit], found: &Found) -> Value {
-    let places = recall::places(&found.candidates.rows);
-    let at: HashMap<&str, usize> = found.candidates.rows.iter().enumerate().map(|(i, r)| (r.id.as_str(), i)).collect();
+fn summary(results: &[RecallHit], found: &Candidates, places: &Places) -> Value {
+    let at: HashMap<&str, usize> = found.rows.iter().enumerate().map(|(i, r)| (r.id.as_str(), i)).collect();
     let one = |(rank, hit): (usize, &RecallHit)| {
         let i = at.get(hit.id.to_string().as_str()).copied();
-        let row = i.map(|i| &found.candidates.rows[i]);
+        let row = i.map(|i| &found.rows[i]);
         json!({"id": hit.id, "rank": rank + 1, "score": hit.score, "lexical": i.and_then(|i| places.lexical(i)), "vector": i.and_then(|i| places.vector(i)),
             "cosine": row.and_then(|r| r.near).map(|n| (n.field * 1e3).round() / 1e3), "graph": row.is_some_and(|r| r.mentions)})
     };

@@ -185,27 +185,6 @@ pub struct Scored {
     pub why: Vec<String>,
 }
 
-/// One ranking, best first, as the plain systems make it.
-#[derive(Clone, Debug)]
-pub struct Leg {
-    pub name: &'static str,
-    pub weight: f64,
-    pub ranked: Vec<String>,
-}
-
-/// Reciprocal ranks, the customary fusion; measured beside ours.
-pub fn fuse_plainly(legs: &[Leg], damping: f64) -> Vec<Scored> {
-    let mut rows: HashMap<&str, Scored> = HashMap::new();
-    for leg in legs.iter().filter(|l| l.weight > 0.0) {
-        for (rank, id) in leg.ranked.iter().enumerate() {
-            let row = rows.entry(id).or_insert_with(|| Scored { id: id.clone(), score: 0.0, why: Vec::new() });
-            row.score += leg.weight / (damping + rank as f64 + 1.0);
-            row.why.push(format!("{} #{}", leg.name, rank + 1));
-        }
-    }
-    sorted(rows.into_values().collect())
-}
-
 /// Best first; ties in a fixed order, so that the same question gets the same answer.
 pub fn sorted(mut rows: Vec<Scored>) -> Vec<Scored> {
     rows.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.id.cmp(&b.id)));
@@ -216,6 +195,8 @@ pub fn sorted(mut rows: Vec<Scored>) -> Vec<Scored> {
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub rows: Vec<Scored>,
+    /// Where each candidate stood in each leg.
+    pub places: Places,
     /// Whether the answer is likely among the rows, 0 to 1.
     pub confidence: f64,
 }
@@ -289,7 +270,7 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         Scored { id: row.id.clone(), score, why }
     });
     let ranked = sorted(scored.collect());
-    Ranking { confidence: if rows.is_empty() { 0.0 } else { confidence(rows, surest) }, rows: ranked }
+    Ranking { confidence: if rows.is_empty() { 0.0 } else { confidence(rows, surest) }, rows: ranked, places }
 }
 
 /// Where a row lies between the oldest and the newest, 0 to 1, within the asked span.
@@ -336,6 +317,7 @@ fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
 }
 
 /// Each row's place in each leg.
+#[derive(Clone, Debug, Default)]
 pub struct Places {
     lexical: Vec<Option<usize>>,
     vector: Vec<Option<usize>>,
@@ -343,7 +325,7 @@ pub struct Places {
     graph: Vec<bool>,
 }
 
-pub fn places(rows: &[Candidate]) -> Places {
+fn places(rows: &[Candidate]) -> Places {
     let place = |scores: Vec<Option<f64>>| {
         let mut order: Vec<(usize, f64)> = scores.iter().enumerate().filter_map(|(i, s)| Some((i, (*s)?))).collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -563,11 +545,5 @@ mod tests {
     #[test]
     fn half_of_a_row_is_left_after_half_a_year() {
         assert!((recency(180.0) - 0.5).abs() < 1e-9 && recency(0.0) == 1.0);
-    }
-
-    #[test]
-    fn plain_fusion_prefers_what_two_legs_know() {
-        let leg = |ids: &[&str]| Leg { name: "x", weight: 1.0, ranked: ids.iter().map(|s| (*s).to_owned()).collect() };
-        assert_eq!(fuse_plainly(&[leg(&["a", "b"]), leg(&["c", "b"])], 60.0)[0].id, "b");
     }
 }

@@ -3,14 +3,16 @@
 use super::K;
 use crate::embed::model::Model;
 use anyhow::Result;
-use prism_core::memory::recall::{Leg, fuse_plainly};
 use rusqlite::Connection;
 use serde_json::Value;
+use std::collections::HashMap;
 
 /// Fields of a row that are not its words.
 const NOT_WORDS: [&str; 11] = ["id", "kind", "identity", "surface", "created_at", "refers_to", "supersedes", "verdict", "class", "confidence", "session"];
 /// Candidates that each side hands to the fusion.
 const CANDIDATES: usize = 50;
+/// The customary damping of reciprocal ranks.
+const DAMPING: f64 = 60.0;
 
 /// Every row as one document.
 pub struct Plain {
@@ -50,9 +52,15 @@ impl Plain {
 
     /// Reciprocal ranks with the customary 60, both sides alike.
     pub fn rrf(&self, question: &str) -> Result<Vec<String>> {
-        let legs = [("fts5", self.fts5(question, CANDIDATES)?), ("minilm", self.minilm(question, CANDIDATES)?)];
-        let fused = fuse_plainly(&legs.map(|(name, ranked)| Leg { name, weight: 1.0, ranked }), 60.0);
-        Ok(fused.into_iter().take(K).map(|r| r.id).collect())
+        let mut scores: HashMap<String, f64> = HashMap::new();
+        for ranked in [self.fts5(question, CANDIDATES)?, self.minilm(question, CANDIDATES)?] {
+            for (place, id) in ranked.into_iter().enumerate() {
+                *scores.entry(id).or_default() += 1.0 / (DAMPING + place as f64 + 1.0);
+            }
+        }
+        let mut fused: Vec<(String, f64)> = scores.into_iter().collect();
+        fused.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        Ok(fused.into_iter().take(K).map(|(id, _)| id).collect())
     }
 }
 

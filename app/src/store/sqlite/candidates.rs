@@ -3,7 +3,7 @@
 use super::memory::list;
 use super::vectors::ScanFilter;
 use super::{Result, Sqlite, failed};
-use crate::store::memory::{Ask, Filter, Found, Meta, Postings};
+use crate::store::memory::{Ask, Filter, Found, Postings};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
@@ -84,18 +84,12 @@ impl Sqlite {
             let places: HashMap<i64, usize> = rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
             let nearness = ask.vector.as_ref().map(|vector| vectors.judge(&project, vector, &rows, &near)).unwrap_or_default();
             let candidates = rows.iter().filter_map(|row| {
-                let meta = known.get(row)?.clone();
                 Some(Candidate {
-                    id: meta.id,
-                    identity: meta.identity,
-                    session: meta.session,
-                    at: meta.at,
-                    cues: meta.cues,
-                    words: meta.words,
                     matches: ask.postings.rows.get(row).cloned().unwrap_or_default(),
                     near: nearness.get(row).copied(),
                     mentions: mentions.contains(row),
                     beside: beside.get(row).into_iter().flatten().filter_map(|b| places.get(b)).copied().collect(),
+                    ..known.get(row)?.clone()
                 })
             });
             let rows: Vec<Candidate> = candidates.collect();
@@ -198,7 +192,7 @@ fn narrowed(filter: &Filter) -> String {
 }
 
 /// What is known of these rows, of those that the project and the filter allow.
-fn metas(c: &Connection, project: &str, rows: impl Iterator<Item = i64>, filter: &Filter) -> Result<HashMap<i64, Meta>> {
+fn metas(c: &Connection, project: &str, rows: impl Iterator<Item = i64>, filter: &Filter) -> Result<HashMap<i64, Candidate>> {
     let wanted: Vec<i64> = rows.collect();
     if wanted.is_empty() {
         return Ok(HashMap::new());
@@ -209,7 +203,8 @@ fn metas(c: &Connection, project: &str, rows: impl Iterator<Item = i64>, filter:
         narrowed(filter)
     );
     let found = list(c, &sql, params![serde_json::to_string(&wanted).unwrap_or_default(), project], |r| {
-        Ok((r.get(0)?, Meta { id: r.get(1)?, identity: r.get(2)?, session: r.get(3)?, at: Moment(r.get(4)?), cues: r.get(5)?, words: r.get(6)? }))
+        let row = Candidate { id: r.get(1)?, identity: r.get(2)?, session: r.get(3)?, at: Moment(r.get(4)?), cues: r.get(5)?, words: r.get(6)?, ..Candidate::default() };
+        Ok((r.get(0)?, row))
     })?;
     Ok(found.into_iter().collect())
 }
@@ -234,7 +229,7 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
 }
 
 /// For each row the rows before and after it in its session, and those one edge away.
-fn beside(c: &Connection, project: &str, rows: &[i64], known: &mut HashMap<i64, Meta>, filter: &Filter) -> Result<HashMap<i64, Vec<i64>>> {
+fn beside(c: &Connection, project: &str, rows: &[i64], known: &mut HashMap<i64, Candidate>, filter: &Filter) -> Result<HashMap<i64, Vec<i64>>> {
     let mut pairs: Vec<(i64, i64)> = Vec::new();
     let in_session: Vec<i64> = rows.iter().filter(|row| known.get(row).is_some_and(|m| m.session.is_some())).copied().collect();
     if !in_session.is_empty() {
@@ -336,6 +331,8 @@ mod tests {
             params!["[1]", "p"],
         );
         assert!(judged[1].contains("SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?"), "{judged:?}");
+        let foreign = plan("select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1", params!["x"]);
+        assert_eq!(foreign.iter().filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model")).count(), 2, "no vector is read at start: {foreign:?}");
         let edges = plan(
             "select m.rowid from json_each(?) j cross join edges e on e.src = j.value and e.kind in ('CONFIRMS') cross join memory m on m.id = e.dst",
             params!["[]"],

@@ -237,7 +237,9 @@ impl Sqlite {
         let queued = self
             .write(move |c| {
                 c.execute(
-                    "insert into embed_intents (memory_id, queued_at) select distinct m.id, 0 from memory_vectors v join memory m on m.rowid = v.memory_row where v.model <> ? on conflict do nothing",
+                    "insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m where m.rowid in
+                        (select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1)
+                     on conflict do nothing",
                     [model],
                 )
                 .map_err(failed)

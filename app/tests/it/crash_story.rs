@@ -89,7 +89,8 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
             }
         });
     }
-    let work = tokio::spawn(async move { futures_util::future::join(futures_util::future::join_all(senders), futures_util::future::join_all(readers)).await });
+    let senders = tokio::spawn(futures_util::future::join_all(senders));
+    let readers = tokio::spawn(futures_util::future::join_all(readers));
     for kill in 0..KILLS {
         // Each life of the server must accept some sends before it ends.
         let target = accepted.lock().await.len() + 20 + kill * 7;
@@ -100,8 +101,11 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
         server.resume();
     }
     sending.store(false, Ordering::Relaxed);
+    let patience = Duration::from_secs(90);
+    tokio::time::timeout(patience, senders).await.expect("senders finish").unwrap();
+    // Only now is an empty inbox the last one: a send that was still under way would arrive after it.
     draining.store(false, Ordering::Relaxed);
-    tokio::time::timeout(Duration::from_secs(90), work).await.expect("clients finish").unwrap();
+    tokio::time::timeout(patience, readers).await.expect("readers finish").unwrap();
     let (accepted, drained) = (accepted.lock().await, drained.lock().await);
     assert!(accepted.len() >= KILLS * 20);
     for summary in accepted.iter() {

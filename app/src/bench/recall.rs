@@ -10,9 +10,10 @@ use crate::client::Client;
 use crate::embed::model;
 use crate::home::Home;
 use crate::ui::Progress;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use prism_core::api::memory::{Imported, MemoryStats, Recalled};
+use prism_core::memory::import::{Line, order, target, without_nulls};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -24,11 +25,14 @@ const K: usize = 10;
 const BATCH: usize = 200;
 
 #[derive(Args)]
-#[group(id = "set", required = true, multiple = false)]
+#[group(id = "what", required = true, multiple = false)]
 struct Set {
     /// Plain questions about rows in engineering words; the set is part of Prism
     #[arg(long)]
     operator: bool,
+    /// The same measurements on a set of your own: a folder with rows.jsonl and questions.jsonl
+    #[arg(long, value_name = "DIR")]
+    set: Option<PathBuf>,
     /// The LoCoMo file (long conversations); it is not part of Prism
     #[arg(long, value_name = "FILE")]
     locomo: Option<PathBuf>,
@@ -39,12 +43,15 @@ struct Set {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n\nIt needs the embedding model: `prism model install`."
+    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n\nIt needs the embedding model: `prism model install`."
 )]
 pub struct Recall {
     #[command(flatten)]
     set: Set,
-    /// Which half of the operator set: tune, held or all
+    /// Who asks in a set of your own: the operator's name there
+    #[arg(long, value_name = "NAME", default_value = "operator")]
+    asked_by: String,
+    /// Which half of the set: tune, held or all
     #[arg(long, default_value = "all", value_parser = ["tune", "held", "all"])]
     split: String,
     /// Leave out the table of each leg alone and each leg left out
@@ -67,7 +74,10 @@ impl Recall {
         }
         match &self.set.locomo {
             Some(file) => locomo::run(&server(home, "operator", self.keep)?, file, !self.no_ablation, json).await,
-            None => operator::run(&server(home, operator::OPERATOR, self.keep)?, home, &self.split, !self.no_ablation, json).await,
+            None => {
+                let asker = if self.set.operator { operator::OPERATOR } else { &self.asked_by };
+                operator::run(&server(home, asker, self.keep)?, home, self.set.set.as_deref(), asker, &self.split, !self.no_ablation, json).await
+            }
         }
     }
 }
@@ -107,8 +117,8 @@ struct Answer {
 /// Imports a corpus and waits until every row has its vectors.
 async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
     let mut ours = HashMap::new();
-    for (n, batch) in corpus.rows.chunks(BATCH).enumerate() {
-        let lines: Vec<Value> = batch.iter().enumerate().map(|(i, row)| json!({"line": n * BATCH + i + 1, "row": row})).collect();
+    for batch in ordered(&corpus.rows)?.chunks(BATCH) {
+        let lines: Vec<Value> = batch.iter().map(|i| json!({"line": i + 1, "row": corpus.rows[*i]})).collect();
         let answer = client.call(&corpus.pid, "import", json!({"source": "bench", "lines": lines})).await?;
         let imported: Imported = serde_json::from_value(answer)?;
         ours.extend(imported.ids.into_iter().map(|(theirs, id)| (id.to_string(), theirs)));
@@ -126,6 +136,16 @@ async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
+}
+
+/// The places of the rows, each after those it points at.
+fn ordered(rows: &[Value]) -> Result<Vec<usize>> {
+    let read = |(i, row): (usize, &Value)| {
+        let line: Line = serde_json::from_value(without_nulls(row)).with_context(|| format!("line {}", i + 1))?;
+        Ok((line.id.clone(), line.references().map(|r| target(r).to_owned()).collect()))
+    };
+    let lines = rows.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
+    order(&lines).map_err(|circle| anyhow!("these lines point at each other in a circle: {}", circle.join(" -> ")))
 }
 
 /// Asks one question with some of the legs; none named means all of them.

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use prism_core::Moment;
 use prism_core::api::memory::Imported;
+use prism_core::limits::BODY_BYTES_MAX;
 use prism_core::memory::import::{Line, order, target, without_nulls};
 use prism_core::memory::{markdown, transcript};
 use serde_json::{Value, json};
@@ -14,7 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// Lines and bytes of one batch; it is written whole or not at all.
 const BATCH_LINES: usize = 200;
-const BATCH_BYTES: usize = 150 * 1024;
+const BATCH_BYTES: usize = 100 * 1024;
+/// Bytes of one line: it goes in the same call as a batch that is not quite full.
+const LINE_BYTES_MAX: usize = BODY_BYTES_MAX - BATCH_BYTES - 4 * 1024;
 
 #[derive(Args)]
 #[command(
@@ -83,7 +86,12 @@ impl Import {
         let mut bytes = 0;
         for (n, at) in places.iter().enumerate() {
             let line = json!({"line": given[*at].line, "row": given[*at].row});
-            bytes += line.to_string().len();
+            let size = line.to_string().len();
+            if size > LINE_BYTES_MAX {
+                let message = format!("line {} has {size} bytes and may have {LINE_BYTES_MAX}", given[*at].line);
+                return Err(resumable(Failure::Unable { message, hint: None }, file));
+            }
+            bytes += size;
             batch.push(line);
             if batch.len() == BATCH_LINES || bytes >= BATCH_BYTES || n + 1 == places.len() {
                 let body = json!({"source": source, "lines": std::mem::take(&mut batch), "dry_run": self.dry_run});

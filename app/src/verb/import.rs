@@ -8,7 +8,7 @@ use crate::store::memory::{ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
 use prism_core::api::memory::{Import, Imported, RuledOut};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
-use prism_core::memory::import::{Line, target, without_nulls};
+use prism_core::memory::import::{Line, NOT_SAID, target, without_nulls};
 use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
 use prism_core::memory::reference::{RefKind, Reference};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
@@ -233,10 +233,16 @@ async fn delta(look: &Look<'_>, line: &Line, known: &Known, kind: DeltaKind) -> 
 
 async fn narrative(look: &Look<'_>, line: &Line, identity: &str, known: &Known, edges: &mut Vec<Edge>) -> Result<(Row, Indexed), Problem> {
     let answer = |field: &str, given: Option<&str>| required(field, given.unwrap_or_default()).map_err(|_| row::unanswered(field));
+    let (body, subject) = (optional("text", line.said(&[&line.text, &line.body]))?, subject(line)?);
+    // A file may tell it in one text; who began to answer must answer all three.
+    if body.is_some() && line.operator_sees.is_none() && line.would_break_it.is_none() && line.pieces.is_empty() {
+        let not_said = || NOT_SAID.to_owned();
+        return Ok(row::narrative(identity, Narrative { operator_sees: not_said(), pieces: vec![not_said()], would_break_it: not_said(), body, subject }));
+    }
     if line.pieces.is_empty() {
         return Err(row::unanswered("pieces"));
     }
-    for piece in &line.pieces {
+    for piece in line.pieces.iter().filter(|p| !row::is_told(p)) {
         let node = look.node(known, "pieces", piece).await?;
         edges.extend(node.map(|(_, dst)| Edge { src: None, kind: EdgeKind::Combines, dst }));
     }
@@ -244,8 +250,8 @@ async fn narrative(look: &Look<'_>, line: &Line, identity: &str, known: &Known, 
         operator_sees: answer("operator_sees", line.operator_sees.as_deref())?,
         pieces: line.pieces.clone(),
         would_break_it: answer("would_break_it", line.would_break_it.as_deref())?,
-        body: optional("text", line.said(&[&line.text, &line.body]))?,
-        subject: subject(line)?,
+        body,
+        subject,
     };
     Ok(row::narrative(identity, told))
 }
@@ -272,7 +278,9 @@ async fn confirmation(look: &Look<'_>, line: &Line, by: &Writer, known: &Known, 
 }
 
 async fn input(look: &Look<'_>, line: &Line, identity: &str, known: &Known, edges: &mut Vec<Edge>) -> Result<(Row, Indexed), Problem> {
-    let class = line.class.as_deref().and_then(Class::from_name).ok_or_else(|| Problem::field("class", format!("must be one of {}", Class::names())))?;
+    // Files of people say it shorter.
+    let named = |name: &str| if name == "pivot" { Some(Class::DirectionPivot) } else { Class::from_name(name) };
+    let class = line.class.as_deref().and_then(named).ok_or_else(|| Problem::field("class", format!("must be one of {}", Class::names())))?;
     let confidence = match line.confidence.as_deref() {
         None => Confidence::High,
         Some(name) => Confidence::from_name(name).ok_or_else(|| Problem::field("confidence", format!("must be one of {}", Confidence::names())))?,

@@ -4,6 +4,7 @@
 
 use crate::store::memory::{ArtifactRow, ConfirmationRow, DeltaRow, Edge, InputRow, Row};
 use prism_core::api::memory::RuledOut;
+use prism_core::memory::import::NOT_SAID;
 use prism_core::memory::operator::{Class, Verdict};
 use prism_core::memory::question::cue;
 use prism_core::memory::vector::RULED_OUT;
@@ -18,7 +19,8 @@ pub type Parts = Vec<(&'static str, Option<String>)>;
 /// What recall knows of a delta: its words, what the operator sees, what was ruled out.
 pub fn delta(kind: Kind, identity: &str, row: &DeltaRow) -> Indexed {
     let mut fields = vec![("summary", Some(row.summary.clone())), ("operator_visible_effect", row.operator_visible_effect.clone())];
-    fields.extend(row.tried_and_ruled_out.iter().map(|a| ("tried_and_ruled_out", Some(format!("{RULED_OUT}{}: {}", a.approach, a.outcome)))));
+    let told = |a: &RuledOut| if a.outcome == NOT_SAID { a.approach.clone() } else { format!("{}: {}", a.approach, a.outcome) };
+    fields.extend(row.tried_and_ruled_out.iter().map(|a| ("tried_and_ruled_out", Some(format!("{RULED_OUT}{}", told(a))))));
     fields.extend([("next", row.next.clone()), ("open_loops", (!row.open_loops.is_empty()).then(|| row.open_loops.join("\n")))]);
     let mut label = format!("{identity} {kind}");
     if row.operator_visible_effect.is_some() {
@@ -73,9 +75,18 @@ pub fn narrative(identity: &str, told: Narrative) -> (Row, Indexed) {
     row.pieces.clone_from(&told.pieces);
     (row.operator_sees, row.would_break_it) = (Some(told.operator_sees.clone()), Some(told.would_break_it.clone()));
     let label = format!("{identity} integration narrative what the operator sees what would break it");
-    let fields =
-        vec![("operator_sees", Some(told.operator_sees)), ("body", told.body), ("would_break_it", Some(told.would_break_it)), ("pieces", Some(told.pieces.join(", ")))];
+    let said = |text: String| Some(text).filter(|t| t != NOT_SAID);
+    let mut fields = vec![("operator_sees", said(told.operator_sees)), ("body", told.body), ("would_break_it", said(told.would_break_it))];
+    // A piece in words says something; one that is a reference only names it.
+    let (words, names): (Vec<String>, Vec<String>) = told.pieces.into_iter().filter(|p| p != NOT_SAID).partition(|p| is_told(p));
+    fields.extend(words.into_iter().map(|piece| ("piece", Some(piece))));
+    fields.push(("pieces", Some(names.join(", ")).filter(|n| !n.is_empty())));
     (Row::Delta(row), Indexed::new(Kind::IntegrationNarrative, told.subject.as_deref(), label, fields))
+}
+
+/// Whether a piece of a narrative is told in words instead of named.
+pub fn is_told(piece: &str) -> bool {
+    piece.split_whitespace().count() > 2
 }
 
 /// A verdict of the operator on something; `about` is what that something said.

@@ -118,6 +118,11 @@ async fn wrong_lines_are_told_apart() {
             json!({"id": "x", "kind": "operator_input", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "class": "rant", "prompt_text": "y"}),
             "`class` must be one of",
         ),
+        (
+            json!({"id": "x", "kind": "integration_narrative", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": "y", "operator_sees": "z"}),
+            "`pieces` must answer",
+        ),
+        (with("tags", json!(["x".repeat(200_000)])), "bytes and may have"),
         (json!(["not", "an", "object"]), "line 1"),
     ] {
         let file = write(&server, "one.jsonl", &lines(std::slice::from_ref(&row)));
@@ -138,6 +143,24 @@ async fn wrong_lines_are_told_apart() {
     );
     assert!(String::from_utf8_lossy(&server.cli(None, &["import", circle.to_str().unwrap()]).stderr).contains("in a circle"));
     assert!(!server.cli(Some("Mira"), &["import", circle.to_str().unwrap()]).status.success(), "an agent may not import");
+}
+
+#[tokio::test]
+async fn what_was_written_elsewhere_may_say_less_than_an_agent_must() {
+    let server = Server::start();
+    let rows = [
+        json!({"id": "n", "kind": "integration_narrative", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": "the lamp needs the relay and the new firmware at once"}),
+        json!({"id": "m", "kind": "integration_narrative", "identity": "Mira", "created_at": "2026-01-02T00:00:00Z", "operator_sees": "the siren sounds", "pieces": ["a horn with enough watts", "delta:n"], "would_break_it": "a weak battery"}),
+        json!({"id": "w", "kind": "wrap", "identity": "Mira", "created_at": "2026-01-03T00:00:00Z", "text": "wired the relay", "tried_and_ruled_out": ["soldering it live"]}),
+        json!({"id": "p", "kind": "operator_input", "identity": "Mira", "created_at": "2026-01-04T00:00:00Z", "class": "pivot", "prompt_text": "no lamps, bells"}),
+    ];
+    let file = write(&server, "elsewhere.jsonl", &lines(&rows));
+    let ids = import(&server, &file, &[])["ids"].clone();
+    for (question, id) in [("lamp relay firmware", "n"), ("horn with watts", "m"), ("soldering live", "w"), ("bells", "p")] {
+        let found = server.operator().call(PID, "recall", json!({"query": question})).await.unwrap();
+        assert_eq!(found["results"][0]["id"], ids[id], "{question}: {found}");
+        assert!(!found["results"][0]["text"].as_str().unwrap().contains("not said"), "what was left out is not found by");
+    }
 }
 
 #[tokio::test]

@@ -60,14 +60,31 @@ pub struct Line {
     pub paths: Vec<String>,
 }
 
-/// An approach that was tried and ruled out.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+/// An approach that was tried and ruled out: what and why, or one sentence that says both.
+#[derive(Clone, Debug, Default)]
 pub struct Attempt {
     pub approach: String,
     pub outcome: String,
     pub ruled_out_in_delta: Option<String>,
 }
+
+impl<'de> Deserialize<'de> for Attempt {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "an attempt is a sentence, or an object with `approach` and `outcome`")]
+        enum Told {
+            Sentence(String),
+            Fields { approach: String, outcome: Option<String>, ruled_out_in_delta: Option<String> },
+        }
+        Ok(match Told::deserialize(d)? {
+            Told::Sentence(approach) => Self { approach, outcome: NOT_SAID.into(), ruled_out_in_delta: None },
+            Told::Fields { approach, outcome, ruled_out_in_delta } => Self { approach, outcome: outcome.unwrap_or_else(|| NOT_SAID.into()), ruled_out_in_delta },
+        })
+    }
+}
+
+/// What stands where a file leaves an answer out that an agent would have had to give.
+pub const NOT_SAID: &str = "not said";
 
 /// A line without the fields that say null: they are left out, whatever they would hold.
 pub fn without_nulls(row: &Value) -> Value {
@@ -187,6 +204,12 @@ mod tests {
         let row = serde_json::json!({"id": "a", "tags": null, "tried_and_ruled_out": [{"approach": "x", "outcome": "y", "ruled_out_in_delta": null, "why": "z"}]});
         let line: Line = serde_json::from_value(without_nulls(&row)).unwrap();
         assert_eq!((line.tags.len(), line.tried_and_ruled_out[0].approach.as_str()), (0, "x"));
+        let row = serde_json::json!({"id": "a", "tried_and_ruled_out": ["polling: too slow", {"approach": "x"}]});
+        let line: Line = serde_json::from_value(row).unwrap();
+        let told: Vec<(&str, &str)> = line.tried_and_ruled_out.iter().map(|a| (a.approach.as_str(), a.outcome.as_str())).collect();
+        assert_eq!(told, [("polling: too slow", NOT_SAID), ("x", NOT_SAID)]);
+        let error = serde_json::from_str::<Line>(r#"{"id": "a", "tried_and_ruled_out": [7]}"#).unwrap_err().to_string();
+        assert!(error.contains("an attempt is a sentence"), "{error}");
         let error = serde_json::from_str::<Line>(r#"{"id": "a", "created_at": "tomorrow"}"#).unwrap_err().to_string();
         assert!(error.contains("\"tomorrow\" is not an ISO 8601 time"), "{error}");
     }

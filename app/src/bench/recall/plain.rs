@@ -14,32 +14,60 @@ const CANDIDATES: usize = 50;
 /// The customary damping of reciprocal ranks.
 const DAMPING: f64 = 60.0;
 
+/// The words of every row, as one document each, found by plain FTS5.
+pub struct Words(Connection);
+
+impl Words {
+    pub fn new(rows: &[Value]) -> Result<Self> {
+        let fts = Connection::open_in_memory()?;
+        fts.execute_batch("create virtual table rows using fts5 (id unindexed, words, tokenize = 'porter unicode61')")?;
+        for row in rows {
+            fts.execute("insert into rows (id, words) values (?, ?)", [row["id"].as_str().unwrap_or_default(), &words(row)])?;
+        }
+        Ok(Self(fts))
+    }
+
+    pub fn find(&self, question: &str, n: usize) -> Result<Vec<String>> {
+        let terms: Vec<&str> = question.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
+        let mut statement = self.0.prepare_cached("select id from rows where rows match ? order by bm25(rows), id limit ?")?;
+        let ids = statement.query_map((any_of(&terms), n as i64), |r| r.get(0))?;
+        Ok(ids.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Whether a row has a word with the stem of one of these.
+    pub fn has_stem_of(&self, id: &str, terms: &[&str]) -> Result<bool> {
+        let mut statement = self.0.prepare_cached("select 1 from rows where rows match ? and id = ?")?;
+        Ok(!terms.is_empty() && statement.exists((any_of(terms), id))?)
+    }
+}
+
+fn any_of(terms: &[&str]) -> String {
+    terms.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" OR ")
+}
+
 /// Every row as one document.
 pub struct Plain {
-    fts: Connection,
+    words: Words,
     vectors: Vec<(String, Vec<f32>)>,
     model: Model,
 }
 
 impl Plain {
     pub fn new(rows: &[Value], model: Model, mut progress: impl FnMut(usize)) -> Result<Self> {
-        let fts = Connection::open_in_memory()?;
-        fts.execute_batch("create virtual table rows using fts5 (id unindexed, words, tokenize = 'porter unicode61')")?;
         let mut vectors = Vec::with_capacity(rows.len());
         for (n, row) in rows.iter().enumerate() {
-            let (id, words) = (row["id"].as_str().unwrap_or_default(), words(row));
-            fts.execute("insert into rows (id, words) values (?, ?)", [id, &words])?;
-            vectors.push((id.to_owned(), model.embed(&words)?));
+            vectors.push((row["id"].as_str().unwrap_or_default().to_owned(), model.embed(&words(row))?));
             progress(n + 1);
         }
-        Ok(Self { fts, vectors, model })
+        Ok(Self { words: Words::new(rows)?, vectors, model })
     }
 
     pub fn fts5(&self, question: &str, n: usize) -> Result<Vec<String>> {
-        let terms: Vec<String> = question.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(|w| format!("\"{w}\"")).collect();
-        let mut statement = self.fts.prepare_cached("select id from rows where rows match ? order by bm25(rows), id limit ?")?;
-        let ids = statement.query_map((terms.join(" OR "), n as i64), |r| r.get(0))?;
-        Ok(ids.collect::<rusqlite::Result<_>>()?)
+        self.words.find(question, n)
+    }
+
+    pub const fn words(&self) -> &Words {
+        &self.words
     }
 
     pub fn minilm(&self, question: &str, n: usize) -> Result<Vec<String>> {

@@ -19,6 +19,9 @@ const BATCH_BYTES: usize = 100 * 1024;
 /// Bytes of one line: it goes in the same call as a batch that is not quite full.
 const LINE_BYTES_MAX: usize = BODY_BYTES_MAX - BATCH_BYTES - 4 * 1024;
 
+/// The name under which lines of all transcripts are remembered.
+const TRANSCRIPTS: &str = "transcripts";
+
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  prism import memory.jsonl --dry-run      check every line, write nothing\n  prism import memory.jsonl --json         and print the map from the file's ids to ours\n  prism import docs/adr notes.md --as-identity Mira\n  prism import ~/.claude/projects/*/*.jsonl --as-identity Mira\n                                           your corrections, confirmations and changes of direction, for `prism review`\n\nA line of JSON: id, kind, identity, created_at, text, and the fields of its verb; `refers_to` and\n`supersedes` may name the id of another line. Times are kept. Run it again after a failure: what is\nin already is not written twice."
@@ -30,7 +33,7 @@ pub struct Import {
     /// Check every line and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// The name under which lines are remembered as imported [default: the file's name]
+    /// The name under which lines are remembered as imported [default: the file's name; one for all transcripts]
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     /// Who wrote the Markdown where the file does not say [default: the operator], or whose transcript it is
@@ -52,13 +55,18 @@ impl Import {
         let operator = crate::config::Config::load(&context.home)?.map(|c| c.operator.to_string());
         let author = self.as_identity.clone().or(operator).unwrap_or_else(|| "operator".into());
         for file in expand(&self.files)? {
-            let source = self.source.clone().unwrap_or_else(|| file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default());
+            let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
             let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            let (given, broken) = match transcript(&text) {
-                _ if is_markdown(&file) => (of_markdown(&file, &text, &author)?, None),
-                Some(lines) => (of_transcript(&lines, self.as_identity.as_deref())?, None),
-                None => of_lines(&text),
+            let (name, given, broken) = match transcript(&text) {
+                _ if is_markdown(&file) => (name, of_markdown(&file, &text, &author)?, None),
+                // A session that was forked has the same lines in two files.
+                Some(lines) => (TRANSCRIPTS.to_owned(), of_transcript(&lines, self.as_identity.as_deref())?, None),
+                None => {
+                    let (given, broken) = of_lines(&text);
+                    (name, given, broken)
+                }
             };
+            let source = self.source.clone().unwrap_or(name);
             let one = self.one(&context, &file, &source, given, broken).await?;
             total.imported += one.imported;
             total.known += one.known;

@@ -14,6 +14,9 @@ pub const TERMS_MAX: usize = 32;
 /// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
 
+/// How far "right after a release" reaches.
+const NEAR_DAYS: i64 = 7;
+
 /// What a row is, and what a question may point at: one bit each.
 pub mod cue {
     pub const CORRECTION: u32 = 1;
@@ -52,11 +55,18 @@ macro_rules! patterns {
 const MONTH: &str = "(january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)";
 
 patterns! {
-    CORRECTIONS = r"(?i)\b(correct(ed|ion|ions|s)?|t(old|ell|elling|ells) (\w+ )?off|told|tell|complain\w*|grumbl\w+|moan\w*|gripe\w*|grip(ed|ing)|whin(e|ed|ing)|nag(ged|ging)?|annoy\w*|irritat\w+|bother(ed|s)?|angry|anger(ed)?|mad|cross|upset|furious|yell\w*|shout\w*|scold\w*|mock\w*|critici\w+|object(ed|ion|ions)|protest\w*|hate[ds]?|dislik\w+|unhappy|fed up|rant\w*|insist\w*|reprimand\w*|rebuk\w+|remind\w*|snap(ped)? at|los[et] my temper|pull(ed)? \w+ up|call(ed)? \w+ out|displeas\w+|fuss(ed)?|vent(ed)?|bug(s|ged)? me|drove me (mad|crazy|nuts)|sick of|tired of)\b";
+    CORRECTIONS = r"(?i)\b(correct(ed|ion|ions|s)?|t(old|ell|elling|ells) (\w+ )?off|i (tell|told)|complain\w*|grumbl\w+|moan\w*|gripe\w*|grip(ed|ing)|whin(e|ed|ing)|nag(ged|ging)?|annoy\w*|irritat\w+|bother(ed|s)?|angry|anger(ed)?|mad|cross|upset|furious|yell\w*|shout\w*|scold\w*|mock\w*|critici\w+|object(ed|ion|ions)|protest\w*|hate[ds]?|dislik\w+|unhappy|fed up|rant\w*|insist\w*|reprimand\w*|rebuk\w+|remind\w*|snap(ped)? at|los[et] my temper|pull(ed)? \w+ up|call(ed)? \w+ out|displeas\w+|fuss(ed)?|vent(ed)?|bug(s|ged)? me|drove me (mad|crazy|nuts)|sick of|tired of)\b";
+    TELLS = r"(?i)\b(tell|tells|told)\b";
     PIVOTS = r"(?i)\b(g[ia]v(e|ing|en) up|abandon\w*|quit|drop(ped)?|ditch\w*|switch\w*|chang\w+ (course|direction|tack|plans?|our minds?|my mind)|(an)?other (way|route|direction)|different (way|route|direction)|instead|no longer|mov\w+ away|turn\w* away|back\w* out|replac\w+|pivot\w*|scrap\w*|stop(ped)? using|u-turn|walk(ed)? away|let go of|shelv\w+|thr(ow|ew|own) out|toss(ed)?|rethink|rethought|revers(e|ed|al)|(go|going|went) back to|in place of)\b";
     DEAD_ENDS = r"(?i)\b(tried|try|tries|trying|attempt\w*|experiment\w*|rul\w+ out|discard\w*|fail(ed|s|ure|ures|ing)?|useless|vain|pointless|fruitless|futile|no avail|unsuccessful\w*|no use|no good|no help|nowhere|dead ends?|(didn't|did not|doesn't|does not|never|not) (work|help)(ed)?|reject\w*|without success|wast\w+|no luck|c[oa]me to nothing|flop\w*|backfir\w+|blind alleys?|wrong track|pan(ned)? out)\b";
     CONFIRMATIONS = r"(?i)\b(confirm\w*|approv\w+|accept\w*|(was|is|were) (finally |now |all )*(right|good|fine|ok|okay|solved)|works|worked|happy|pleas(ed|ing)|satisf\w+|sign(ed)? off|verif\w+|prais\w+|thumbs up|liked|blessing|(gave|got) the nod|okayed|good enough|green light|go-ahead)\b";
     NARRATIVES = r"(?i)\b(in place|depend\w*|together|line up|rel(y|ies|ying)|required|needed|prerequisite\w*|has to|have to|must|hinges?|rests? on|pieces|parts|h[ao]ngs? together|holds? together|ingredients)\b";
+    // Ways of asking that name no kind and mean one all the same.
+    REJECTIONS = r"(?i)\bwhy (not|no|never)\b|\bwhy (did|do|does|is|are|was|were|have|has|had|could|would|can)(n'?t| not)\b|\bwhy (did|do|does|is|are|was|were|have|has|had|can|could|would)( \w+){1,4}? (not|no|never)\b|\bwhy\b.{0,40}\b(drop|dropped|drops|reject\w*|remov\w+|cancel\w*|kill(ed)?|kick\w*|go away|have to go|had to go|gone|disappear\w*)\b|\b(spoke|speaks|speak|said|decid\w+|argu\w+|reasons?|vot\w+) against\b|\b(said|say|says) no to\b|\bturn\w* down\b|\b(down ?sides?|drawbacks?|snags?|the catch)\b|\bbec[oa]me of\b|\bwas(n'?t| not) there (going|meant|supposed|once|a plan)\b|\bwhat was (so |too )?(bad|wrong|the (trouble|problem|matter|issue|catch))\b|\bworth (it|the|doing|keeping)\b|\bdid (it|that|this|they|those|the \w+) (ever |even |really )?(help|work|pay off)\b|\bno (good|option|use|solution|help)\b|\byes or no\b|\bor not\b|\bcancel+ed\b|\btoo (dear|expensive|slow|costly|heavy|risky|complicated|much work)\b|\b(planned|going|meant|supposed) to\b.{0,40}\?$";
+    WISHES = r"(?i)\bi (did(n'?t| not) )?(want|wanted|wish|wished|demand|demanded|forbid|forbade|forbidden|prefer|preferred|insist|insisted|ask|asked|request\w*|object\w*|call|called|rather|refus\w+|banned)\b|\b(had|have|did) i (want|wish|demand|forb|ask|request|said|say|prefer|insist|object|ban|call)\w*|\bmy (wish|wishes|rule|rules|demand|request|requests|preference)\b|\bshould\b|\bsupposed to\b|\bmay (that|it|they|people|we|i|anyone|customers?|users?|clients?)\b|\b(allowed|permitted|forbidden|reserved for)\b";
+    REACTIONS = r"(?i)\b(was|were|am|is|are) (i|we|he|she|they|(the |our |my )?\w+) (really |then |finally |ever )?(happy|pleased|content|satisfied|glad|ok|okay|fine|impressed|relieved)\b|\b(think|thought|make|made|thinks) of\b|\bdescrib\w+|\bi (looked|saw|noticed|checked|tested|tried|found|heard|felt|reported)\b|\bmy (own )?(opinion|reaction|verdict|impression|ears|eyes|feedback|words|test|judg\w+)\b|\b(help(ed)?|lie[ds]?|save[ds]?|fool(ed)?) (to )?me\b|\bwas (that|it) me\b|\b(right|fine|correct|ok|good) when i\b|\b(did|has|have) (it|that|they|the \w+|this) (really |finally |ever )?(function|work|turn out|satisf)\w*";
+    NEEDS = r"(?i)\bcheck ?lists?\b|\brequire(s|ments?)?\b|\bpre-?(conditions?|requisites?)\b|\b(lacking|missing)\b|\b(do|does|did|would) (we|i|it|you|one|they) need\b|\bneed(s|ed)? (so|for|to|in order)\b|\bwhat all\b|\beverything (it|that|we|you|needed)\b|\bha(s|ve) to (be|fit|happen|work)\b|\bcould (that|it) be\b|\bin order\b|\ball (the )?(steps|pieces|parts|things|conditions)\b|\bstep by step\b|\bconditions?\b|\bchain\b";
+    NOWADAYS = r"(?i)^(do|does|is|are|can|could|will|where (do|does|can|is|are)|how (do|does|can)|what (happens|shows|does|do|appears)|who (gets|can|is|sees))\b|\b(possible|nowadays|now|by now|these days|today|dealt with|sorted? (that )?out|anything that helps|solved|still|already|anymore|any more)\s*\??$|\bstill\b|, (do|does|is|are|can|could|will|how do|where do|where does) ";
     TROUBLES = r"(?i)\b(went wrong|go(es)? wrong|wrong with|mistakes?|mishaps?|blunders?|br[eo]ke|broken|outages?|incidents?|accidents?|caus(e|ed|es)|crash\w*|t(ook|ake) .{0,20}(out|down)|disasters?|mess(ed)?|fault)\b";
     DECISIONS = r"(?i)\b(decid\w+|decisions?|chose|choose|chosen|agreed|settled on|why (do|did|does|are|is) (we|it|the))\b";
     EFFECTS = r"(?i)^(what|who|which \w+) (made|makes|lets?|got|gets|kept|keeps|brought|gave|gives|put|cut)\b|^since when\b|^when did\b|\b(fix|fixed|repair|repaired|remedy|cure)\b";
@@ -69,8 +79,8 @@ patterns! {
     DAY_MONTH = &format!(r"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {MONTH}\b\.?,? ?(\d{{4}})?");
     MONTH_DAY = &format!(r"\b{MONTH}\.? (\d{{1,2}})(?:st|nd|rd|th)?\b,? ?(\d{{4}})?");
     WHOLE_MONTH = &format!(r"\b(?:(in|of|during|since|late|early|mid|until|by|around|last)[ -])?{MONTH}\b,? ?(\d{{4}})?");
-    AROUND_RELEASE = &format!(r"\b(before|until|prior to|ahead of|after|since|following)\b[^,;?]{{0,20}}?\b(?:(first|second|third|last|latest) (?:release|launch|version)|(?:release |version |v)?(\d+\.\d+)|{MONTH} (?:release|launch|version))");
-    RELEASE_NOTE = r"(?i)\b(\d+\.\d+)(?:\.0)?\b[^.\n]{0,30}?\b(?:shipped|released|went live|launched|is live|is out)\b|\b(?:shipped|released|launched)\b[^.\n]{0,30}?\b(\d+\.\d+)(?:\.0)?\b";
+    AROUND_RELEASE = &format!(r"\b(?:(right|shortly|just|soon|directly|immediately|day|morning|evening|night|weekend|week|hours?) )?(before|until|prior to|ahead of|after|since|following)\b[^,;?]{{0,20}}?\b(?:(first|second|third|last|latest|newest|most recent) (?:release|launch|version|update)|(?:release |version |v)?(\d+\.\d+)|{MONTH} (?:release|launch|version|update))");
+    RELEASE_NOTE = r"(?im)\b(\d+\.\d+)(?:\.0)?\b[^.\n]{0,30}?\b(?:shipped|released|deployed|published|went live|went out|launched|is live|is out|rolled out|in production)\b|\b(?:shipped|released|launched|deployed|published|rolled out)\b[^.\n]{0,30}?\b(\d+\.\d+)(?:\.0)?\b|^(?:release|version) v?(\d+\.\d+)(?:\.0)?\b";
 }
 
 /// A span of days a question names.
@@ -93,6 +103,8 @@ impl Window {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AroundRelease {
     pub before: bool,
+    /// Not just any time before or after it.
+    pub near: bool,
     pub release: Release,
 }
 
@@ -138,12 +150,20 @@ impl Question {
             (&DEAD_ENDS, cue::DEAD_END),
             (&CONFIRMATIONS, cue::CONFIRMATION),
             (&NARRATIVES, cue::NARRATIVE),
+            (&REJECTIONS, cue::PIVOT | cue::DEAD_END),
+            (&WISHES, cue::CORRECTION),
+            (&REACTIONS, cue::CONFIRMATION),
+            (&NEEDS, cue::NARRATIVE),
             (&TROUBLES, cue::TROUBLE),
             (&DECISIONS, cue::DECISION),
         ];
         let cues = kinds.iter().filter(|(p, _)| is(p)).fold(0, |bits, (_, bit)| bits | bit);
-        let (mut cues, mut hints) = (cues & cue::CLEAR, cues & !cue::CLEAR);
-        if is(&EFFECTS) || asks_what_did_it(&text) {
+        let named: Vec<String> = names.iter().filter(|n| words(&text).any(|w| w.eq_ignore_ascii_case(n))).cloned().collect();
+        let names_operator = named.iter().any(|n| n.eq_ignore_ascii_case(operator));
+        // What agents tell each other is no correction; what the operator tells them mostly is.
+        let told = if names_operator && is(&TELLS) { cue::CORRECTION } else { 0 };
+        let (mut cues, mut hints) = (cues & cue::CLEAR | told, cues & !cue::CLEAR);
+        if is(&EFFECTS) || is(&NOWADAYS) || asks_what_did_it(&text) {
             hints |= cue::EFFECT;
         }
         if cues != 0 {
@@ -153,12 +173,11 @@ impl Question {
         if text.to_lowercase().contains("in place of") {
             cues &= !cue::NARRATIVE;
         }
-        let named: Vec<String> = names.iter().filter(|n| words(&text).any(|w| w.eq_ignore_ascii_case(n))).cloned().collect();
         let lower = text.to_lowercase();
         Self {
             embedded: without_names(&text, names),
             terms: terms(&text, names),
-            operator: is(&OWN_WORDS) || named.iter().any(|n| n.eq_ignore_ascii_case(operator)),
+            operator: is(&OWN_WORDS) || is(&WISHES) || is(&REACTIONS) || names_operator,
             named: named.into_iter().filter(|n| !n.eq_ignore_ascii_case(operator)).collect(),
             cues,
             hints,
@@ -242,12 +261,12 @@ fn month(name: &str) -> i8 {
 
 fn around_release(text: &str) -> Option<AroundRelease> {
     let m = AROUND_RELEASE.captures(text)?;
-    let release = match (m.get(2), m.get(3)) {
+    let release = match (m.get(3), m.get(4)) {
         (Some(nth), _) => Release::Nth(["first", "second", "third"].iter().position(|n| *n == nth.as_str())),
         (None, Some(version)) => Release::Version(version.as_str().to_owned()),
-        (None, None) => Release::Month(month(&m[4])),
+        (None, None) => Release::Month(month(&m[5])),
     };
-    Some(AroundRelease { before: matches!(&m[1], "before" | "until" | "prior to" | "ahead of"), release })
+    Some(AroundRelease { before: matches!(&m[2], "before" | "until" | "prior to" | "ahead of"), near: m.get(1).is_some(), release })
 }
 
 impl AroundRelease {
@@ -262,18 +281,23 @@ impl AroundRelease {
             Release::Month(month) => dated.into_iter().find(|at| month_of(*at) == *month),
         }?;
         let day = Moment(at.0.div_euclid(DAY_US) * DAY_US);
-        Some(if self.before { (Moment(i64::MIN), day.plus_us(DAY_US)) } else { (day, Moment(i64::MAX)) })
+        Some(match (self.before, self.near) {
+            (true, true) => (day.plus_us(-NEAR_DAYS * DAY_US), day.plus_us(DAY_US)),
+            (true, false) => (Moment(i64::MIN), day.plus_us(DAY_US)),
+            (false, true) => (day, day.plus_us(NEAR_DAYS * DAY_US)),
+            (false, false) => (day, Moment(i64::MAX)),
+        })
     }
 }
 
 /// The version that a text says was released, if it says so.
 pub fn released_version(text: &str) -> Option<String> {
     let m = RELEASE_NOTE.captures(text)?;
-    m.get(1).or_else(|| m.get(2)).map(|v| v.as_str().to_owned())
+    m.iter().skip(1).flatten().next().map(|v| v.as_str().to_owned())
 }
 
 /// Words under which a note of a release is found.
-pub const RELEASE_WORDS: [&str; 4] = ["shipped", "released", "launched", "live"];
+pub const RELEASE_WORDS: [&str; 8] = ["shipped", "released", "launched", "live", "deployed", "published", "rolled", "version"];
 
 /// What a row's own words say of it.
 pub fn cues_of_text(main: &str, whole: &str) -> u32 {
@@ -384,7 +408,26 @@ mod tests {
             assert_eq!(asked(text).cues & cues, cues, "{text}");
             assert!(cues != 0 || asked(text).cues == 0, "{text}");
         }
+        for (text, cues) in [
+            ("why not keep the takes compressed", cue::DEAD_END | cue::PIVOT),
+            ("why isn't there a dark theme", cue::DEAD_END | cue::PIVOT),
+            ("thumb scanner, what spoke against it", cue::DEAD_END | cue::PIVOT),
+            ("how should the bills be called", cue::CORRECTION),
+            ("which words did i forbid dropping", cue::CORRECTION),
+            ("what did Lena tell Wren about blue", cue::CORRECTION),
+            ("what did i tell Wren about blue", cue::CORRECTION),
+            ("what did Mira tell Wren about blue", 0),
+            ("was the accountant content after that", cue::CONFIRMATION),
+            ("what did my ears make of it", cue::CONFIRMATION),
+            ("the label does not print, give me the checklist", cue::NARRATIVE),
+            ("what could be lacking", cue::NARRATIVE),
+        ] {
+            assert_eq!(asked(text).cues, cues, "{text} names no kind and means one");
+        }
+        assert!(asked("how should the bills be called").operator, "wishes are the operator's");
         for (text, hints) in [
+            ("does it survive a power cut", cue::EFFECT),
+            ("marking a moment while it is locked, possible?", cue::EFFECT),
             ("what went wrong with the import", cue::TROUBLE),
             ("why did we pick blue", cue::DECISION),
             ("what made the flicker stop", cue::EFFECT),
@@ -428,6 +471,9 @@ mod tests {
             ("what broke before the first release", Some((Moment(i64::MIN), day(101)))),
             ("what changed after 1.5", Some((day(200), Moment(i64::MAX)))),
             ("since the last release", Some((day(200), Moment(i64::MAX)))),
+            ("right after the newest version", Some((day(200), day(207)))),
+            ("shortly before 1.5", Some((day(193), day(201)))),
+            ("the day after 1.0", Some((day(100), day(107)))),
             ("before the third release", None),
             ("after version 9.9", None),
         ] {
@@ -436,6 +482,8 @@ mod tests {
         assert_eq!(asked("what is the release").around_release, None);
         assert_eq!(released_version("Harbour 1.5 shipped today").as_deref(), Some("1.5"));
         assert_eq!(released_version("we released 2.0.0 at noon").as_deref(), Some("2.0"));
+        assert_eq!(released_version("Rolled out 1.4 to everyone").as_deref(), Some("1.4"));
+        assert_eq!(released_version("Release 1.4: chapters and subtitles").as_deref(), Some("1.4"));
         assert_eq!(released_version("rounded 1.5 up"), None);
     }
 

@@ -25,7 +25,7 @@ const STRAY_TO_SURE: f64 = 0.15;
 /// What is left of words that are not sure at all.
 const HARDLY: f64 = 0.2;
 /// How far certainty about words takes back what the kind of a row adds.
-const CERTAINTY: f64 = 0.7;
+const CERTAINTY: f64 = 0.6;
 /// Words beyond which a longer row gains nothing more.
 const WORDS_CAP: u32 = 80;
 /// Below this, memory says that it may not know.
@@ -64,6 +64,8 @@ pub struct Weights {
     pub recency: f64,
     /// It is by the one person the question names.
     pub person: f64,
+    /// It is by one of the people the question names and speaks of another.
+    pub between: f64,
     pub length: f64,
     pub asks: f64,
     pub when: f64,
@@ -86,16 +88,17 @@ impl Default for Weights {
     fn default() -> Self {
         Self {
             lexical: 2.8,
-            own_words: 0.6,
-            field: 4.4,
-            joined: 2.8,
-            context: 4.2,
-            session: 0.75,
+            own_words: 0.5,
+            field: 4.2,
+            joined: 3.3,
+            context: 3.0,
+            session: 0.65,
             beside: 0.5,
             graph: 1.0,
             recency: 0.1,
             person: 1.1,
-            length: 0.75,
+            between: 2.0,
+            length: 0.2,
             asks: -1.3,
             when: 1.4,
             day: 4.0,
@@ -103,8 +106,8 @@ impl Default for Weights {
             release: 1.7,
             latest: 1.0,
             earliest: 1.2,
-            kind: 2.6,
-            hint: 1.5,
+            kind: 3.2,
+            hint: 1.3,
             operator: 1.7,
             works: 0.3,
             broken: -0.4,
@@ -149,6 +152,8 @@ pub struct Candidate {
     pub near: Option<Nearness>,
     /// It mentions a thing that the question names.
     pub mentions: bool,
+    /// It is by one of the people that the question names and speaks of another.
+    pub between: bool,
     /// Rows beside it, as places in the same list.
     pub beside: Vec<usize>,
 }
@@ -251,6 +256,7 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         add(row.cues & cue::ASKS != 0, weights.asks, "");
         add(question.when && row.cues & cue::TIME != 0, weights.when, "says when");
         add(alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)), weights.person, "by the one named");
+        add(row.between, weights.between, "between those named");
         let of_kind = question.cues & row.cues != 0;
         add(of_kind, weights.kind * doubt, "the kind asked for");
         add(question.hints & row.cues != 0, weights.hint * doubt, "a kind it may mean");
@@ -258,7 +264,8 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         add(found.windows.iter().any(|w| w.is_day && w.holds(row.at)), weights.day, "on that day");
         add(found.windows.iter().any(|w| !w.is_day && w.holds(row.at)), weights.month, "in that month");
         let in_release = found.release.is_none_or(|(from, until)| from <= row.at && row.at < until);
-        add(found.release.is_some() && in_release, weights.release, "on that side of the release");
+        let side = if question.around_release.as_ref().is_some_and(|around| around.near) { weights.month } else { weights.release };
+        add(found.release.is_some() && in_release, side, "on that side of the release");
         score += weights.recency * recency(now.since_us(row.at) as f64 / 86_400e6);
         let age = age(row.at, found);
         if question.latest && in_release {
@@ -494,6 +501,8 @@ mod tests {
         let hers = Candidate { identity: "Wren".into(), ..near(row("hers"), 0.3) };
         assert_eq!(order(&ranked("what did Wren change", vec![near(row("other"), 0.35), hers.clone()])), ["hers", "other"]);
         assert_eq!(order(&ranked("what did Wren and Mira change", vec![near(row("other"), 0.35), hers])), ["other", "hers"], "two names point at nobody alone");
+        let between = Candidate { between: true, ..near(row("told"), 0.3) };
+        assert_eq!(order(&ranked("what did Wren tell Mira", vec![near(row("other"), 0.4), between])), ["told", "other"]);
         let late = Candidate { at: Moment(90 * 86_400_000_000), ..near(row("late"), 0.3) };
         assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.32), late])), ["late", "early"]);
     }

@@ -22,12 +22,14 @@ const SAMPLE_ROWS: i64 = 400;
 const PENDING_COUNTED: i64 = 10_000;
 /// Rows that mention what the question names, at the most; a hub says little.
 const MENTIONS_MAX: usize = 60;
+/// The newest rows that speak of a person; those by another are sought among them.
+const SPOKEN_OF_MAX: i64 = 2_000;
 /// Rows beside one row that are looked at.
 const BESIDE_MAX: usize = 16;
 /// FTS5's own damping of repeated words.
 const K1: f64 = 1.2;
 /// Notes of releases that are read when a question asks around one.
-const RELEASE_NOTES: i64 = 400;
+const RELEASE_NOTES: i64 = 2_000;
 
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
@@ -63,13 +65,14 @@ impl Sqlite {
 
             let started = Instant::now();
             let mentions: HashSet<i64> = mentions(c, &project, &ask.entities)?.into_iter().collect();
-            chosen.extend(near.keys().chain(&mentions));
+            let between: HashSet<i64> = between(c, &project, &ask.question.named)?.into_iter().collect();
+            chosen.extend(near.keys().chain(&mentions).chain(&between));
             let missing: Vec<i64> = chosen.iter().filter(|row| !known.contains_key(row)).copied().collect();
             known.extend(metas(c, &project, missing.into_iter(), &ask.filter)?);
             chosen.retain(|row| known.contains_key(row));
             let mass = ask.postings.mass.max(1e-6);
             let promise = |row: &i64| {
-                let named = if mentions.contains(row) { ask.weights.graph } else { 0.0 };
+                let named = if mentions.contains(row) { ask.weights.graph } else { 0.0 } + if between.contains(row) { ask.weights.between } else { 0.0 };
                 ask.weights.promise(own.get(row).copied().unwrap_or_default() / mass, near.get(row).copied().unwrap_or_default()) + named
             };
             let mut rows: Vec<i64> = best(chosen.iter().map(|row| (*row, promise(row))), LOOKED_AROUND).collect();
@@ -88,6 +91,7 @@ impl Sqlite {
                     matches: ask.postings.rows.get(row).cloned().unwrap_or_default(),
                     near: nearness.get(row).copied(),
                     mentions: mentions.contains(row),
+                    between: between.contains(row),
                     beside: beside.get(row).into_iter().flatten().filter_map(|b| places.get(b)).copied().collect(),
                     ..known.get(row)?.clone()
                 })
@@ -228,6 +232,22 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
     Ok(rows)
 }
 
+/// Rows by one of these people that speak of another of them.
+fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>> {
+    let mut rows = Vec::new();
+    for spoken_of in people.iter().filter(|_| people.len() > 1) {
+        let others: Vec<&String> = people.iter().filter(|p| *p != spoken_of).collect();
+        rows.extend(list(
+            c,
+            "select m.rowid from (select rowid from memory_fts where memory_fts match ?1 order by rowid desc limit ?2) f
+             cross join memory m on m.rowid = f.rowid where m.project_id = ?3 and m.identity in (select value from json_each(?4)) limit ?5",
+            params![format!("{{title body}} : \"{spoken_of}\""), SPOKEN_OF_MAX, project, serde_json::to_string(&others).unwrap_or_default(), MENTIONS_MAX as i64],
+            |r| r.get::<_, i64>(0),
+        )?);
+    }
+    Ok(rows)
+}
+
 /// For each row the rows before and after it in its session, and those one edge away.
 fn beside(c: &Connection, project: &str, rows: &[i64], known: &mut HashMap<i64, Candidate>, filter: &Filter) -> Result<HashMap<i64, Vec<i64>>> {
     let mut pairs: Vec<(i64, i64)> = Vec::new();
@@ -331,6 +351,12 @@ mod tests {
             params!["[1]", "p"],
         );
         assert!(judged[1].contains("SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?"), "{judged:?}");
+        let told = plan(
+            "select m.rowid from (select rowid from memory_fts where memory_fts match ?1 order by rowid desc limit ?2) f
+             cross join memory m on m.rowid = f.rowid where m.project_id = ?3",
+            params!["x", 9, "p"],
+        );
+        assert!(told.iter().any(|s| s.starts_with("SEARCH m USING")) && !told.iter().any(|s| s.contains("TEMP B-TREE")), "{told:?}");
         let foreign = plan("select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1", params!["x"]);
         assert_eq!(foreign.iter().filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model")).count(), 2, "no vector is read at start: {foreign:?}");
         let edges = plan(

@@ -75,8 +75,8 @@ impl Recall {
         match &self.set.locomo {
             Some(file) => locomo::run(&server(home, "operator", self.keep)?, file, !self.no_ablation, json).await,
             None => {
-                let asker = if self.set.operator { operator::OPERATOR } else { &self.asked_by };
-                operator::run(&server(home, asker, self.keep)?, home, self.set.set.as_deref(), asker, &self.split, !self.no_ablation, json).await
+                let own = self.set.set.map(|folder| (folder, self.asked_by));
+                operator::run(home, operator::Task { own, split: self.split, ablation: !self.no_ablation, keep: self.keep, json }).await
             }
         }
     }
@@ -173,6 +173,19 @@ struct Figures {
 }
 
 impl Figures {
+    /// The figures of these questions and of others together.
+    fn with(self, other: Self) -> Self {
+        let (mine, theirs) = (self.questions as f64, other.questions as f64);
+        let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs).max(1.0);
+        Self {
+            questions: self.questions + other.questions,
+            r_at_1: mean(self.r_at_1, other.r_at_1),
+            r_at_5: mean(self.r_at_5, other.r_at_5),
+            r_at_10: mean(self.r_at_10, other.r_at_10),
+            ndcg_at_10: mean(self.ndcg_at_10, other.ndcg_at_10),
+        }
+    }
+
     fn json(self) -> Value {
         let rounded = |v: f64| (v * 100.0).round() / 100.0;
         json!({"questions": self.questions, "r_at_1": rounded(self.r_at_1), "r_at_5": rounded(self.r_at_5), "r_at_10": rounded(self.r_at_10), "ndcg_at_10": rounded(self.ndcg_at_10)})
@@ -210,7 +223,7 @@ fn figures<'a>(answers: impl Iterator<Item = (&'a Question, &'a [String])>) -> F
     Figures { questions: sum.questions, r_at_1: sum.r_at_1 / n, r_at_5: sum.r_at_5 / n, r_at_10: sum.r_at_10 / n, ndcg_at_10: sum.ndcg_at_10 / n }
 }
 
-const LEGS: [&str; 5] = ["lexical", "vector", "graph", "recency", "neighbours"];
+const LEGS: [&str; 6] = ["lexical", "vector", "graph", "recency", "neighbours", "verdicts"];
 
 /// The ways of asking that the ablation compares.
 fn ablations() -> Vec<(String, Vec<&'static str>)> {

@@ -74,7 +74,8 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         latency_us: started.elapsed().as_micros() as u64,
         tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
     };
-    prism.store.note_recall(event).await?;
+    // What is known is told even when nothing more can be written.
+    let unrecorded = prism.store.note_recall(event).await.err().map(|error| format!("this recall was not recorded: {}", Problem::from(error).message));
     prism.gate.recalled(&prism.store, caller, recall_event_id);
     let on = |leg: &str, hits: usize, us: u64| {
         let state = if legs.has(leg) { "on" } else { "off" };
@@ -94,7 +95,8 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         graph: on("graph", found.graph, found.graph_us),
         recency: on("recency", found.candidates.rows.len(), found.recency_us),
     };
-    let note = (confidence < LOW_CONFIDENCE).then(|| "memory may not hold the answer: nothing it found is close to the question".to_owned());
+    let unsure = (confidence < LOW_CONFIDENCE).then(|| "memory may not hold the answer: nothing it found is close to the question".to_owned());
+    let note = unsure.into_iter().chain(unrecorded).reduce(|a, b| format!("{a}; {b}"));
     Ok(wire::Recalled { recall_event_id, results, confidence: (confidence * 100.0).round() / 100.0, note, legs })
 }
 
@@ -125,8 +127,14 @@ impl Chosen<'_> {
         if !self.has("recency") {
             weights.recency = 0.0;
         }
+        if !self.has("graph") {
+            weights.between = 0.0;
+        }
         if !self.has("neighbours") {
             weights.session = 0.0;
+        }
+        if !self.has("verdicts") {
+            (weights.works, weights.broken, weights.corrected, weights.superseded) = (0.0, 0.0, 0.0, 0.0);
         }
         weights
     }

@@ -158,6 +158,7 @@ fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
     wait_for("the server", || home.join("server.json").exists().then_some(()));
     let run = |args: &[&str]| command(args).output().unwrap();
     assert!(run(&["key", "mint", "Texi"]).status.success());
+    assert!(run(&["note", "the printer wants the blue cable"]).status.success());
     let body = "x".repeat(30_000);
     let mut accepted = 0;
     let refused = wait_for("a full disk", || {
@@ -170,6 +171,8 @@ fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
     let status: Value = serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap_or_default();
     let waiting = status["personas"].as_array().and_then(|p| p.iter().find(|p| p["identity"] == "Texi")).map(|p| p["pending"]["INFO"].clone());
     assert_eq!(waiting, Some(json!(accepted)));
+    let recalled = run(&["recall", "the printer's cable"]);
+    assert!(recalled.status.success() && String::from_utf8_lossy(&recalled.stdout).contains("blue cable"), "what is known is told: {}", stderr(&recalled));
     process.kill().unwrap();
     process.wait().unwrap();
 }

@@ -101,7 +101,7 @@ wire! {
         results: Vec<RecallHit>,
         /// How sure memory is that the answer is among the results, 0 to 1.
         confidence: f64,
-        /// What a low confidence means.
+        /// What a low confidence means, and whether the recall could not be recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")] note: Option<String>,
         legs: Legs,
     }

@@ -97,7 +97,7 @@ impl Default for Weights {
             graph: 1.0,
             recency: 0.1,
             person: 1.1,
-            between: 2.0,
+            between: 4.0,
             length: 0.2,
             asks: -1.3,
             when: 1.4,
@@ -152,8 +152,8 @@ pub struct Candidate {
     pub near: Option<Nearness>,
     /// It mentions a thing that the question names.
     pub mentions: bool,
-    /// It is by one of the people that the question names and speaks of another.
-    pub between: bool,
+    /// It is by one of the people that the question names and speaks of another: 1 when hardly any row does, less when many do.
+    pub between: f64,
     /// Rows beside it, as places in the same list.
     pub beside: Vec<usize>,
 }
@@ -256,7 +256,7 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         add(row.cues & cue::ASKS != 0, weights.asks, "");
         add(question.when && row.cues & cue::TIME != 0, weights.when, "says when");
         add(alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)), weights.person, "by the one named");
-        add(row.between, weights.between, "between those named");
+        add(row.between > 0.0, weights.between * row.between, "between those named");
         let of_kind = question.cues & row.cues != 0;
         add(of_kind, weights.kind * doubt, "the kind asked for");
         add(question.hints & row.cues != 0, weights.hint * doubt, "a kind it may mean");
@@ -373,7 +373,7 @@ impl Places {
 /// How likely it is that the best rows answer: by how near the nearest is, and by the share of the question's words that one row holds.
 fn confidence(rows: &[Candidate], surest: f64) -> f64 {
     // A thing that was named and is mentioned counts like some of the words.
-    let surest = if rows.iter().any(|r| r.mentions) { surest.max(NAMED) } else { surest };
+    let surest = if rows.iter().any(|r| r.mentions || r.between > 0.5) { surest.max(NAMED) } else { surest };
     let near = rows.iter().filter_map(|r| r.near).map(|n| (n.field + n.joined + n.context) / 3.0).reduce(f64::max);
     let odds = match near {
         Some(near) => 12.0 * near + 1.5 * surest - 5.0,
@@ -501,7 +501,7 @@ mod tests {
         let hers = Candidate { identity: "Wren".into(), ..near(row("hers"), 0.3) };
         assert_eq!(order(&ranked("what did Wren change", vec![near(row("other"), 0.35), hers.clone()])), ["hers", "other"]);
         assert_eq!(order(&ranked("what did Wren and Mira change", vec![near(row("other"), 0.35), hers])), ["other", "hers"], "two names point at nobody alone");
-        let between = Candidate { between: true, ..near(row("told"), 0.3) };
+        let between = Candidate { between: 1.0, ..near(row("told"), 0.1) };
         assert_eq!(order(&ranked("what did Wren tell Mira", vec![near(row("other"), 0.4), between])), ["told", "other"]);
         let late = Candidate { at: Moment(90 * 86_400_000_000), ..near(row("late"), 0.3) };
         assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.32), late])), ["late", "early"]);

@@ -66,13 +66,15 @@ impl Sqlite {
             let started = Instant::now();
             let mentions: HashSet<i64> = mentions(c, &project, &ask.entities)?.into_iter().collect();
             let between: HashSet<i64> = between(c, &project, &ask.question.named)?.into_iter().collect();
+            // Where much passed between them, that it did tells little.
+            let rarity = 1.0 - between.len().min(MENTIONS_MAX) as f64 / MENTIONS_MAX as f64;
             chosen.extend(near.keys().chain(&mentions).chain(&between));
             let missing: Vec<i64> = chosen.iter().filter(|row| !known.contains_key(row)).copied().collect();
             known.extend(metas(c, &project, missing.into_iter(), &ask.filter)?);
             chosen.retain(|row| known.contains_key(row));
             let mass = ask.postings.mass.max(1e-6);
             let promise = |row: &i64| {
-                let named = if mentions.contains(row) { ask.weights.graph } else { 0.0 } + if between.contains(row) { ask.weights.between } else { 0.0 };
+                let named = if mentions.contains(row) { ask.weights.graph } else { 0.0 } + if between.contains(row) { ask.weights.between * rarity } else { 0.0 };
                 ask.weights.promise(own.get(row).copied().unwrap_or_default() / mass, near.get(row).copied().unwrap_or_default()) + named
             };
             let mut rows: Vec<i64> = best(chosen.iter().map(|row| (*row, promise(row))), LOOKED_AROUND).collect();
@@ -91,7 +93,7 @@ impl Sqlite {
                     matches: ask.postings.rows.get(row).cloned().unwrap_or_default(),
                     near: nearness.get(row).copied(),
                     mentions: mentions.contains(row),
-                    between: between.contains(row),
+                    between: if between.contains(row) { rarity } else { 0.0 },
                     beside: beside.get(row).into_iter().flatten().filter_map(|b| places.get(b)).copied().collect(),
                     ..known.get(row)?.clone()
                 })

@@ -121,6 +121,9 @@ async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String
         let lines: Vec<Value> = batch.iter().map(|i| json!({"line": i + 1, "row": corpus.rows[*i]})).collect();
         let answer = client.call(&corpus.pid, "import", json!({"source": "bench", "lines": lines})).await?;
         let imported: Imported = serde_json::from_value(answer)?;
+        if let Some(id) = imported.changed.first() {
+            bail!("the kept home has another row {id:?}: it was made with another set; name a new folder with --keep");
+        }
         ours.extend(imported.ids.into_iter().map(|(theirs, id)| (id.to_string(), theirs)));
     }
     let mut bar = Progress::new(&format!("{}: embedding", corpus.pid), corpus.rows.len());

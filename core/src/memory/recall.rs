@@ -501,7 +501,7 @@ mod tests {
         let hers = Candidate { identity: "Wren".into(), ..near(row("hers"), 0.3) };
         assert_eq!(order(&ranked("what did Wren change", vec![near(row("other"), 0.35), hers.clone()])), ["hers", "other"]);
         assert_eq!(order(&ranked("what did Wren and Mira change", vec![near(row("other"), 0.35), hers])), ["other", "hers"], "two names point at nobody alone");
-        let between = Candidate { between: 1.0, ..near(row("told"), 0.1) };
+        let between = Candidate { between: 1.0, ..near(row("told"), 0.2) };
         assert_eq!(order(&ranked("what did Wren tell Mira", vec![near(row("other"), 0.4), between])), ["told", "other"]);
         let late = Candidate { at: Moment(90 * 86_400_000_000), ..near(row("late"), 0.3) };
         assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.32), late])), ["late", "early"]);

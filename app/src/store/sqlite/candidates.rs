@@ -361,6 +361,11 @@ mod tests {
         assert!(told.iter().any(|s| s.starts_with("SEARCH m USING")) && !told.iter().any(|s| s.contains("TEMP B-TREE")), "{told:?}");
         let foreign = plan("select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1", params!["x"]);
         assert_eq!(foreign.iter().filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model")).count(), 2, "no vector is read at start: {foreign:?}");
+        let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
+        assert!(
+            newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)") && !newer.iter().any(|s| s.contains("TEMP B-TREE")),
+            "only new vectors are read: {newer:?}"
+        );
         let edges = plan(
             "select m.rowid from json_each(?) j cross join edges e on e.src = j.value and e.kind in ('CONFIRMS') cross join memory m on m.id = e.dst",
             params!["[]"],

@@ -23,6 +23,10 @@ const RERANKED: usize = 100;
 /// From so many vectors on, the scan uses a second thread.
 const TWO_THREADS_FROM: usize = 150_000;
 
+/// Vectors after the last one that is held, in order. By any index but the id's, each look would read and sort all of them.
+pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at, m.project_id, v.vector from memory_vectors v not indexed
+    cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
+
 /// Every vector of one model, project by project, in a form that is quick to scan.
 #[derive(Default)]
 pub struct Vectors {
@@ -281,12 +285,7 @@ impl Vectors {
         if held.model != model {
             *held = Held { model: model.to_owned(), ..Held::default() };
         }
-        let mut statement = c
-            .prepare_cached(
-                "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at, m.project_id, v.vector from memory_vectors v cross join memory m on m.rowid = v.memory_row
-                 where v.id > ? and v.model = ? order by v.id",
-            )
-            .map_err(failed)?;
+        let mut statement = c.prepare_cached(NEWER).map_err(failed)?;
         let mut rows = statement.query(params![held.last, model]).map_err(failed)?;
         let mut current = 0;
         while let Some(row) = rows.next().map_err(failed)? {

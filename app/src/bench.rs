@@ -165,7 +165,7 @@ impl Server {
 
     /// A home that no server runs on yet.
     pub fn stopped() -> Result<Self> {
-        Self::at(std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id())), false, "operator")
+        Self::of_operator("operator", None)
     }
 
     /// A home of this operator, kept in a folder of its own when one is named; it may be there already.

@@ -8,8 +8,6 @@ create table memory_vectors (
     vector     blob not null
 );
 create unique index ix_memory_vectors_row on memory_vectors (memory_row, ordinal);
--- Every start asks for vectors of other models; this answers without reading any vector.
-create index ix_memory_vectors_model on memory_vectors (model, memory_row);
 
 -- A row whose text breaks the worker is tried again only so often.
 alter table embed_intents add column attempts integer not null default 0;

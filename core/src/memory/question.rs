@@ -43,16 +43,17 @@ const STOPWORDS: &str = "a about above after again against all also am an and an
 
 static STOP: LazyLock<HashSet<&str>> = LazyLock::new(|| STOPWORDS.split(' ').collect());
 
-/// A pattern of this file; one that does not compile is caught by the tests. The words sought are
+/// A pattern of words; one that does not compile is caught by the tests. The words sought are
 /// English: letters of all the world's scripts would only make a server's patterns ten times as large.
-fn pattern(text: &str) -> Regex {
+pub(super) fn pattern(text: &str) -> Regex {
     let ascii = text.replace(r"\b", r"(?-u:\b)").replace(r"\w", "[0-9A-Za-z_]").replace(r"\d", "[0-9]").replace(r"\s", "[ \t]");
     Regex::new(&ascii).unwrap_or_else(|e| unreachable!("{e}"))
 }
 
 macro_rules! patterns {
-    ($($name:ident = $text:expr;)+) => { $(static $name: LazyLock<Regex> = LazyLock::new(|| pattern($text));)+ };
+    ($($name:ident = $text:expr;)+) => { $(static $name: LazyLock<Regex> = LazyLock::new(|| $crate::memory::question::pattern($text));)+ };
 }
+pub(super) use patterns;
 
 const MONTH: &str = "(january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)";
 
@@ -295,7 +296,8 @@ impl AroundRelease {
 /// The version that a text says was released, if it says so.
 pub fn released_version(text: &str) -> Option<String> {
     let m = RELEASE_NOTE.captures(text)?;
-    m.iter().skip(1).flatten().next().map(|v| v.as_str().to_owned())
+    // The whole match comes first, then the one group that took part.
+    m.iter().flatten().nth(1).map(|v| v.as_str().to_owned())
 }
 
 /// Words under which a note of a release is found.

@@ -5,6 +5,7 @@
 
 use crate::bell;
 use crate::memory::operator::{Class, is_routine};
+use crate::memory::question::patterns;
 use regex::Regex;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -13,10 +14,6 @@ use uuid::Uuid;
 
 /// Prompts longer than this are pasted material, not the operator's words.
 const PROMPT_CHARS_MAX: usize = 1_500;
-
-macro_rules! patterns {
-    ($($name:ident = $text:expr;)+) => { $(static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).unwrap_or_else(|e| unreachable!("{e}")));)+ };
-}
 
 patterns! {
     CORRECTS = r"(?i)^(no|nope|stop|wait|wrong|undo|revert|don't|do not)\b|\b(not what i|i said|i told you|that's (not|wrong)|thats (not|wrong)|wrong (file|place|layer|one|branch)|you (broke|forgot|missed|removed)|still (broken|wrong|not)|why did you|should(n't| not) have|put it back|undo (that|this|it)|never do)\b";

@@ -24,6 +24,9 @@ const PENDING_COUNTED: i64 = 10_000;
 const MENTIONS_MAX: usize = 60;
 /// The newest rows that speak of a person; those by another are sought among them.
 const SPOKEN_OF_MAX: i64 = 2_000;
+/// Rows by some people among the newest that speak of another.
+const BETWEEN: &str = "select m.rowid from (select rowid from memory_fts where memory_fts match ?1 order by rowid desc limit ?2) f
+    cross join memory m on m.rowid = f.rowid where m.project_id = ?3 and m.identity in (select value from json_each(?4)) limit ?5";
 /// Rows beside one row that are looked at.
 const BESIDE_MAX: usize = 16;
 /// FTS5's own damping of repeated words.
@@ -237,12 +240,14 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
 /// Rows by one of these people that speak of another of them.
 fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>> {
     let mut rows = Vec::new();
-    for spoken_of in people.iter().filter(|_| people.len() > 1) {
+    if people.len() < 2 {
+        return Ok(rows);
+    }
+    for spoken_of in people {
         let others: Vec<&String> = people.iter().filter(|p| *p != spoken_of).collect();
         rows.extend(list(
             c,
-            "select m.rowid from (select rowid from memory_fts where memory_fts match ?1 order by rowid desc limit ?2) f
-             cross join memory m on m.rowid = f.rowid where m.project_id = ?3 and m.identity in (select value from json_each(?4)) limit ?5",
+            BETWEEN,
             params![format!("{{title body}} : \"{spoken_of}\""), SPOKEN_OF_MAX, project, serde_json::to_string(&others).unwrap_or_default(), MENTIONS_MAX as i64],
             |r| r.get::<_, i64>(0),
         )?);
@@ -353,13 +358,9 @@ mod tests {
             params!["[1]", "p"],
         );
         assert!(judged[1].contains("SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?"), "{judged:?}");
-        let told = plan(
-            "select m.rowid from (select rowid from memory_fts where memory_fts match ?1 order by rowid desc limit ?2) f
-             cross join memory m on m.rowid = f.rowid where m.project_id = ?3",
-            params!["x", 9, "p"],
-        );
+        let told = plan(BETWEEN, params!["x", 9, "p", "[]", 9]);
         assert!(told.iter().any(|s| s.starts_with("SEARCH m USING")) && !told.iter().any(|s| s.contains("TEMP B-TREE")), "{told:?}");
-        let foreign = plan("select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1", params!["x"]);
+        let foreign = plan(super::super::vectors::FOREIGN, params!["x"]);
         assert_eq!(foreign.iter().filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model")).count(), 2, "no vector is read at start: {foreign:?}");
         let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
         assert!(

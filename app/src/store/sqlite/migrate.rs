@@ -8,6 +8,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0002_memory", include_str!("../../../migrations/sqlite/0002_memory.sql")),
     ("0003_proof", include_str!("../../../migrations/sqlite/0003_proof.sql")),
     ("0004_vectors", include_str!("../../../migrations/sqlite/0004_vectors.sql")),
+    ("0005_vectors_by_model", include_str!("../../../migrations/sqlite/0005_vectors_by_model.sql")),
 ];
 
 pub fn migrate(connection: &mut Connection) -> Result<()> {
@@ -56,6 +57,20 @@ mod tests {
             assert_eq!(connection.query_row("select name from tenants", [], |r| r.get::<_, String>(0)).unwrap(), "kept");
             connection.prepare("select * from recallgate_events").unwrap();
         }
+    }
+
+    /// A database that has run a migration never runs it again, so a change to it would not reach anybody. Add a new one, and its hash here.
+    #[test]
+    fn a_migration_never_changes() {
+        let known = [
+            "efa8dad11e95a77774d649ea1d399b9230b8754f8d1b16f98c52cfae37cc1898",
+            "69c537933d59ba55605d8c139a83ad34e99d34c0b8959ca01b032df20189b423",
+            "cad1e4008efdc55f79d1af16e38db81a9c09fd6e28f4fd4ef7c8382a05cae4f9",
+            "2c0b9fbd003a0f4bf96544e5e5c3f8747851e298d23195cb15b1864beba82c28",
+            "597ec7c5528255c9a739106dd711117c3a0a51e8748357df850988c53dcba5bb",
+        ];
+        let found: Vec<String> = MIGRATIONS.iter().map(|(_, sql)| prism_core::signal::sha256_hex(sql.as_bytes())).collect();
+        assert_eq!(found, known);
     }
 
     #[test]

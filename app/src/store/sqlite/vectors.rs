@@ -23,6 +23,8 @@ const RERANKED: usize = 100;
 /// From so many vectors on, the scan uses a second thread.
 const TWO_THREADS_FROM: usize = 150_000;
 
+/// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
+pub(super) const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1";
 /// Vectors after the last one that is held, in order. By any index but the id's, each look would read and sort all of them.
 pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at, m.project_id, v.vector from memory_vectors v not indexed
     cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
@@ -240,13 +242,8 @@ impl Sqlite {
     pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {
         let queued = self
             .write(move |c| {
-                c.execute(
-                    "insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m where m.rowid in
-                        (select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1)
-                     on conflict do nothing",
-                    [model],
-                )
-                .map_err(failed)
+                let queue = format!("insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m where m.rowid in ({FOREIGN}) on conflict do nothing");
+                c.execute(&queue, [model]).map_err(failed)
             })
             .await?;
         Ok(queued as u64)

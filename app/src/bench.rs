@@ -82,7 +82,11 @@ impl Bench {
             note("this is a debug build: the figures mean nothing");
         }
         let report = match self.what {
-            What::Signals { to_ring: false, sends, sessions } => signals::run(sends, sessions).await?,
+            What::Signals {
+                to_ring: false,
+                sends,
+                sessions,
+            } => signals::run(sends, sessions).await?,
             What::Signals { to_ring: true, .. } => signals::to_ring().await?,
             What::Loopback { runs } => proof::probe(runs).await?,
             What::Gate { acks } => proof::gate(acks).await?,
@@ -112,10 +116,25 @@ impl Report {
     fn print(&self, json: bool) {
         if json {
             let rows: Vec<Value> = self.rows.iter().map(|(name, figures)| json!({"name": name, "figures": figures.iter().map(|(k, v)| ((*k).to_owned(), json!((v * 1000.0).round() / 1000.0))).collect::<serde_json::Map<_, _>>()})).collect();
-            return out_anyway(&serde_json::to_string_pretty(&json!({"version": crate::VERSION, "rows": rows})).unwrap_or_default());
+            return out_anyway(
+                &serde_json::to_string_pretty(&json!({"version": crate::VERSION, "rows": rows}))
+                    .unwrap_or_default(),
+            );
         }
-        let rows: Vec<Vec<String>> =
-            self.rows.iter().map(|(name, figures)| [vec![name.clone()], figures.iter().map(|(k, v)| format!("{k} {}", shown(*v))).collect()].concat()).collect();
+        let rows: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|(name, figures)| {
+                [
+                    vec![name.clone()],
+                    figures
+                        .iter()
+                        .map(|(k, v)| format!("{k} {}", shown(*v)))
+                        .collect(),
+                ]
+                .concat()
+            })
+            .collect();
         out_anyway(&table(&rows));
     }
 }
@@ -138,11 +157,17 @@ fn progress(text: &str) {
 /// The value below which this share of the samples lies.
 fn percentile(samples: &mut [f64], share: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
-    samples.get(((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+    samples
+        .get(((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(f64::NAN)
 }
 
 fn p50_p99(samples: &mut [f64]) -> Vec<(&'static str, f64)> {
-    vec![("p50 ms", percentile(samples, 0.5)), ("p99 ms", percentile(samples, 0.99))]
+    vec![
+        ("p50 ms", percentile(samples, 0.5)),
+        ("p99 ms", percentile(samples, 0.99)),
+    ]
 }
 
 fn ms(since: Instant) -> f64 {
@@ -168,7 +193,8 @@ impl Server {
         Self::of_operator("operator", None)
     }
 
-    /// A home of this operator, kept in a folder of its own when one is named; it may be there already.
+    /// A home of this operator, kept in a folder of its own when one is named; it may be there
+    /// already.
     pub fn of_operator(operator: &str, keep: Option<PathBuf>) -> Result<Self> {
         let passing = || std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id()));
         let stays = keep.is_some();
@@ -179,11 +205,26 @@ impl Server {
         let home = Home::at(&dir);
         home.create()?;
         if home.read("config.toml").is_some() {
-            return Ok(Self { process: None, home, dir, keep, env: Vec::new() });
+            return Ok(Self {
+                process: None,
+                home,
+                dir,
+                keep,
+                env: Vec::new(),
+            });
         }
-        let config = format!("operator = \"{operator}\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n", clock::new_key()?);
+        let config = format!(
+            "operator = \"{operator}\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n",
+            clock::new_key()?
+        );
         home.write("config.toml", config.as_bytes())?;
-        Ok(Self { process: None, home, dir, keep, env: Vec::new() })
+        Ok(Self {
+            process: None,
+            home,
+            dir,
+            keep,
+            env: Vec::new(),
+        })
     }
 
     pub fn with_env(mut self, name: &'static str, value: &'static str) -> Self {
@@ -211,21 +252,42 @@ impl Server {
     }
 
     fn proc(&self, file: &str) -> Result<String> {
-        let pid = self.process.as_ref().map(Child::id).context("no server runs")?;
+        let pid = self
+            .process
+            .as_ref()
+            .map(Child::id)
+            .context("no server runs")?;
         Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
     pub fn operator(&self) -> Result<Client> {
-        let key = crate::config::Config::load(&self.home)?.context("no config")?.api_key;
+        let key = crate::config::Config::load(&self.home)?
+            .context("no config")?
+            .api_key;
         Ok(Client::new(Locator::Home(self.home.clone()), key)?.creating_project())
     }
 
     /// A client with a key and a session of its own.
     pub async fn session(&self, name: &str) -> Result<(Client, uuid::Uuid)> {
-        let minted = self.operator()?.call(PID, "key_mint", json!({"identity": name})).await?;
-        let client = Client::new(Locator::Home(self.home.clone()), minted["key"].as_str().unwrap_or_default().to_owned())?;
-        let registered = client.call(PID, "session_register", json!({"surface": "other", "machine_id": "bench", "process_pid": 1})).await?;
-        let id = registered["session_id"].as_str().and_then(|s| s.parse().ok()).context("no session")?;
+        let minted = self
+            .operator()?
+            .call(PID, "key_mint", json!({"identity": name}))
+            .await?;
+        let client = Client::new(
+            Locator::Home(self.home.clone()),
+            minted["key"].as_str().unwrap_or_default().to_owned(),
+        )?;
+        let registered = client
+            .call(
+                PID,
+                "session_register",
+                json!({"surface": "other", "machine_id": "bench", "process_pid": 1}),
+            )
+            .await?;
+        let id = registered["session_id"]
+            .as_str()
+            .and_then(|s| s.parse().ok())
+            .context("no session")?;
         Ok((client.with_session(Some(id)), id))
     }
 
@@ -236,15 +298,26 @@ impl Server {
     /// CPU time the server has used so far, in microseconds.
     fn cpu_us(&self) -> Result<f64> {
         let stat = self.proc("stat")?;
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let ticks: f64 = [11, 12].iter().filter_map(|i| fields.get(*i)?.parse::<f64>().ok()).sum();
+        let fields: Vec<&str> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .split(' ')
+            .collect();
+        let ticks: f64 = [11, 12]
+            .iter()
+            .filter_map(|i| fields.get(*i)?.parse::<f64>().ok())
+            .sum();
         Ok(ticks * 10_000.0)
     }
 
     /// Resident memory, in megabytes.
     fn rss_mb(&self) -> Result<f64> {
         let status = self.proc("status")?;
-        let kb = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
+        let kb = status
+            .lines()
+            .find_map(|l| l.strip_prefix("VmRSS:"))
+            .and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
         Ok(kb.context("no VmRSS")? / 1024.0)
     }
 }
@@ -269,6 +342,12 @@ const PID: &str = "PID-BENCH";
 /// This binary, knowing only the bench's home.
 fn command(home: &Home) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env_clear().env("PRISM_HOME", home.dir()).env("HOME", home.dir()).env("PRISM_PID", PID).env("PRISM_DOORBELL", "claude_channel").current_dir(home.dir());
+    command
+        .env_clear()
+        .env("PRISM_HOME", home.dir())
+        .env("HOME", home.dir())
+        .env("PRISM_PID", PID)
+        .env("PRISM_DOORBELL", "claude_channel")
+        .current_dir(home.dir());
     Ok(command)
 }

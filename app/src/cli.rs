@@ -24,7 +24,14 @@ use std::ffi::OsString;
 
 /// Signals, proof of delivery and memory for one operator and many coding agents.
 #[derive(Parser)]
-#[command(name = "prism", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    name = "prism",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
 struct Cli {
     #[command(flatten)]
     shared: Shared,
@@ -131,16 +138,33 @@ impl Context {
     fn new(shared: &Shared) -> Result<Self, Failure> {
         let env = Env::read();
         let parse = |name: &str| Identity::parse(name).map_err(Failure::from);
-        let identity = shared.identity.as_deref().or(env.identity.as_deref()).map(parse).transpose()?;
-        let cwd = std::env::current_dir().map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
+        let identity = shared
+            .identity
+            .as_deref()
+            .or(env.identity.as_deref())
+            .map(parse)
+            .transpose()?;
+        let cwd = std::env::current_dir()
+            .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
         let project = config::choose_project(shared.pid.as_deref(), &env, &cwd)?;
-        Ok(Self { home: env.prism_home(), style: Style::of_stdout(env.no_color), json: shared.json, identity, project, env })
+        Ok(Self {
+            home: env.prism_home(),
+            style: Style::of_stdout(env.no_color),
+            json: shared.json,
+            identity,
+            project,
+            env,
+        })
     }
 
     pub fn client(&self) -> Result<Client, Problem> {
         let key = client::find_key(&self.env, &self.home, self.identity.as_ref())?;
         let client = Client::new(Locator::of(&self.env, &self.home), key)?;
-        Ok(if self.project.named { client } else { client.creating_project() })
+        Ok(if self.project.named {
+            client
+        } else {
+            client.creating_project()
+        })
     }
 
     pub fn pid(&self) -> &str {
@@ -155,9 +179,15 @@ impl Context {
             (_, body) => client.call(self.pid(), path, body).await,
         };
         match (first, &self.identity) {
-            (Err(p), Some(identity)) if (p.is(Code::UnknownProject) || p.is(Code::NoPersona)) && !self.project.named => {
-                let Some(key) = client::operator_key(&self.env, &self.home)? else { return Err(p.into()) };
-                Client::new(client.locator().clone(), key)?.ensure_persona(self.pid(), identity).await?;
+            (Err(p), Some(identity))
+                if (p.is(Code::UnknownProject) || p.is(Code::NoPersona)) && !self.project.named =>
+            {
+                let Some(key) = client::operator_key(&self.env, &self.home)? else {
+                    return Err(p.into());
+                };
+                Client::new(client.locator().clone(), key)?
+                    .ensure_persona(self.pid(), identity)
+                    .await?;
                 Ok(client.call(self.pid(), path, body).await?)
             }
             (first, _) => Ok(first?),
@@ -165,10 +195,17 @@ impl Context {
     }
 
     /// Calls a verb and reads its answer.
-    pub async fn ask<T: serde::de::DeserializeOwned>(&self, path: &str, body: Value) -> Result<(T, Value), Failure> {
+    pub async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Value,
+    ) -> Result<(T, Value), Failure> {
         let answer = self.call(path, body).await?;
-        let typed =
-            serde_json::from_value(answer.clone()).map_err(|e| anyhow::anyhow!("the server's answer is not what this prism expects ({e}); are both of one version?"))?;
+        let typed = serde_json::from_value(answer.clone()).map_err(|e| {
+            anyhow::anyhow!(
+                "the server's answer is not what this prism expects ({e}); are both of one version?"
+            )
+        })?;
         Ok((typed, answer))
     }
 }
@@ -250,8 +287,15 @@ fn dispatch(cli: Cli) -> Outcome {
 
 /// The server gets every core; everything else waits on one socket and needs one thread.
 fn block_on(many_threads: bool, future: impl Future<Output = Outcome>) -> Outcome {
-    let mut builder = if many_threads { tokio::runtime::Builder::new_multi_thread() } else { tokio::runtime::Builder::new_current_thread() };
-    let runtime = builder.enable_all().build().map_err(|e| anyhow::anyhow!("cannot start the runtime: {e}"))?;
+    let mut builder = if many_threads {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|e| anyhow::anyhow!("cannot start the runtime: {e}"))?;
     let outcome = runtime.block_on(future);
     // A host may hold standard input open; nothing is owed to a thread that still reads it.
     runtime.shutdown_background();

@@ -23,19 +23,28 @@ pub enum Locator {
 
 impl Locator {
     pub fn of(env: &Env, home: &Home) -> Self {
-        env.url.as_ref().map_or_else(|| Self::Home(home.clone()), |url| Self::Url(url.trim_end_matches('/').to_owned()))
+        env.url.as_ref().map_or_else(
+            || Self::Home(home.clone()),
+            |url| Self::Url(url.trim_end_matches('/').to_owned()),
+        )
     }
 
     pub fn url(&self) -> Result<String, Problem> {
         match self {
             Self::Url(url) => Ok(url.clone()),
-            Self::Home(home) => ServerFile::load(home).map(|f| f.url).ok_or_else(|| not_running(&format!("no prism server runs on {}", home.dir().display()))),
+            Self::Home(home) => ServerFile::load(home).map(|f| f.url).ok_or_else(|| {
+                not_running(&format!("no prism server runs on {}", home.dir().display()))
+            }),
         }
     }
 }
 
 fn not_running(message: &str) -> Problem {
-    Problem::new(Code::ServerUnreachable, message, "start it with `prism serve` (or `make run` in a checkout), or set PRISM_URL to one that runs elsewhere")
+    Problem::new(
+        Code::ServerUnreachable,
+        message,
+        "start it with `prism serve` (or `make run` in a checkout), or set PRISM_URL to one that runs elsewhere",
+    )
 }
 
 #[derive(Clone)]
@@ -58,16 +67,34 @@ impl Client {
             .tcp_nodelay(true)
             .no_proxy()
             .build()
-            .map_err(|e| Problem::new(Code::Internal, format!("no HTTP client: {e}"), "report this"))?;
-        Ok(Self { http, locator, key, session: None, create_project: false })
+            .map_err(|e| {
+                Problem::new(
+                    Code::Internal,
+                    format!("no HTTP client: {e}"),
+                    "report this",
+                )
+            })?;
+        Ok(Self {
+            http,
+            locator,
+            key,
+            session: None,
+            create_project: false,
+        })
     }
 
     pub fn with_session(&self, session: Option<Uuid>) -> Self {
-        Self { session, ..self.clone() }
+        Self {
+            session,
+            ..self.clone()
+        }
     }
 
     pub fn creating_project(&self) -> Self {
-        Self { create_project: true, ..self.clone() }
+        Self {
+            create_project: true,
+            ..self.clone()
+        }
     }
 
     pub fn key(&self) -> &str {
@@ -85,27 +112,56 @@ impl Client {
 
     async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Failure> {
         let url = self.locator.url().map_err(Failure::unsent)?;
-        let mut request = self.http.post(format!("{url}/api/v1/{pid}/{path}")).bearer_auth(&self.key).json(body);
+        let mut request = self
+            .http
+            .post(format!("{url}/api/v1/{pid}/{path}"))
+            .bearer_auth(&self.key)
+            .json(body);
         if let Some(session) = self.session {
             request = request.header(SESSION_HEADER, session.to_string());
         }
         if self.create_project {
             request = request.header(CREATE_HEADER, "true");
         }
-        let response = request.send().await.map_err(|e| Failure::transport(&url, &e))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|e| Failure::transport(&url, &e))?;
         let status = response.status();
-        let answer: Value = response.json().await.map_err(|e| Failure::transport(&url, &e))?;
+        let answer: Value = response
+            .json()
+            .await
+            .map_err(|e| Failure::transport(&url, &e))?;
         if status.is_success() {
             return Ok(answer);
         }
         let problem = serde_json::from_value(answer.get("error").cloned().unwrap_or_default())
-            .unwrap_or_else(|_| Problem::new(Code::Internal, format!("{url} answered {status} without saying why"), "is it a prism server? `prism doctor` looks"));
-        Err(Failure { problem: Problem { status: status.as_u16(), ..problem }, sent: Sent::Answered })
+            .unwrap_or_else(|_| {
+                Problem::new(
+                    Code::Internal,
+                    format!("{url} answered {status} without saying why"),
+                    "is it a prism server? `prism doctor` looks",
+                )
+            });
+        Err(Failure {
+            problem: Problem {
+                status: status.as_u16(),
+                ..problem
+            },
+            sent: Sent::Answered,
+        })
     }
 
     /// Sends a signal under an idempotency key, retrying while its fate is unknown.
-    pub async fn send_signal(&self, pid: &str, mut body: Map<String, Value>) -> Result<Value, Problem> {
-        let given = body.get("idempotency_key").and_then(Value::as_str).map(str::to_owned);
+    pub async fn send_signal(
+        &self,
+        pid: &str,
+        mut body: Map<String, Value>,
+    ) -> Result<Value, Problem> {
+        let given = body
+            .get("idempotency_key")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         let key = given.unwrap_or_else(|| clock::new_id().to_string());
         body.insert("idempotency_key".into(), key.clone().into());
         let body = Value::Object(body);
@@ -125,11 +181,16 @@ impl Client {
                 Sent::No => {}
             }
             if started.elapsed() >= RETRY {
-                let message =
-                    format!("the connection broke while sending and the server did not come back within {} s; the signal may or may not be stored", RETRY.as_secs());
-                return Err(
-                    Problem::new(Code::OutcomeUnknown, message, "send it again with the same idempotency_key: it will not arrive twice").with("idempotency_key", key)
+                let message = format!(
+                    "the connection broke while sending and the server did not come back within {} s; the signal may or may not be stored",
+                    RETRY.as_secs()
                 );
+                return Err(Problem::new(
+                    Code::OutcomeUnknown,
+                    message,
+                    "send it again with the same idempotency_key: it will not arrive twice",
+                )
+                .with("idempotency_key", key));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(500));
@@ -137,9 +198,17 @@ impl Client {
     }
 
     /// Adds the identity to the project, creating the project; needs the operator's key.
-    pub async fn ensure_persona(&self, pid: &str, identity: &Identity) -> Result<api::PersonaAdded, Problem> {
-        let answer = self.creating_project().call(pid, "persona_add", json!({ "identity": identity })).await?;
-        serde_json::from_value(answer).map_err(|e| Problem::new(Code::Internal, e.to_string(), "report this"))
+    pub async fn ensure_persona(
+        &self,
+        pid: &str,
+        identity: &Identity,
+    ) -> Result<api::PersonaAdded, Problem> {
+        let answer = self
+            .creating_project()
+            .call(pid, "persona_add", json!({ "identity": identity }))
+            .await?;
+        serde_json::from_value(answer)
+            .map_err(|e| Problem::new(Code::Internal, e.to_string(), "report this"))
     }
 }
 
@@ -160,22 +229,35 @@ enum Sent {
 
 impl Failure {
     fn unsent(problem: Problem) -> Self {
-        Self { problem, sent: Sent::No }
+        Self {
+            problem,
+            sent: Sent::No,
+        }
     }
 
     fn transport(url: &str, error: &reqwest::Error) -> Self {
         if error.is_connect() {
             return Self::unsent(not_running(&format!("no prism server answers at {url}")));
         }
-        let why = if error.is_timeout() { "did not answer in time" } else { "closed the connection" };
-        Self { problem: not_running(&format!("the server at {url} {why}")), sent: Sent::Perhaps }
+        let why = if error.is_timeout() {
+            "did not answer in time"
+        } else {
+            "closed the connection"
+        };
+        Self {
+            problem: not_running(&format!("the server at {url} {why}")),
+            sent: Sent::Perhaps,
+        }
     }
 }
 
 /// The file that holds an identity's key, whatever its spelling in the environment.
 pub fn key_file(home: &Home, identity: &Identity) -> String {
     let exact = format!("{identity}.key");
-    let stored = home.list("keys", "", ".key").into_iter().find(|name| name.eq_ignore_ascii_case(&exact));
+    let stored = home
+        .list("keys", "", ".key")
+        .into_iter()
+        .find(|name| name.eq_ignore_ascii_case(&exact));
     format!("keys/{}", stored.unwrap_or(exact))
 }
 
@@ -184,7 +266,13 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
         return Ok(None);
     }
-    let config = Config::load(home).map_err(|e| Problem::new(Code::Internal, format!("{e:#}"), "mend config.toml, or move it away and run `prism serve`"))?;
+    let config = Config::load(home).map_err(|e| {
+        Problem::new(
+            Code::Internal,
+            format!("{e:#}"),
+            "mend config.toml, or move it away and run `prism serve`",
+        )
+    })?;
     Ok(config.map(|c| c.api_key))
 }
 

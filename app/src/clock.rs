@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 pub fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Moment(since.as_micros() as i64)
 }
 
@@ -16,6 +18,10 @@ pub fn new_id() -> Uuid {
 /// A fresh key: `prk_` and 192 random bits.
 pub fn new_key() -> anyhow::Result<String> {
     let mut bytes = [0u8; 24];
-    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("the system gave no random bytes: {e}"))?;
-    Ok(format!("prk_{}", bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()))
+    getrandom::fill(&mut bytes)
+        .map_err(|e| anyhow::anyhow!("the system gave no random bytes: {e}"))?;
+    Ok(format!(
+        "prk_{}",
+        bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()
+    ))
 }

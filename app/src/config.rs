@@ -46,7 +46,16 @@ impl Env {
             recallgate_mode: var("PRISM_RECALLGATE_MODE"),
             user: var("USER").or_else(|| var("LOGNAME")),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
-            inside_host: ["CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"].iter().any(|name| std::env::var_os(name).is_some()),
+            inside_host: [
+                "CLAUDECODE",
+                "CODEX_SANDBOX",
+                "CODEX_THREAD_ID",
+                "CURSOR_AGENT",
+                "GEMINI_CLI",
+                "OPENCODE",
+            ]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some()),
         }
     }
 
@@ -61,13 +70,20 @@ impl Env {
 
     /// The identity of the environment; a malformed one is an error, not `Bot`.
     pub fn identity(&self) -> Result<Option<Identity>> {
-        self.identity.as_deref().map(|i| Identity::parse(i).map_err(|p| anyhow::anyhow!("PRISM_AGENT_IDENTITY: {}; {}", p.message, p.hint))).transpose()
+        self.identity
+            .as_deref()
+            .map(|i| {
+                Identity::parse(i)
+                    .map_err(|p| anyhow::anyhow!("PRISM_AGENT_IDENTITY: {}; {}", p.message, p.hint))
+            })
+            .transpose()
     }
 }
 
 /// Whether a named fault is switched on; only debug builds have faults to switch on.
 pub fn failpoint(name: &str) -> bool {
-    static ON: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| std::env::var("PRISM_FAILPOINTS").unwrap_or_default());
+    static ON: std::sync::LazyLock<String> =
+        std::sync::LazyLock::new(|| std::env::var("PRISM_FAILPOINTS").unwrap_or_default());
     cfg!(debug_assertions) && ON.split(',').any(|on| on == name)
 }
 
@@ -101,7 +117,10 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { requests_per_second: RATE_PER_S, requests_burst: RATE_BURST }
+        Self {
+            requests_per_second: RATE_PER_S,
+            requests_burst: RATE_BURST,
+        }
     }
 }
 
@@ -109,9 +128,13 @@ const CONFIG: &str = "config.toml";
 
 impl Config {
     pub fn load(home: &Home) -> Result<Option<Self>> {
-        let Some(text) = home.read(CONFIG) else { return Ok(None) };
+        let Some(text) = home.read(CONFIG) else {
+            return Ok(None);
+        };
         let path = home.path(CONFIG);
-        toml::from_str(&text).map(Some).with_context(|| format!("{} is not valid", path.display()))
+        toml::from_str(&text)
+            .map(Some)
+            .with_context(|| format!("{} is not valid", path.display()))
     }
 
     /// Reads the configuration, or makes one with a fresh operator's key.
@@ -125,7 +148,12 @@ impl Config {
             Some(name) => name,
             None => Identity::parse("operator").map_err(|p| anyhow::anyhow!(p.message))?,
         };
-        let config = Self { operator, api_key: clock::new_key()?, server: ServerConfig::default(), limits: Limits::default() };
+        let config = Self {
+            operator,
+            api_key: clock::new_key()?,
+            server: ServerConfig::default(),
+            limits: Limits::default(),
+        };
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
         Ok(config)
     }
@@ -168,19 +196,35 @@ struct ProjectFile {
 pub fn choose_project(argument: Option<&str>, env: &Env, cwd: &Path) -> Result<ProjectChoice> {
     let parse = |text: &str| ProjectName::parse(text).map_err(|p| anyhow::anyhow!(p.message));
     if let Some(pid) = argument {
-        return Ok(ProjectChoice { pid: parse(pid)?, named: true });
+        return Ok(ProjectChoice {
+            pid: parse(pid)?,
+            named: true,
+        });
     }
     if let Some(pid) = &env.pid {
-        return Ok(ProjectChoice { pid: parse(pid).context("PRISM_PID")?, named: false });
+        return Ok(ProjectChoice {
+            pid: parse(pid).context("PRISM_PID")?,
+            named: false,
+        });
     }
     if let Some((file, text)) = project_file(cwd) {
-        let project: ProjectFile = toml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
+        let project: ProjectFile =
+            toml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
         if let Some(pid) = project.pid {
-            return Ok(ProjectChoice { pid: parse(&pid).with_context(|| file.display().to_string())?, named: false });
+            return Ok(ProjectChoice {
+                pid: parse(&pid).with_context(|| file.display().to_string())?,
+                named: false,
+            });
         }
     }
-    let folder = cwd.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(ProjectChoice { pid: ProjectName::from_folder(&folder), named: false })
+    let folder = cwd
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Ok(ProjectChoice {
+        pid: ProjectName::from_folder(&folder),
+        named: false,
+    })
 }
 
 /// The project's own list of visible surfaces; empty means the default one.
@@ -199,7 +243,10 @@ pub fn project_file(cwd: &Path) -> Option<(PathBuf, String)> {
 
 /// The name of this machine, as receipts show it.
 pub fn machine_id() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Refuses to listen beyond this machine unless a proxy in front ends TLS.
@@ -207,7 +254,9 @@ pub fn check_bind(host: &str, behind_proxy: bool) -> Result<()> {
     if prism_core::access::is_loopback_name(host) || behind_proxy {
         return Ok(());
     }
-    bail!("--host {host} is reachable from other machines, and keys would travel in the clear: put a TLS proxy in front and say --behind-proxy, or use 127.0.0.1")
+    bail!(
+        "--host {host} is reachable from other machines, and keys would travel in the clear: put a TLS proxy in front and say --behind-proxy, or use 127.0.0.1"
+    )
 }
 
 #[cfg(test)]
@@ -220,15 +269,30 @@ mod tests {
         let folder = dir.path().join("my app");
         std::fs::create_dir_all(folder.join("deep")).unwrap();
         let choose = |argument, pid: Option<&str>, at: &Path| {
-            let env = Env { pid: pid.map(str::to_owned), ..Env::default() };
+            let env = Env {
+                pid: pid.map(str::to_owned),
+                ..Env::default()
+            };
             choose_project(argument, &env, at).map(|c| (c.pid.to_string(), c.named))
         };
-        assert_eq!(choose(Some("A"), Some("B"), &folder).unwrap(), ("A".into(), true));
-        assert_eq!(choose(None, Some("B"), &folder).unwrap(), ("B".into(), false));
-        assert_eq!(choose(None, None, &folder).unwrap(), ("my-app".into(), false));
+        assert_eq!(
+            choose(Some("A"), Some("B"), &folder).unwrap(),
+            ("A".into(), true)
+        );
+        assert_eq!(
+            choose(None, Some("B"), &folder).unwrap(),
+            ("B".into(), false)
+        );
+        assert_eq!(
+            choose(None, None, &folder).unwrap(),
+            ("my-app".into(), false)
+        );
         std::fs::create_dir_all(folder.join(".prism")).unwrap();
         std::fs::write(folder.join(".prism/project.toml"), "pid = \"PID-X\"").unwrap();
-        assert_eq!(choose(None, None, &folder.join("deep")).unwrap(), ("PID-X".into(), false));
+        assert_eq!(
+            choose(None, None, &folder.join("deep")).unwrap(),
+            ("PID-X".into(), false)
+        );
         assert!(choose(Some("no/slash"), None, &folder).is_err());
     }
 
@@ -242,10 +306,16 @@ mod tests {
     fn the_first_start_makes_a_private_config_and_the_next_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path().join("home"));
-        let env = Env { user: Some("frank".into()), ..Env::default() };
+        let env = Env {
+            user: Some("frank".into()),
+            ..Env::default()
+        };
         let made = Config::load_or_create(&home, &env).unwrap();
         assert!(made.api_key.starts_with("prk_") && made.operator.as_str() == "frank");
-        assert_eq!(Config::load_or_create(&home, &env).unwrap().api_key, made.api_key);
+        assert_eq!(
+            Config::load_or_create(&home, &env).unwrap().api_key,
+            made.api_key
+        );
         assert_eq!(home.mode("config.toml"), Some(0o600));
     }
 }

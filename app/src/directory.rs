@@ -20,27 +20,49 @@ struct Inner {
 
 impl Directory {
     pub fn new(loaded: &Loaded) -> Self {
-        let directory = Self { inner: RwLock::default() };
-        loaded.projects.iter().cloned().for_each(|p| directory.add_project(p));
-        loaded.personas.iter().cloned().for_each(|p| directory.add_persona(p));
-        loaded.keys.iter().cloned().for_each(|k| directory.add_key(k));
+        let directory = Self {
+            inner: RwLock::default(),
+        };
+        loaded
+            .projects
+            .iter()
+            .cloned()
+            .for_each(|p| directory.add_project(p));
+        loaded
+            .personas
+            .iter()
+            .cloned()
+            .for_each(|p| directory.add_persona(p));
+        loaded
+            .keys
+            .iter()
+            .cloned()
+            .for_each(|k| directory.add_key(k));
         directory
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
-        self.inner.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.inner.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub fn add_project(&self, project: Project) {
-        self.write().projects.insert(project.pid.to_string(), project);
+        self.write()
+            .projects
+            .insert(project.pid.to_string(), project);
     }
 
     pub fn add_persona(&self, persona: Persona) {
-        self.write().personas.insert((persona.project_id, persona.identity.folded()), persona);
+        self.write()
+            .personas
+            .insert((persona.project_id, persona.identity.folded()), persona);
     }
 
     pub fn add_key(&self, key: KeyRow) {
@@ -76,20 +98,38 @@ impl Directory {
 
     /// The projects a key may see: all for the operator, else those with its persona.
     pub fn visible_projects(&self, identity: Option<&Identity>) -> Vec<String> {
-        let visible = |p: &Project| identity.is_none_or(|i| self.persona(p.id, i.as_str()).is_some());
-        self.projects().iter().filter(|p| visible(p)).map(|p| p.pid.to_string()).collect()
+        let visible =
+            |p: &Project| identity.is_none_or(|i| self.persona(p.id, i.as_str()).is_some());
+        self.projects()
+            .iter()
+            .filter(|p| visible(p))
+            .map(|p| p.pid.to_string())
+            .collect()
     }
 
     pub fn persona(&self, project: Uuid, identity: &str) -> Option<Persona> {
-        self.read().personas.get(&(project, identity.to_ascii_lowercase())).cloned()
+        self.read()
+            .personas
+            .get(&(project, identity.to_ascii_lowercase()))
+            .cloned()
     }
 
     pub fn operator(&self, project: Uuid) -> Option<Persona> {
-        self.read().personas.values().find(|p| p.project_id == project && p.is_operator).cloned()
+        self.read()
+            .personas
+            .values()
+            .find(|p| p.project_id == project && p.is_operator)
+            .cloned()
     }
 
     pub fn personas(&self, project: Uuid) -> Vec<Persona> {
-        let mut personas: Vec<_> = self.read().personas.values().filter(|p| p.project_id == project).cloned().collect();
+        let mut personas: Vec<_> = self
+            .read()
+            .personas
+            .values()
+            .filter(|p| p.project_id == project)
+            .cloned()
+            .collect();
         personas.sort_by(|a, b| a.identity.cmp(&b.identity));
         personas
     }
@@ -97,7 +137,11 @@ impl Directory {
     /// The spelling that the identity's first registration fixed, in any project.
     pub fn canonical(&self, identity: &Identity) -> Identity {
         let inner = self.read();
-        let first = inner.personas.values().filter(|p| p.identity.is(identity.as_str())).min_by_key(|p| p.created_at);
+        let first = inner
+            .personas
+            .values()
+            .filter(|p| p.identity.is(identity.as_str()))
+            .min_by_key(|p| p.created_at);
         first.map_or_else(|| identity.clone(), |p| p.identity.clone())
     }
 
@@ -114,6 +158,13 @@ impl Directory {
         } else {
             format!("did you mean {}?", near.join(" or "))
         };
-        Err(Problem::new(code, format!("nobody called {:?} was ever in this project", prism_core::text::clip(identity, 40)), hint))
+        Err(Problem::new(
+            code,
+            format!(
+                "nobody called {:?} was ever in this project",
+                prism_core::text::clip(identity, 40)
+            ),
+            hint,
+        ))
     }
 }

@@ -27,7 +27,8 @@ pub const WORKER_IDLE: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a recall waits for its question's vector; then it goes on without.
 pub const QUESTION_PATIENCE: Duration = Duration::from_secs(4);
-/// How long the embedder keeps away from what failed: a model that cannot be loaded, a disk that is full.
+/// How long the embedder keeps away from what failed: a model that cannot be loaded, a disk that is
+/// full.
 const SETBACK: Duration = Duration::from_secs(5);
 /// How often waiting rows are looked for without being told.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
@@ -64,8 +65,21 @@ pub struct Task {
 impl Embedder {
     pub fn new(home: Home) -> (Self, Task) {
         let (sender, questions) = mpsc::channel(256);
-        let embedder = Self { home, questions: sender, trouble: Arc::default() };
-        (embedder.clone(), Task { embedder, questions, worker: None, not_before: None, remembered: VecDeque::new() })
+        let embedder = Self {
+            home,
+            questions: sender,
+            trouble: Arc::default(),
+        };
+        (
+            embedder.clone(),
+            Task {
+                embedder,
+                questions,
+                worker: None,
+                not_before: None,
+                remembered: VecDeque::new(),
+            },
+        )
     }
 
     /// Why the vector leg is off, when it is.
@@ -73,7 +87,10 @@ impl Embedder {
         if let Err(reason) = model::present(&self.home) {
             return Some(reason.to_string());
         }
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The question's vector, or why there is none.
@@ -86,7 +103,10 @@ impl Embedder {
         match tokio::time::timeout(QUESTION_PATIENCE, answered).await {
             Ok(Ok(vector)) => vector,
             Ok(Err(_)) => Err("the embedder has stopped".into()),
-            Err(_) => Err(format!("the embedder did not answer within {} s", QUESTION_PATIENCE.as_secs())),
+            Err(_) => Err(format!(
+                "the embedder did not answer within {} s",
+                QUESTION_PATIENCE.as_secs()
+            )),
         }
     }
 
@@ -116,7 +136,10 @@ impl Task {
         });
         loop {
             let mut jobs = match self.ready() {
-                true => store.embed_jobs(BATCH_ROWS, ATTEMPTS_MAX).await.unwrap_or_default(),
+                true => store
+                    .embed_jobs(BATCH_ROWS, ATTEMPTS_MAX)
+                    .await
+                    .unwrap_or_default(),
                 false => Vec::new(),
             };
             if !jobs.is_empty() {
@@ -143,7 +166,9 @@ impl Task {
     }
 
     fn ready(&mut self) -> bool {
-        if self.not_before.is_some_and(|at| Instant::now() < at) || model::present(&self.embedder.home).is_err() {
+        if self.not_before.is_some_and(|at| Instant::now() < at)
+            || model::present(&self.embedder.home).is_err()
+        {
             return false;
         }
         self.not_before = None;
@@ -157,7 +182,11 @@ impl Task {
     }
 
     async fn answer(&mut self, question: Question) {
-        if let Some((_, vector)) = self.remembered.iter().find(|(text, _)| *text == question.text) {
+        if let Some((_, vector)) = self
+            .remembered
+            .iter()
+            .find(|(text, _)| *text == question.text)
+        {
             drop(question.answer.send(Ok(vector.clone())));
             return;
         }
@@ -179,7 +208,8 @@ impl Task {
         drop(question.answer.send(result.map_err(|e| format!("{e:#}"))));
     }
 
-    /// Embeds a batch of rows, letting questions in between any two texts, and stores what came of it.
+    /// Embeds a batch of rows, letting questions in between any two texts, and stores what came of
+    /// it.
     async fn embed(&mut self, store: &Store, jobs: &mut Vec<EmbedJob>) {
         let mut done: Vec<(EmbedJob, Vec<VectorRow>)> = Vec::new();
         while let Some(job) = jobs.pop() {
@@ -189,9 +219,13 @@ impl Task {
                     self.answer(question).await;
                 }
                 match self.ask(text).await {
-                    Ok(vector) => rows.push(VectorRow { ordinal: *ordinal, vector }),
+                    Ok(vector) => rows.push(VectorRow {
+                        ordinal: *ordinal,
+                        vector,
+                    }),
                     Err(error) => {
-                        // A worker that died over this text may die over it again; one that never came up says nothing about it.
+                        // A worker that died over this text may die over it again; one that never
+                        // came up says nothing about it.
                         if self.worker.is_some()
                             && let Err(error) = store.embed_failed(job.memory_row).await
                         {
@@ -219,7 +253,8 @@ impl Task {
     }
 
     async fn ask(&mut self, text: &str) -> Result<Vec<f32>> {
-        // One that ended idle, or was killed, is replaced; one that goes down with this very text as well, once.
+        // One that ended idle, or was killed, is replaced; one that goes down with this very text
+        // as well, once.
         if self.worker.as_mut().is_some_and(Worker::has_ended) {
             self.worker = None;
         }
@@ -237,7 +272,12 @@ impl Task {
             self.worker = Some(Worker::start(&self.embedder.home).await?);
         }
         let worker = self.worker.as_mut().context("no worker")?;
-        match worker.ask(&Ask { texts: vec![text.to_owned()] }).await? {
+        match worker
+            .ask(&Ask {
+                texts: vec![text.to_owned()],
+            })
+            .await?
+        {
             Said::Vectors(mut vectors) if vectors.len() == 1 => Ok(vectors.remove(0)),
             Said::Failed(reason) => bail!(reason),
             _ => bail!("the worker answered something else"),
@@ -256,7 +296,11 @@ impl Worker {
     async fn start(home: &Home) -> Result<Self> {
         // The running program itself, even when an upgrade has put another in its place.
         let running = std::path::Path::new("/proc/self/exe");
-        let program = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
+        let program = if running.exists() {
+            running.to_owned()
+        } else {
+            std::env::current_exe()?
+        };
         let mut child = Command::new(program)
             .arg("embed-worker")
             .arg("--model")
@@ -267,11 +311,20 @@ impl Worker {
             .kill_on_drop(true)
             .spawn()
             .context("cannot start the embedding worker")?;
-        let (input, output) = (child.stdin.take().context("no pipe")?, child.stdout.take().context("no pipe")?);
-        let mut worker = Self { child, input, output: BufReader::new(output).lines() };
+        let (input, output) = (
+            child.stdin.take().context("no pipe")?,
+            child.stdout.take().context("no pipe")?,
+        );
+        let mut worker = Self {
+            child,
+            input,
+            output: BufReader::new(output).lines(),
+        };
         match worker.hear().await? {
             Said::Ready { model } if model == MODEL_ID => Ok(worker),
-            Said::Ready { model } => bail!("the worker loaded {model}, not {MODEL_ID}; restart the server after an upgrade"),
+            Said::Ready { model } => bail!(
+                "the worker loaded {model}, not {MODEL_ID}; restart the server after an upgrade"
+            ),
             Said::Failed(reason) => bail!(reason),
             Said::Vectors(_) => bail!("the worker spoke out of turn"),
         }
@@ -284,13 +337,21 @@ impl Worker {
     async fn ask(&mut self, ask: &Ask) -> Result<Said> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
-        self.input.write_all(&line).await.context("the embedding worker is gone")?;
+        self.input
+            .write_all(&line)
+            .await
+            .context("the embedding worker is gone")?;
         self.hear().await
     }
 
     async fn hear(&mut self) -> Result<Said> {
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
-        let Ok(line) = line else { bail!("the embedding worker hung for {} s and was ended", PATIENCE.as_secs()) };
+        let Ok(line) = line else {
+            bail!(
+                "the embedding worker hung for {} s and was ended",
+                PATIENCE.as_secs()
+            )
+        };
         let Some(line) = line.context("the embedding worker's pipe broke")? else {
             // Its end of the pipe is closed, so it is ending; whether it has ended is asked next.
             drop(tokio::time::timeout(PATIENCE, self.child.wait()).await);

@@ -33,7 +33,11 @@ impl Home {
     pub fn create(&self) -> Result<()> {
         for dir in [self.dir.clone(), self.path("keys"), self.path("shims")] {
             if !dir.is_dir() {
-                DirBuilder::new().recursive(true).mode(0o700).create(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&dir)
+                    .with_context(|| format!("cannot create {}", dir.display()))?;
             }
         }
         Ok(())
@@ -42,9 +46,18 @@ impl Home {
     /// Replaces a file whole: a reader sees the old one or the new one.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path(name);
-        let temporary = self.path(&format!("{name}.{}.{:?}.tmp", std::process::id(), std::thread::current().id()));
+        let temporary = self.path(&format!(
+            "{name}.{}.{:?}.tmp",
+            std::process::id(),
+            std::thread::current().id()
+        ));
         let result = (|| {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&temporary)?;
             file.write_all(bytes)?;
             fs::rename(&temporary, &path)
         })();
@@ -57,7 +70,14 @@ impl Home {
     /// Adds to the end of a file that only its lock's holder writes.
     pub fn append(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path(name);
-        let append = || OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?.write_all(bytes);
+        let append = || {
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(&path)?
+                .write_all(bytes)
+        };
         append().with_context(|| format!("cannot write {}", path.display()))
     }
 
@@ -68,7 +88,8 @@ impl Home {
     /// Takes a lock, waiting for whoever has it.
     pub fn lock(&self, name: &str) -> Result<Lock> {
         let file = self.lock_file(name)?;
-        file.lock().with_context(|| format!("cannot lock {}", self.path(name).display()))?;
+        file.lock()
+            .with_context(|| format!("cannot lock {}", self.path(name).display()))?;
         Ok(Lock { _file: file })
     }
 
@@ -81,21 +102,37 @@ impl Home {
                 file.write_all(std::process::id().to_string().as_bytes())?;
                 Ok(Ok(Lock { _file: file }))
             }
-            Err(TryLockError::WouldBlock) => Ok(Err(self.read(name).unwrap_or_default().trim().to_owned())),
-            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", self.path(name).display())),
+            Err(TryLockError::WouldBlock) => {
+                Ok(Err(self.read(name).unwrap_or_default().trim().to_owned()))
+            }
+            Err(TryLockError::Error(e)) => {
+                Err(e).with_context(|| format!("cannot lock {}", self.path(name).display()))
+            }
         }
     }
 
     fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.path(name);
-        OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path).with_context(|| format!("cannot open {}", path.display()))
+        OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))
     }
 
     /// The names in the home that match, such as ring files of any spelling.
     pub fn list(&self, folder: &str, prefix: &str, suffix: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path(folder)) else { return Vec::new() };
-        let mut names: Vec<String> =
-            entries.flatten().filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with(prefix) && n.ends_with(suffix)).collect();
+        let Ok(entries) = fs::read_dir(self.path(folder)) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
+            .filter(|n| n.starts_with(prefix) && n.ends_with(suffix))
+            .collect();
         names.sort();
         names
     }
@@ -106,7 +143,9 @@ impl Home {
 
     /// The permission bits of a file, when it exists.
     pub fn mode(&self, name: &str) -> Option<u32> {
-        fs::metadata(self.path(name)).ok().map(|m| m.permissions().mode() & 0o777)
+        fs::metadata(self.path(name))
+            .ok()
+            .map(|m| m.permissions().mode() & 0o777)
     }
 }
 
@@ -120,10 +159,16 @@ mod tests {
         let home = Home::at(dir.path().join("deep/home"));
         home.create().unwrap();
         home.write("config.toml", b"x").unwrap();
-        assert_eq!((home.mode("config.toml"), home.mode("")), (Some(0o600), Some(0o700)));
+        assert_eq!(
+            (home.mode("config.toml"), home.mode("")),
+            (Some(0o600), Some(0o700))
+        );
         let held = home.try_lock("serve.lock").unwrap().ok();
         assert!(held.is_some());
-        assert_eq!(home.try_lock("serve.lock").unwrap().err(), Some(std::process::id().to_string()));
+        assert_eq!(
+            home.try_lock("serve.lock").unwrap().err(),
+            Some(std::process::id().to_string())
+        );
         drop(held);
         assert!(home.try_lock("serve.lock").unwrap().is_ok());
     }

@@ -45,19 +45,38 @@ pub enum Work {
 }
 
 pub fn encode(frame: &ServerFrame) -> Utf8Bytes {
-    serde_json::to_string(frame).unwrap_or_else(|_| r#"{"kind":"unknown"}"#.into()).into()
+    serde_json::to_string(frame)
+        .unwrap_or_else(|_| r#"{"kind":"unknown"}"#.into())
+        .into()
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A poisoned lock only means that some other holder panicked between two
     // consistent states; the maps are never left half-changed.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Socket {
-    pub fn new(session_id: Option<Uuid>, persona_id: Uuid, project_id: Uuid, seen: i64) -> Arc<Self> {
-        let state = SocketState { outbox: Outbox::new(seen, OUTBOX_FRAMES_MAX), control: VecDeque::new(), close: None };
-        Arc::new(Self { session_id, persona_id, project_id, state: Mutex::new(state), wake: Notify::new() })
+    pub fn new(
+        session_id: Option<Uuid>,
+        persona_id: Uuid,
+        project_id: Uuid,
+        seen: i64,
+    ) -> Arc<Self> {
+        let state = SocketState {
+            outbox: Outbox::new(seen, OUTBOX_FRAMES_MAX),
+            control: VecDeque::new(),
+            close: None,
+        };
+        Arc::new(Self {
+            session_id,
+            persona_id,
+            project_id,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+        })
     }
 
     fn offer(&self, seq: i64, frame: Utf8Bytes) -> Offer {
@@ -69,7 +88,9 @@ impl Socket {
     pub fn tell(&self, frame: Utf8Bytes) {
         let mut state = held(&self.state);
         if state.control.len() >= CONTROL_FRAMES_MAX {
-            state.close.get_or_insert((CLOSE_SLOW, "too slow: reconnect and replay".into()));
+            state
+                .close
+                .get_or_insert((CLOSE_SLOW, "too slow: reconnect and replay".into()));
         } else {
             state.control.push_back(frame);
         }
@@ -93,7 +114,9 @@ impl Socket {
                 let mut state = held(&self.state);
                 match state.outbox.next() {
                     Next::Send(frame) => return Work::Send(frame),
-                    Next::Replay { after } if state.close.is_none() => return Work::Replay { after },
+                    Next::Replay { after } if state.close.is_none() => {
+                        return Work::Replay { after };
+                    }
                     Next::Replay { .. } | Next::Idle => {}
                 }
                 if let Some(frame) = state.control.pop_front() {
@@ -143,24 +166,42 @@ impl Hub {
 
     /// Offers a committed signal to every session of its recipient, or to the
     /// one it is for; returns the sessions whose queue took it.
-    pub fn offer(&self, persona: Uuid, only: Option<Uuid>, seq: i64, frame: &Utf8Bytes) -> Vec<Uuid> {
+    pub fn offer(
+        &self,
+        persona: Uuid,
+        only: Option<Uuid>,
+        seq: i64,
+        frame: &Utf8Bytes,
+    ) -> Vec<Uuid> {
         if failpoint("hub.pause") {
             return Vec::new();
         }
         let sockets = held(&self.sockets);
-        let (mine, others): (Vec<_>, Vec<_>) = sockets.get(&persona).into_iter().flatten().partition(|s| only.is_none_or(|o| s.session_id == Some(o)));
+        let (mine, others): (Vec<_>, Vec<_>) = sockets
+            .get(&persona)
+            .into_iter()
+            .flatten()
+            .partition(|s| only.is_none_or(|o| s.session_id == Some(o)));
         for other in others {
             held(&other.state).outbox.skip(seq);
         }
-        mine.into_iter().filter(|s| s.offer(seq, frame.clone()) == Offer::Queued).filter_map(|s| s.session_id).collect()
+        mine.into_iter()
+            .filter(|s| s.offer(seq, frame.clone()) == Offer::Queued)
+            .filter_map(|s| s.session_id)
+            .collect()
     }
 
     /// Tells the sessions of an identity, except one.
     pub fn tell(&self, persona: Uuid, except: Option<Uuid>, frame: &ServerFrame) {
         let sockets = held(&self.sockets);
-        let Some(mine) = sockets.get(&persona) else { return };
+        let Some(mine) = sockets.get(&persona) else {
+            return;
+        };
         let frame = encode(frame);
-        for socket in mine.iter().filter(|s| s.session_id != except || except.is_none()) {
+        for socket in mine
+            .iter()
+            .filter(|s| s.session_id != except || except.is_none())
+        {
             socket.tell(frame.clone());
         }
     }
@@ -168,15 +209,27 @@ impl Hub {
     /// Tells everybody in a project, except one session.
     pub fn tell_project(&self, project: Uuid, except: Option<Uuid>, frame: &ServerFrame) {
         let frame = encode(frame);
-        let everybody: Vec<_> = held(&self.sockets).values().flatten().chain(held(&self.watchers).iter()).cloned().collect();
-        for socket in everybody.iter().filter(|s| s.project_id == project && (s.session_id != except || except.is_none())) {
+        let everybody: Vec<_> = held(&self.sockets)
+            .values()
+            .flatten()
+            .chain(held(&self.watchers).iter())
+            .cloned()
+            .collect();
+        for socket in everybody
+            .iter()
+            .filter(|s| s.project_id == project && (s.session_id != except || except.is_none()))
+        {
             socket.tell(frame.clone());
         }
     }
 
     /// Shows something to those who watch a project; encoding is skipped when nobody does.
     pub fn show(&self, project: Uuid, frame: impl FnOnce() -> ServerFrame) {
-        let watchers: Vec<_> = held(&self.watchers).iter().filter(|s| s.project_id == project).cloned().collect();
+        let watchers: Vec<_> = held(&self.watchers)
+            .iter()
+            .filter(|s| s.project_id == project)
+            .cloned()
+            .collect();
         if watchers.is_empty() {
             return;
         }
@@ -209,7 +262,11 @@ impl Hub {
     }
 
     pub fn close_session(&self, session: Uuid, code: u16, reason: &str) {
-        for socket in held(&self.sockets).values().flatten().filter(|s| s.session_id == Some(session)) {
+        for socket in held(&self.sockets)
+            .values()
+            .flatten()
+            .filter(|s| s.session_id == Some(session))
+        {
             socket.close(code, reason);
         }
     }
@@ -221,7 +278,11 @@ impl Hub {
     }
 
     pub fn close_all(&self, code: u16, reason: &str) {
-        for socket in held(&self.sockets).values().flatten().chain(held(&self.watchers).iter()) {
+        for socket in held(&self.sockets)
+            .values()
+            .flatten()
+            .chain(held(&self.watchers).iter())
+        {
             socket.close(code, reason);
         }
     }

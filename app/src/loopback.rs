@@ -23,10 +23,17 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn new(session_id: Option<Uuid>, timeout_ms: Option<u64>, wait_model_ms: Option<u64>) -> Result<Self, Problem> {
+    pub fn new(
+        session_id: Option<Uuid>,
+        timeout_ms: Option<u64>,
+        wait_model_ms: Option<u64>,
+    ) -> Result<Self, Problem> {
         let within = |field: &str, ms: u64| match ms <= TIMEOUT_MS_MAX {
             true => Ok(Duration::from_millis(ms)),
-            false => Err(Problem::field(field, format!("is {ms} and may be {TIMEOUT_MS_MAX} ms"))),
+            false => Err(Problem::field(
+                field,
+                format!("is {ms} and may be {TIMEOUT_MS_MAX} ms"),
+            )),
         };
         Ok(Self {
             session_id,
@@ -39,8 +46,14 @@ impl Options {
 }
 
 /// Issues a probe, gathers what the shim saw, and ends it.
-pub async fn run(client: &Client, pid: &str, options: &Options, source: &Source) -> Result<Probe, Problem> {
-    let request = json!({"session_id": options.session_id, "echo": options.echo, "ring": options.ring});
+pub async fn run(
+    client: &Client,
+    pid: &str,
+    options: &Options,
+    source: &Source,
+) -> Result<Probe, Problem> {
+    let request =
+        json!({"session_id": options.session_id, "echo": options.echo, "ring": options.ring});
     let issued: Probe = read(client.call(pid, "signal/loopback-issue", request).await?)?;
     let shim = gather(&issued, options, source).await;
     let model_ack = match issued.requested_by_session {
@@ -49,15 +62,23 @@ pub async fn run(client: &Client, pid: &str, options: &Options, source: &Source)
     };
     let probe = issued.finish(&shim, model_ack, clock::now());
     // The result stands whether or not the server could keep it.
-    if let Err(problem) = client.call(pid, "signal/loopback-finish", json!({ "probe": probe })).await {
+    if let Err(problem) = client
+        .call(pid, "signal/loopback-finish", json!({ "probe": probe }))
+        .await
+    {
         tracing::warn!(%problem, "The probe's result was not kept");
     }
     Ok(probe)
 }
 
 fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, Problem> {
-    serde_json::from_value(answer)
-        .map_err(|e| Problem::new(Code::Internal, format!("the server's answer is not understood: {e}"), "are server and client of one version?"))
+    serde_json::from_value(answer).map_err(|e| {
+        Problem::new(
+            Code::Internal,
+            format!("the server's answer is not understood: {e}"),
+            "are server and client of one version?",
+        )
+    })
 }
 
 async fn gather(issued: &Probe, options: &Options, source: &Source) -> ShimEvidence {
@@ -80,11 +101,24 @@ async fn gather(issued: &Probe, options: &Options, source: &Source) -> ShimEvide
     }
 }
 
-async fn model_ack(client: &Client, pid: &str, session: Uuid, issued: &Probe, wait: Duration) -> Result<Option<prism_core::Moment>, Problem> {
+async fn model_ack(
+    client: &Client,
+    pid: &str,
+    session: Uuid,
+    issued: &Probe,
+    wait: Duration,
+) -> Result<Option<prism_core::Moment>, Problem> {
     let deadline = Instant::now() + wait;
     while !wait.is_zero() {
-        let answer: prism_core::api::LoopbackModelSeen =
-            read(client.call(pid, "signal/loopback-model", json!({"session_id": session, "since": issued.started_at})).await?)?;
+        let answer: prism_core::api::LoopbackModelSeen = read(
+            client
+                .call(
+                    pid,
+                    "signal/loopback-model",
+                    json!({"session_id": session, "since": issued.started_at}),
+                )
+                .await?,
+        )?;
         let left = deadline.saturating_duration_since(Instant::now());
         if answer.model_ack.is_some() || left.is_zero() {
             return Ok(answer.model_ack);
@@ -125,14 +159,32 @@ impl Door {
             .no_proxy()
             .timeout(Duration::from_millis(250))
             .build()
-            .map_err(|e| Problem::new(Code::Internal, format!("no HTTP client: {e}"), "report this"))?;
-        Ok(Self { http, file: alive.into_iter().find(|f| Some(f.session_id) == session) })
+            .map_err(|e| {
+                Problem::new(
+                    Code::Internal,
+                    format!("no HTTP client: {e}"),
+                    "report this",
+                )
+            })?;
+        Ok(Self {
+            http,
+            file: alive.into_iter().find(|f| Some(f.session_id) == session),
+        })
     }
 
     async fn evidence(&self, loopback_id: Uuid) -> Option<ShimEvidence> {
         let file = self.file.as_ref()?;
-        let url = format!("http://127.0.0.1:{}/tee-frames?loopback_id={loopback_id}", file.port);
-        let response = self.http.get(url).bearer_auth(&file.token).send().await.ok()?;
+        let url = format!(
+            "http://127.0.0.1:{}/tee-frames?loopback_id={loopback_id}",
+            file.port
+        );
+        let response = self
+            .http
+            .get(url)
+            .bearer_auth(&file.token)
+            .send()
+            .await
+            .ok()?;
         if !response.status().is_success() {
             return None;
         }

@@ -17,28 +17,65 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn request(&self, verb: &'static str, status: u16) {
-        *self.requests.lock().unwrap_or_else(std::sync::PoisonError::into_inner).entry((verb, status)).or_default() += 1;
+        *self
+            .requests
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .entry((verb, status))
+            .or_default() += 1;
     }
 
     pub fn text(&self, sockets: usize, live_sessions: usize) -> String {
         let mut out = String::new();
         let mut gauge = |name: &str, kind: &str, help: &str, value: u64| {
-            let _ = writeln!(out, "# HELP prism_{name} {help}\n# TYPE prism_{name} {kind}\nprism_{name} {value}");
+            let _ = writeln!(
+                out,
+                "# HELP prism_{name} {help}\n# TYPE prism_{name} {kind}\nprism_{name} {value}"
+            );
         };
         gauge("sockets", "gauge", "Open stream sockets.", sockets as u64);
-        gauge("live_sessions", "gauge", "Sessions that are idle or live.", live_sessions as u64);
+        gauge(
+            "live_sessions",
+            "gauge",
+            "Sessions that are idle or live.",
+            live_sessions as u64,
+        );
         for (name, help, counter) in [
             ("signals_sent_total", "Signals committed.", &self.sent),
-            ("signals_pushed_total", "Frames taken by a socket's queue.", &self.pushed),
-            ("signals_received_total", "Frames confirmed by a shim.", &self.received),
-            ("signals_drained_total", "Signals drained and confirmed.", &self.drained),
-            ("signals_expired_total", "Signals that expired undrained.", &self.expired),
+            (
+                "signals_pushed_total",
+                "Frames taken by a socket's queue.",
+                &self.pushed,
+            ),
+            (
+                "signals_received_total",
+                "Frames confirmed by a shim.",
+                &self.received,
+            ),
+            (
+                "signals_drained_total",
+                "Signals drained and confirmed.",
+                &self.drained,
+            ),
+            (
+                "signals_expired_total",
+                "Signals that expired undrained.",
+                &self.expired,
+            ),
         ] {
             gauge(name, "counter", help, counter.load(Ordering::Relaxed));
         }
         out.push_str("# HELP prism_requests_total Requests by verb and status.\n# TYPE prism_requests_total counter\n");
-        for ((verb, status), n) in self.requests.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
-            let _ = writeln!(out, "prism_requests_total{{verb=\"{verb}\",status=\"{status}\"}} {n}");
+        for ((verb, status), n) in self
+            .requests
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .iter()
+        {
+            let _ = writeln!(
+                out,
+                "prism_requests_total{{verb=\"{verb}\",status=\"{status}\"}} {n}"
+            );
         }
         out
     }

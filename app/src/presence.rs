@@ -68,20 +68,40 @@ impl Presence {
                 if now.since_us(row.last_seen_at) < STALE_US {
                     row.last_seen_at = now;
                 }
-                inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false, read_at: None });
+                inner.sessions.insert(
+                    row.id,
+                    Live {
+                        row,
+                        sockets: 0,
+                        left: false,
+                        dirty: false,
+                        read_at: None,
+                    },
+                );
             }
         }
         presence
     }
 
     fn held(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub fn add(&self, row: SessionRow) {
         let mut inner = self.held();
         inner.started.insert(row.persona_id);
-        inner.sessions.insert(row.id, Live { row, sockets: 0, left: false, dirty: false, read_at: None });
+        inner.sessions.insert(
+            row.id,
+            Live {
+                row,
+                sockets: 0,
+                left: false,
+                dirty: false,
+                read_at: None,
+            },
+        );
     }
 
     pub fn get(&self, session: Uuid) -> Option<SessionRow> {
@@ -91,7 +111,9 @@ impl Presence {
     /// Notes a verb; true when it is the session's first.
     pub fn verb(&self, session: Uuid, now: Moment) -> bool {
         let mut inner = self.held();
-        let Some(live) = inner.sessions.get_mut(&session) else { return false };
+        let Some(live) = inner.sessions.get_mut(&session) else {
+            return false;
+        };
         live.row.last_seen_at = now;
         live.row.last_verb_at = Some(now);
         live.left = false;
@@ -144,7 +166,12 @@ impl Presence {
 
     pub fn recipient_state(&self, persona: Uuid, is_operator: bool, now: Moment) -> RecipientState {
         let inner = self.held();
-        let mut states: Vec<SessionState> = inner.sessions.values().filter(|l| l.row.persona_id == persona).map(|l| l.facts().state(now)).collect();
+        let mut states: Vec<SessionState> = inner
+            .sessions
+            .values()
+            .filter(|l| l.row.persona_id == persona)
+            .map(|l| l.facts().state(now))
+            .collect();
         if inner.started.contains(&persona) {
             states.push(SessionState::Released);
         }
@@ -154,16 +181,29 @@ impl Presence {
     /// Sessions of a project that are not released, newest verb first.
     pub fn sessions(&self, project: Uuid, now: Moment) -> Vec<(Uuid, SessionView)> {
         let inner = self.held();
-        let mut views: Vec<_> =
-            inner.sessions.values().filter(|l| l.row.project_id == project && l.row.released_at.is_none()).map(|l| (l.row.persona_id, l.view(now))).collect();
-        views.sort_by_key(|(_, v)| (std::cmp::Reverse(v.last_verb_at), std::cmp::Reverse(v.started_at)));
+        let mut views: Vec<_> = inner
+            .sessions
+            .values()
+            .filter(|l| l.row.project_id == project && l.row.released_at.is_none())
+            .map(|l| (l.row.persona_id, l.view(now)))
+            .collect();
+        views.sort_by_key(|(_, v)| {
+            (
+                std::cmp::Reverse(v.last_verb_at),
+                std::cmp::Reverse(v.started_at),
+            )
+        });
         views
     }
 
     /// What changed and is worth writing down, at a time of the caller's choosing.
     pub fn take_dirty(&self) -> Vec<SessionRow> {
         let mut inner = self.held();
-        inner.sessions.values_mut().filter_map(|l| std::mem::take(&mut l.dirty).then(|| l.row.clone())).collect()
+        inner
+            .sessions
+            .values_mut()
+            .filter_map(|l| std::mem::take(&mut l.dirty).then(|| l.row.clone()))
+            .collect()
     }
 
     /// Sessions that just became stale, and those silent for a day.
@@ -171,7 +211,11 @@ impl Presence {
         let mut inner = self.held();
         let mut gone = Vec::new();
         let mut swept = Vec::new();
-        for live in inner.sessions.values_mut().filter(|l| l.row.released_at.is_none() && l.facts().state(now) == SessionState::Stale) {
+        for live in inner
+            .sessions
+            .values_mut()
+            .filter(|l| l.row.released_at.is_none() && l.facts().state(now) == SessionState::Stale)
+        {
             if !std::mem::replace(&mut live.left, true) && live.row.first_verb_at.is_some() {
                 gone.push(live.row.clone());
             }
@@ -180,11 +224,24 @@ impl Presence {
             }
         }
         // A released session is remembered in the store alone after an hour.
-        inner.sessions.retain(|_, l| l.row.released_at.is_none_or(|at| now.since_us(at) < 3600 * 1_000_000));
+        inner.sessions.retain(|_, l| {
+            l.row
+                .released_at
+                .is_none_or(|at| now.since_us(at) < 3600 * 1_000_000)
+        });
         (gone, swept)
     }
 
     pub fn live_count(&self, now: Moment) -> usize {
-        self.held().sessions.values().filter(|l| matches!(l.facts().state(now), SessionState::Live | SessionState::Idle)).count()
+        self.held()
+            .sessions
+            .values()
+            .filter(|l| {
+                matches!(
+                    l.facts().state(now),
+                    SessionState::Live | SessionState::Idle
+                )
+            })
+            .count()
     }
 }

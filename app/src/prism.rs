@@ -59,7 +59,12 @@ impl Caller {
 }
 
 impl Prism {
-    pub async fn open(store: Store, config: &Config, gate_mode: Mode, embedder: Embedder) -> Result<Arc<Self>, Problem> {
+    pub async fn open(
+        store: Store,
+        config: &Config,
+        gate_mode: Mode,
+        embedder: Embedder,
+    ) -> Result<Arc<Self>, Problem> {
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode, store.load_gate(now).await?);
@@ -88,7 +93,14 @@ impl Prism {
         if let Some(known) = self.directory.key(&key_sha256) {
             return Ok(known);
         }
-        let row = KeyRow { id: clock::new_id(), identity, key_sha256, prefix: key.chars().take(12).collect(), created_at: clock::now(), revoked_at: None };
+        let row = KeyRow {
+            id: clock::new_id(),
+            identity,
+            key_sha256,
+            prefix: key.chars().take(12).collect(),
+            created_at: clock::now(),
+            revoked_at: None,
+        };
         self.store.add_key(row.clone()).await?;
         self.directory.add_key(row.clone());
         Ok(row)
@@ -97,41 +109,101 @@ impl Prism {
     /// Finds the key a request carries and charges it for one request.
     pub fn authenticate(&self, authorization: Option<&str>) -> Result<KeyRow, Problem> {
         let hint = "send `Authorization: Bearer prk_...`; the operator's key is in $PRISM_HOME/config.toml";
-        let header = authorization.ok_or_else(|| Problem::new(Code::MissingKey, "this needs a key", hint))?;
-        let key = header.strip_prefix("Bearer ").map(str::trim).filter(|k| !k.is_empty());
-        let key = key.ok_or_else(|| Problem::new(Code::InvalidKey, "the Authorization header is not a bearer key", hint))?;
+        let header = authorization
+            .ok_or_else(|| Problem::new(Code::MissingKey, "this needs a key", hint))?;
+        let key = header
+            .strip_prefix("Bearer ")
+            .map(str::trim)
+            .filter(|k| !k.is_empty());
+        let key = key.ok_or_else(|| {
+            Problem::new(
+                Code::InvalidKey,
+                "the Authorization header is not a bearer key",
+                hint,
+            )
+        })?;
         // Looked up by hash: how long that takes says nothing about the key.
-        let row = self.directory.key(&sha256_hex(key.as_bytes())).ok_or_else(|| Problem::new(Code::InvalidKey, "this key is not known here", hint))?;
+        let row = self
+            .directory
+            .key(&sha256_hex(key.as_bytes()))
+            .ok_or_else(|| Problem::new(Code::InvalidKey, "this key is not known here", hint))?;
         if row.revoked_at.is_some() {
-            return Err(Problem::new(Code::InvalidKey, format!("key {}… was revoked", row.prefix), "ask the operator for a new one: `prism key mint <identity>`"));
+            return Err(Problem::new(
+                Code::InvalidKey,
+                format!("key {}… was revoked", row.prefix),
+                "ask the operator for a new one: `prism key mint <identity>`",
+            ));
         }
-        let mut buckets = self.buckets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut buckets = self
+            .buckets
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let (limits, now) = (self.limits, clock::now());
-        let bucket = buckets.entry(row.id).or_insert_with(|| Bucket::full(limits.requests_burst, now));
+        let bucket = buckets
+            .entry(row.id)
+            .or_insert_with(|| Bucket::full(limits.requests_burst, now));
         if let Err(wait_ms) = bucket.take(limits.requests_per_second, limits.requests_burst, now) {
-            let hint = format!("wait {wait_ms} ms; a key may send {} a second and {} in a burst", limits.requests_per_second, limits.requests_burst);
-            return Err(Problem::new(Code::TooManyRequests, "too many requests with this key", hint).with("retry_after_ms", wait_ms));
+            let hint = format!(
+                "wait {wait_ms} ms; a key may send {} a second and {} in a burst",
+                limits.requests_per_second, limits.requests_burst
+            );
+            return Err(Problem::new(
+                Code::TooManyRequests,
+                "too many requests with this key",
+                hint,
+            )
+            .with("retry_after_ms", wait_ms));
         }
         Ok(row)
     }
 
     /// Places a key's holder in a project, and in the session it names.
-    pub fn caller(&self, key: &KeyRow, pid: &str, session: Option<Uuid>) -> Result<Caller, Problem> {
-        let known = || self.directory.visible_projects(key.identity.as_ref()).join(", ");
+    pub fn caller(
+        &self,
+        key: &KeyRow,
+        pid: &str,
+        session: Option<Uuid>,
+    ) -> Result<Caller, Problem> {
+        let known = || {
+            self.directory
+                .visible_projects(key.identity.as_ref())
+                .join(", ")
+        };
         let project = self.directory.project(pid).ok_or_else(|| {
-            Problem::new(Code::UnknownProject, format!("there is no project {:?}", prism_core::text::clip(pid, 64)), format!("known: {}", known()))
-                .with("projects", self.directory.visible_projects(key.identity.as_ref()))
+            Problem::new(
+                Code::UnknownProject,
+                format!("there is no project {:?}", prism_core::text::clip(pid, 64)),
+                format!("known: {}", known()),
+            )
+            .with(
+                "projects",
+                self.directory.visible_projects(key.identity.as_ref()),
+            )
         })?;
         let persona = match &key.identity {
             None => self.directory.operator(project.id),
             Some(identity) => self.directory.persona(project.id, identity.as_str()),
         };
         let persona = persona.ok_or_else(|| {
-            let who = key.identity.as_ref().map_or("the operator", Identity::as_str);
-            Problem::new(Code::NoPersona, format!("{who} has no persona in {pid}"), format!("the operator adds one: `prism persona add {who} --pid {pid}`"))
+            let who = key
+                .identity
+                .as_ref()
+                .map_or("the operator", Identity::as_str);
+            Problem::new(
+                Code::NoPersona,
+                format!("{who} has no persona in {pid}"),
+                format!("the operator adds one: `prism persona add {who} --pid {pid}`"),
+            )
         })?;
-        let session = session.map(|id| self.session_of(id, &persona)).transpose()?;
-        Ok(Caller { project, is_operator: persona.is_operator, persona, session })
+        let session = session
+            .map(|id| self.session_of(id, &persona))
+            .transpose()?;
+        Ok(Caller {
+            project,
+            is_operator: persona.is_operator,
+            persona,
+            session,
+        })
     }
 
     fn session_of(&self, id: Uuid, persona: &Persona) -> Result<SessionRow, Problem> {
@@ -165,22 +237,45 @@ impl Prism {
         if let Some(project) = self.directory.project(pid.as_str()) {
             return Ok(project);
         }
-        let project = Project { id: clock::new_id(), pid: pid.clone() };
-        let operator = self.store.add_project(project.clone(), self.operator.clone(), clock::now()).await?;
-        let operator = operator.ok_or_else(|| Problem::new(Code::Conflict, format!("{pid} is being created elsewhere"), "try again"))?;
+        let project = Project {
+            id: clock::new_id(),
+            pid: pid.clone(),
+        };
+        let operator = self
+            .store
+            .add_project(project.clone(), self.operator.clone(), clock::now())
+            .await?;
+        let operator = operator.ok_or_else(|| {
+            Problem::new(
+                Code::Conflict,
+                format!("{pid} is being created elsewhere"),
+                "try again",
+            )
+        })?;
         self.directory.add_persona(operator);
         self.directory.add_project(project.clone());
         Ok(project)
     }
 
-    /// Adds an identity to a project, in the spelling its first registration fixed; says whether it is new.
-    pub async fn ensure_persona(&self, project: &Project, identity: &Identity) -> Result<(Persona, bool), Problem> {
+    /// Adds an identity to a project, in the spelling its first registration fixed; says whether it
+    /// is new.
+    pub async fn ensure_persona(
+        &self,
+        project: &Project,
+        identity: &Identity,
+    ) -> Result<(Persona, bool), Problem> {
         let _one = self.enrolling.lock().await;
         let identity = self.directory.canonical(identity);
         if let Some(persona) = self.directory.persona(project.id, identity.as_str()) {
             return Ok((persona, false));
         }
-        let persona = Persona { id: clock::new_id(), project_id: project.id, identity, is_operator: false, created_at: clock::now() };
+        let persona = Persona {
+            id: clock::new_id(),
+            project_id: project.id,
+            identity,
+            is_operator: false,
+            created_at: clock::now(),
+        };
         self.store.add_persona(persona.clone()).await?;
         self.directory.add_persona(persona.clone());
         Ok((persona, true))
@@ -194,21 +289,31 @@ impl Prism {
             from_identity: session.identity.to_string(),
             from_session: Some(session.id),
             to_identity: "*".into(),
-            payload: serde_json::Map::from_iter([("surface".to_owned(), session.surface.clone().into()), ("machine_id".to_owned(), session.machine_id.clone().into())]),
+            payload: serde_json::Map::from_iter([
+                ("surface".to_owned(), session.surface.clone().into()),
+                ("machine_id".to_owned(), session.machine_id.clone().into()),
+            ]),
             in_reply_to: None,
             created_at: Some(clock::now()),
             trace_id: None,
             seq: None,
             pid: None,
         };
-        self.hub.tell_project(session.project_id, Some(session.id), &ServerFrame::Event { envelope });
+        self.hub.tell_project(
+            session.project_id,
+            Some(session.id),
+            &ServerFrame::Event { envelope },
+        );
     }
 
     pub async fn release(&self, session: &SessionRow, reason: &str) -> Result<(), Problem> {
         let now = clock::now();
-        self.store.release_session(session.id, reason.to_owned(), now).await?;
+        self.store
+            .release_session(session.id, reason.to_owned(), now)
+            .await?;
         self.presence.release(session.id, now);
-        self.hub.close_session(session.id, hub::CLOSE_RELEASED, reason);
+        self.hub
+            .close_session(session.id, hub::CLOSE_RELEASED, reason);
         if session.first_verb_at.is_some() {
             self.announce(session, SignalType::PeerLeft);
         }
@@ -220,13 +325,31 @@ impl Prism {
         let now = clock::now();
         let swept = self.store.sweep(now, SWEEP_ROWS).await?;
         for ended in swept.expired {
-            self.metrics.expired.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            self.hub.tell(ended.to_persona, None, &ServerFrame::Ended { signal_ids: vec![ended.signal_id], state: State::Expired });
+            self.metrics
+                .expired
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.hub.tell(
+                ended.to_persona,
+                None,
+                &ServerFrame::Ended {
+                    signal_ids: vec![ended.signal_id],
+                    state: State::Expired,
+                },
+            );
         }
         for row in swept.leases_returned {
-            let persona = self.directory.project(row.envelope.pid.as_deref().unwrap_or_default()).and_then(|p| self.directory.persona(p.id, &row.envelope.to_identity));
+            let persona = self
+                .directory
+                .project(row.envelope.pid.as_deref().unwrap_or_default())
+                .and_then(|p| self.directory.persona(p.id, &row.envelope.to_identity));
             if let Some(persona) = persona {
-                self.hub.tell(persona.id, None, &ServerFrame::Returned { signal_ids: vec![row.envelope.signal_id] });
+                self.hub.tell(
+                    persona.id,
+                    None,
+                    &ServerFrame::Returned {
+                        signal_ids: vec![row.envelope.signal_id],
+                    },
+                );
             }
         }
         let heads = self.store.heads(self.hub.personas()).await?;

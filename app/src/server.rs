@@ -46,7 +46,8 @@ pub struct Options {
 /// Opens the home, listens, and serves until SIGINT or SIGTERM.
 pub async fn serve(options: Options, env: &Env) -> Result<()> {
     config::check_bind(&options.host, options.behind_proxy)?;
-    let (gate_mode, gate_note) = prism_core::gate::parse_mode(env.recallgate_mode.as_deref()).map_err(|p| anyhow::anyhow!(p.message))?;
+    let (gate_mode, gate_note) = prism_core::gate::parse_mode(env.recallgate_mode.as_deref())
+        .map_err(|p| anyhow::anyhow!(p.message))?;
     if let Some(note) = gate_note {
         tracing::warn!("{note}");
     }
@@ -56,20 +57,34 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let config = Config::load_or_create(home, env)?;
     let _lock = match home.try_lock("serve.lock")? {
         Ok(lock) => lock,
-        Err(pid) => bail!("{} is held by the prism server with pid {pid}: stop that one first, or use another --home", home.dir().display()),
+        Err(pid) => bail!(
+            "{} is held by the prism server with pid {pid}: stop that one first, or use another --home",
+            home.dir().display()
+        ),
     };
-    let store = Store::open_embedded(&home.path("prism.db")).with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
+    let store = Store::open_embedded(&home.path("prism.db"))
+        .with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
     let (embedder, embedding) = Embedder::new(home.clone());
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
     }
-    let prism = Prism::open(store.clone(), &config, gate_mode, embedder).await.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    let prism = Prism::open(store.clone(), &config, gate_mode, embedder)
+        .await
+        .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
     let listener = bind(&options.host, options.port).await?;
     // Whoever sees server.json may stop the server at once: it must be listening for that already.
     let stop = stop_signal()?;
     let address = listener.local_addr()?;
-    let file = ServerFile { url: format!("http://{address}"), pid: std::process::id(), version: crate::VERSION.into(), started_at: prism.started_at };
-    home.write(ServerFile::NAME, serde_json::to_string_pretty(&file)?.as_bytes())?;
+    let file = ServerFile {
+        url: format!("http://{address}"),
+        pid: std::process::id(),
+        version: crate::VERSION.into(),
+        started_at: prism.started_at,
+    };
+    home.write(
+        ServerFile::NAME,
+        serde_json::to_string_pretty(&file)?.as_bytes(),
+    )?;
     tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", crate::VERSION);
     let embedding = tokio::spawn(embedding.run(store));
     let result = run(listener, prism.clone(), stop).await;
@@ -83,11 +98,17 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
 
 async fn bind(host: &str, port: u16) -> Result<TcpListener> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    TcpListener::bind((host, port)).await.with_context(|| format!("cannot listen on {host}:{port}; choose another --port, or 0 for any free one"))
+    TcpListener::bind((host, port)).await.with_context(|| {
+        format!("cannot listen on {host}:{port}; choose another --port, or 0 for any free one")
+    })
 }
 
 /// Serves requests until `stop` resolves, then lets those under way finish.
-pub async fn run(listener: TcpListener, prism: Arc<Prism>, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+pub async fn run(
+    listener: TcpListener,
+    prism: Arc<Prism>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
     let house = tokio::spawn(prism.clone().keep_house());
     let hub = prism.hub.clone();
     let (stopped, stopping) = tokio::sync::oneshot::channel();
@@ -112,7 +133,10 @@ pub async fn run(listener: TcpListener, prism: Arc<Prism>, stop: impl Future<Out
 /// Listens for SIGINT and SIGTERM from this moment on.
 fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     Ok(async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     })
@@ -125,10 +149,22 @@ pub fn router(prism: Arc<Prism>) -> Router {
         .route("/api/v1/stream", get(stream::open))
         .route("/api/v1/openapi.json", get(openapi::document))
         // Whoever watches over the process.
-        .route("/healthz", get(|| async { Json(serde_json::json!({"ok": true, "version": crate::VERSION})) }))
+        .route(
+            "/healthz",
+            get(|| async { Json(serde_json::json!({"ok": true, "version": crate::VERSION})) }),
+        )
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .route("/", any(|| async { concat!("Prism ", env!("CARGO_PKG_VERSION"), " is running. The CLI is `prism --help`; the API is /api/v1/openapi.json.\n") }))
+        .route(
+            "/",
+            any(|| async {
+                concat!(
+                    "Prism ",
+                    env!("CARGO_PKG_VERSION"),
+                    " is running. The CLI is `prism --help`; the API is /api/v1/openapi.json.\n"
+                )
+            }),
+        )
         .fallback(not_found)
         .layer(middleware::from_fn_with_state(prism.clone(), door::check))
         .with_state(prism)
@@ -145,7 +181,8 @@ impl From<Problem> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self.0.body())).into_response();
         if let Some(ms) = self.0.facts.get("retry_after_ms").and_then(Value::as_u64)
             && let Ok(seconds) = ms.div_ceil(1000).to_string().parse()
@@ -157,25 +194,43 @@ impl IntoResponse for Refusal {
 }
 
 /// The straight line of a request: key, project and session, verb, answer.
-async fn call(State(prism): State<Arc<Prism>>, Path((pid, path)): Path<(String, String)>, headers: HeaderMap, body: Body) -> Response {
+async fn call(
+    State(prism): State<Arc<Prism>>,
+    Path((pid, path)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let verb = verb::by_path(&path);
     let answer = answer(&prism, &pid, &path, &headers, body).await;
     let response = match answer {
         Ok(value) => Json(value).into_response(),
         Err(problem) => Refusal(problem).into_response(),
     };
-    prism.metrics.request(verb.map_or("unknown", |v| v.path), response.status().as_u16());
+    prism.metrics.request(
+        verb.map_or("unknown", |v| v.path),
+        response.status().as_u16(),
+    );
     response
 }
 
-async fn answer(prism: &Prism, pid: &str, path: &str, headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+async fn answer(
+    prism: &Prism,
+    pid: &str,
+    path: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Value, Problem> {
     let key = prism.authenticate(text(headers, header::AUTHORIZATION.as_str()))?;
     let verb = verb::by_path(path).ok_or_else(|| {
         let near = prism_core::id::nearest(path, verb::VERBS.iter().map(|v| v.path), 3);
         Problem::new(
             Code::UnknownVerb,
             format!("there is no verb {:?}", prism_core::text::clip(path, 60)),
-            if near.is_empty() { "/api/v1/openapi.json lists them".into() } else { format!("did you mean {}?", near.join(" or ")) },
+            if near.is_empty() {
+                "/api/v1/openapi.json lists them".into()
+            } else {
+                format!("did you mean {}?", near.join(" or "))
+            },
         )
     })?;
     if key.identity.is_none() && headers.contains_key(CREATE_HEADER) {
@@ -190,19 +245,33 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn session_of(headers: &HeaderMap) -> Result<Option<Uuid>, Problem> {
-    let Some(header) = headers.get(SESSION_HEADER) else { return Ok(None) };
+    let Some(header) = headers.get(SESSION_HEADER) else {
+        return Ok(None);
+    };
     let session = header.to_str().ok().and_then(|text| text.parse().ok());
-    session.map(Some).ok_or_else(|| Problem::field("Prism-Session", "must be the session_id that a registration answered"))
+    session.map(Some).ok_or_else(|| {
+        Problem::field(
+            "Prism-Session",
+            "must be the session_id that a registration answered",
+        )
+    })
 }
 
 async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
     let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
-        let too_large = std::error::Error::source(&error).is_some_and(|s| s.to_string().contains("length limit"));
+        let too_large = std::error::Error::source(&error)
+            .is_some_and(|s| s.to_string().contains("length limit"));
         match too_large {
-            true => {
-                Problem::new(Code::TooLarge, format!("the body is over {BODY_BYTES_MAX} bytes"), "send less; long text belongs in a file that the recipient can read")
-            }
-            false => Problem::new(Code::InvalidRequest, "the body did not arrive whole", "send it again"),
+            true => Problem::new(
+                Code::TooLarge,
+                format!("the body is over {BODY_BYTES_MAX} bytes"),
+                "send less; long text belongs in a file that the recipient can read",
+            ),
+            false => Problem::new(
+                Code::InvalidRequest,
+                "the body did not arrive whole",
+                "send it again",
+            ),
         }
     })?;
     if bytes.is_empty() {
@@ -210,28 +279,49 @@ async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
     }
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(Problem::new(Code::InvalidRequest, "the body is JSON but not an object", "send `{...}` with the verb's fields")),
-        Err(e) => Err(Problem::new(Code::InvalidRequest, format!("the body is not JSON: {e}"), "send `{...}` with the verb's fields")),
+        Ok(_) => Err(Problem::new(
+            Code::InvalidRequest,
+            "the body is JSON but not an object",
+            "send `{...}` with the verb's fields",
+        )),
+        Err(e) => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("the body is not JSON: {e}"),
+            "send `{...}` with the verb's fields",
+        )),
     }
 }
 
 async fn ready(State(prism): State<Arc<Prism>>) -> Response {
     match prism.store.ready().await {
-        Ok(()) => Json(serde_json::json!({"ready": true, "store": "sqlite", "sockets": prism.hub.sockets()})).into_response(),
+        Ok(()) => Json(
+            serde_json::json!({"ready": true, "store": "sqlite", "sockets": prism.hub.sockets()}),
+        )
+        .into_response(),
         Err(error) => Refusal(error.into()).into_response(),
     }
 }
 
 async fn metrics(State(prism): State<Arc<Prism>>) -> Response {
-    let text = prism.metrics.text(prism.hub.sockets(), prism.presence.live_count(clock::now()));
+    let text = prism
+        .metrics
+        .text(prism.hub.sockets(), prism.presence.live_count(clock::now()));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 
 async fn wrong_method() -> Refusal {
-    Refusal(Problem::new(Code::MethodNotAllowed, "verbs are called with POST", "POST a JSON object to /api/v1/{pid}/<verb>"))
+    Refusal(Problem::new(
+        Code::MethodNotAllowed,
+        "verbs are called with POST",
+        "POST a JSON object to /api/v1/{pid}/<verb>",
+    ))
 }
 
 async fn not_found(request: Request) -> Refusal {
     let path = prism_core::text::clip(request.uri().path(), 80);
-    Refusal(Problem::new(Code::NotFound, format!("there is nothing at {path}"), "verbs are POST /api/v1/{pid}/<verb>; /api/v1/openapi.json lists them"))
+    Refusal(Problem::new(
+        Code::NotFound,
+        format!("there is nothing at {path}"),
+        "verbs are POST /api/v1/{pid}/<verb>; /api/v1/openapi.json lists them",
+    ))
 }

@@ -83,9 +83,15 @@ pub struct Session {
 }
 
 pub async fn run(env: Env) -> Outcome {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG").unwrap_or_else(|_| "warn".into());
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG").unwrap_or_else(|_| "warn".into());
     // Standard output is the protocol: not one byte of ours may reach it.
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
     let shim = Arc::new(Shim::new(env)?);
     mcp::serve(shim.clone()).await?;
     shim.host_gone().await;
@@ -101,20 +107,38 @@ impl Shim {
         if let Some(name) = env.surface.as_deref()
             && Surface::from_name(name).is_none()
         {
-            return Err(Failure::Unable { message: format!("PRISM_AGENT_SURFACE is {name:?}"), hint: Some(format!("use one of {}", Surface::names())) });
+            return Err(Failure::Unable {
+                message: format!("PRISM_AGENT_SURFACE is {name:?}"),
+                hint: Some(format!("use one of {}", Surface::names())),
+            });
         }
         let strategy = match env.doorbell.as_deref() {
             None => Strategy::Auto,
-            Some(name) => Strategy::from_name(name)
-                .ok_or_else(|| Failure::Unable { message: format!("PRISM_DOORBELL is {name:?}"), hint: Some(format!("use one of {}", Strategy::names())) })?,
+            Some(name) => Strategy::from_name(name).ok_or_else(|| Failure::Unable {
+                message: format!("PRISM_DOORBELL is {name:?}"),
+                hint: Some(format!("use one of {}", Strategy::names())),
+            })?,
         };
-        if matches!(strategy, Strategy::ClaudeInbox | Strategy::Codex | Strategy::Hooks) {
+        if matches!(
+            strategy,
+            Strategy::ClaudeInbox | Strategy::Codex | Strategy::Hooks
+        ) {
             tracing::warn!(doorbell = %strategy, "This bell is not in this version; signals ride on the agent's next verb");
         }
-        let cwd = std::env::current_dir().map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
+        let cwd = std::env::current_dir()
+            .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
         let project = config::choose_project(None, &env, &cwd)?;
         let operator_key = client::operator_key(&env, &home).ok().flatten();
-        Ok(Self { home, project, fixed_identity, operator_key, client_name: OnceLock::new(), bell: Bell::new(strategy), phase: Mutex::new(Phase::New), env })
+        Ok(Self {
+            home,
+            project,
+            fixed_identity,
+            operator_key,
+            client_name: OnceLock::new(),
+            bell: Bell::new(strategy),
+            phase: Mutex::new(Phase::New),
+            env,
+        })
     }
 
     pub fn env(&self) -> &Env {
@@ -139,7 +163,8 @@ impl Shim {
         let shim = self.clone();
         tokio::spawn(async move {
             let mut pause = Duration::from_millis(100);
-            // The server may come later than the host; a verb that comes first opens the session itself.
+            // The server may come later than the host; a verb that comes first opens the session
+            // itself.
             while let Err(problem) = shim.session().await {
                 if !problem.is(Code::ServerUnreachable) {
                     tracing::warn!(%problem, "Could not open a session");
@@ -153,7 +178,11 @@ impl Shim {
 
     fn surface(&self) -> Surface {
         let named = self.env.surface.as_deref().and_then(Surface::from_name);
-        named.unwrap_or_else(|| self.client_name.get().map_or(Surface::Other, |name| Surface::of_client(name)))
+        named.unwrap_or_else(|| {
+            self.client_name
+                .get()
+                .map_or(Surface::Other, |name| Surface::of_client(name))
+        })
     }
 
     /// The open session; opens it when there is none, refuses when it was released.
@@ -161,9 +190,16 @@ impl Shim {
         let mut phase = self.phase.lock().await;
         match &*phase {
             Phase::Open(session) if !*session.over.borrow() => Ok(session.clone()),
-            Phase::Open(_) | Phase::Released => Err(Problem::new(Code::SessionReleased, "this session is over", "call prism_start to open a new one")),
+            Phase::Open(_) | Phase::Released => Err(Problem::new(
+                Code::SessionReleased,
+                "this session is over",
+                "call prism_start to open a new one",
+            )),
             Phase::New => {
-                let identity = self.fixed_identity.clone().map_or_else(|| Identity::parse(prism_core::id::BOT), Ok)?;
+                let identity = self
+                    .fixed_identity
+                    .clone()
+                    .map_or_else(|| Identity::parse(prism_core::id::BOT), Ok)?;
                 let session = self.open(identity).await?;
                 *phase = Phase::Open(session.clone());
                 Ok(session)
@@ -188,7 +224,10 @@ impl Shim {
         if let Phase::Open(session) = &*phase
             && !*session.over.borrow()
         {
-            if wanted.as_ref().is_none_or(|w| w.is(session.identity.as_str())) {
+            if wanted
+                .as_ref()
+                .is_none_or(|w| w.is(session.identity.as_str()))
+            {
                 return Ok(session.clone());
             }
             self.close(session, "superseded").await;
@@ -212,7 +251,10 @@ impl Shim {
     async fn close(&self, session: &Session, reason: &str) {
         session.end();
         self.home.remove(&ShimFile::name(session.id));
-        let goodbye = session.client.call(&session.pid, "session_release", json!({"reason": reason}));
+        let goodbye =
+            session
+                .client
+                .call(&session.pid, "session_release", json!({"reason": reason}));
         drop(tokio::time::timeout(GOODBYE, goodbye).await);
     }
 
@@ -235,22 +277,36 @@ impl Shim {
         let request = json!({"surface": surface.name(), "machine_id": config::machine_id(), "process_pid": std::process::id()});
         let register = |client: Client| {
             let request = request.clone();
-            async move { client.call(self.project.pid.as_str(), "session_register", request).await }
+            async move {
+                client
+                    .call(self.project.pid.as_str(), "session_register", request)
+                    .await
+            }
         };
         let answer = match register(client.clone()).await {
             Err(p) if p.is(Code::UnknownProject) || p.is(Code::NoPersona) => {
-                self.operator(&locator, &p)?.ensure_persona(self.project.pid.as_str(), &identity).await?;
+                self.operator(&locator, &p)?
+                    .ensure_persona(self.project.pid.as_str(), &identity)
+                    .await?;
                 register(client.clone()).await?
             }
             Err(p) if p.is(Code::InvalidKey) && self.operator_key.is_some() => {
                 // The database was replaced under this home; the old key means nothing to it.
-                client = Client::new(locator.clone(), self.key_of(&identity, &locator, Some(client.key())).await?)?;
+                client = Client::new(
+                    locator.clone(),
+                    self.key_of(&identity, &locator, Some(client.key())).await?,
+                )?;
                 register(client.clone()).await?
             }
             other => other?,
         };
-        let registered: api::SessionRegistered = serde_json::from_value(answer)
-            .map_err(|e| Problem::new(Code::Internal, format!("the registration's answer is not understood: {e}"), "are server and shim of one version?"))?;
+        let registered: api::SessionRegistered = serde_json::from_value(answer).map_err(|e| {
+            Problem::new(
+                Code::Internal,
+                format!("the registration's answer is not understood: {e}"),
+                "are server and shim of one version?",
+            )
+        })?;
         let identity = Identity::parse(&registered.identity)?;
         let tee = Tee::new(self.home.clone(), identity.as_str());
         let session = Arc::new(Session {
@@ -295,7 +351,8 @@ impl Shim {
                 project: session.pid.clone(),
                 surface: session.surface.name().into(),
             };
-            self.home.write(&ShimFile::name(session.id), &serde_json::to_vec(&file)?)
+            self.home
+                .write(&ShimFile::name(session.id), &serde_json::to_vec(&file)?)
         }
         .await;
         if let Err(error) = written {
@@ -306,7 +363,9 @@ impl Shim {
     /// Waits until the stream has said hello; false after two seconds.
     pub async fn connected(session: &Session) -> bool {
         let mut connected = session.connected.subscribe();
-        tokio::time::timeout(Duration::from_secs(2), connected.wait_for(|c| *c)).await.is_ok_and(|r| r.is_ok())
+        tokio::time::timeout(Duration::from_secs(2), connected.wait_for(|c| *c))
+            .await
+            .is_ok_and(|r| r.is_ok())
     }
 
     fn operator(&self, locator: &Locator, otherwise: &Problem) -> Result<Client, Problem> {
@@ -317,27 +376,60 @@ impl Shim {
     }
 
     /// The identity's key of this home, minted on its first use.
-    async fn key_of(&self, identity: &Identity, locator: &Locator, refused: Option<&str>) -> Result<String, Problem> {
+    async fn key_of(
+        &self,
+        identity: &Identity,
+        locator: &Locator,
+        refused: Option<&str>,
+    ) -> Result<String, Problem> {
         if let Some(key) = &self.env.api_key {
             return Ok(key.clone());
         }
         // Two hosts of one identity may start together: one of them mints.
-        let unwritable = |e: anyhow::Error| Problem::new(Code::StorageFull, format!("{e:#}"), "make $PRISM_HOME writable");
+        let unwritable = |e: anyhow::Error| {
+            Problem::new(
+                Code::StorageFull,
+                format!("{e:#}"),
+                "make $PRISM_HOME writable",
+            )
+        };
         let _lock = self.home.lock("keys/mint.lock").map_err(unwritable)?;
         let file = client::key_file(&self.home, identity);
-        if let Some(key) = self.home.read(&file).map(|k| k.trim().to_owned()).filter(|k| Some(k.as_str()) != refused) {
+        if let Some(key) = self
+            .home
+            .read(&file)
+            .map(|k| k.trim().to_owned())
+            .filter(|k| Some(k.as_str()) != refused)
+        {
             return Ok(key);
         }
         let missing = Problem::new(
             Code::MissingKey,
-            format!("{identity} has no key, and {} has no operator's key to make one with", self.home.dir().display()),
+            format!(
+                "{identity} has no key, and {} has no operator's key to make one with",
+                self.home.dir().display()
+            ),
             "run `prism serve` with this PRISM_HOME, or set PRISM_URL and PRISM_API_KEY",
         );
         let operator = self.operator(locator, &missing)?.creating_project();
-        let answer: Value = operator.call(self.project.pid.as_str(), "key_mint", json!({ "identity": identity })).await?;
-        let key = answer["key"].as_str().ok_or_else(|| Problem::new(Code::Internal, "the server minted no key", "see its log"))?.to_owned();
-        let canonical = answer["identity"].as_str().and_then(|i| Identity::parse(i).ok()).unwrap_or_else(|| identity.clone());
-        self.home.write(&client::key_file(&self.home, &canonical), key.as_bytes()).map_err(unwritable)?;
+        let answer: Value = operator
+            .call(
+                self.project.pid.as_str(),
+                "key_mint",
+                json!({ "identity": identity }),
+            )
+            .await?;
+        let key = answer["key"]
+            .as_str()
+            .ok_or_else(|| Problem::new(Code::Internal, "the server minted no key", "see its log"))?
+            .to_owned();
+        let canonical = answer["identity"]
+            .as_str()
+            .and_then(|i| Identity::parse(i).ok())
+            .unwrap_or_else(|| identity.clone());
+        self.home
+            .write(&client::key_file(&self.home, &canonical), key.as_bytes())
+            .map_err(unwritable)?;
         Ok(key)
     }
 }
@@ -361,7 +453,8 @@ impl Session {
         self.baseline.get_or_init(|| note).await.as_ref()
     }
 
-    /// Fills in what a checkpoint or wrap left out: the files git saw change, the project's surfaces.
+    /// Fills in what a checkpoint or wrap left out: the files git saw change, the project's
+    /// surfaces.
     pub async fn complete_wrap(&self, arguments: &mut serde_json::Map<String, Value>) {
         if !arguments.contains_key("touched_files")
             && let Some(baseline) = self.baseline().await
@@ -370,7 +463,9 @@ impl Session {
             arguments.insert("touched_files".into(), json!(files));
             arguments.insert("touched_files_source".into(), "git".into());
         }
-        let surfaces = std::env::current_dir().map(|cwd| config::surfaces(&cwd)).unwrap_or_default();
+        let surfaces = std::env::current_dir()
+            .map(|cwd| config::surfaces(&cwd))
+            .unwrap_or_default();
         if !surfaces.is_empty() {
             arguments.insert("surfaces".into(), json!(surfaces));
         }
@@ -381,9 +476,17 @@ impl Session {
         !self.identity.is(prism_core::id::BOT)
     }
 
-    /// Tells the server that the host has what was leased; what fails is told again at the next hello.
+    /// Tells the server that the host has what was leased; what fails is told again at the next
+    /// hello.
     pub async fn confirm(&self, lease_id: Uuid) {
-        let confirmed = self.client.call(&self.pid, "signals_confirm", json!({ "lease_id": lease_id })).await;
+        let confirmed = self
+            .client
+            .call(
+                &self.pid,
+                "signals_confirm",
+                json!({ "lease_id": lease_id }),
+            )
+            .await;
         if let Err(problem) = confirmed {
             tracing::info!(%problem, "A drain will be confirmed after the reconnect");
             if let Ok(mut unconfirmed) = self.unconfirmed.lock() {

@@ -6,10 +6,15 @@
 pub mod memory;
 pub mod sqlite;
 
-use memory::{ArtifactChange, Ask, Filter, Found, ImportRow, NewMemory, Opening, Postings, RecallEvent, Writer};
+use memory::{
+    ArtifactChange, Ask, Filter, Found, ImportRow, NewMemory, Opening, Postings, RecallEvent,
+    Writer,
+};
 use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
-use prism_core::api::memory::{ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput};
+use prism_core::api::memory::{
+    ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput,
+};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
 use prism_core::gate::{GateOutcome, Mode, TaskClass, Trigger};
@@ -53,12 +58,18 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Refused(problem) => *problem,
-            StoreError::Unwritable(why) => {
-                Problem::new(Code::StorageFull, format!("nothing was stored: {why}"), "free space on the disk of $PRISM_HOME or make it writable, then send it again")
-            }
+            StoreError::Unwritable(why) => Problem::new(
+                Code::StorageFull,
+                format!("nothing was stored: {why}"),
+                "free space on the disk of $PRISM_HOME or make it writable, then send it again",
+            ),
             other => {
                 tracing::error!(error = %other, "The store failed");
-                Problem::new(Code::Internal, "the store failed; nothing was stored", "`prism doctor` looks at the database; the server's log has the cause")
+                Problem::new(
+                    Code::Internal,
+                    "the store failed; nothing was stored",
+                    "`prism doctor` looks at the database; the server's log has the cause",
+                )
             }
         }
     }
@@ -317,7 +328,12 @@ impl Store {
         on_engine!(self, s => s.load())
     }
 
-    pub async fn add_project(&self, project: Project, operator: Identity, now: Moment) -> Result<Option<Persona>> {
+    pub async fn add_project(
+        &self,
+        project: Project,
+        operator: Identity,
+        now: Moment,
+    ) -> Result<Option<Persona>> {
         on_engine!(self, s => s.add_project(project, operator, now))
     }
 
@@ -349,7 +365,11 @@ impl Store {
     }
 
     /// Writes a signal durably; `committed` runs in commit order, before the answer.
-    pub async fn send(&self, new: NewSignal, committed: impl FnOnce(&SentRow) + Send + 'static) -> Result<SentRow> {
+    pub async fn send(
+        &self,
+        new: NewSignal,
+        committed: impl FnOnce(&SentRow) + Send + 'static,
+    ) -> Result<SentRow> {
         on_engine!(self, s => s.send(new, committed))
     }
 
@@ -376,15 +396,32 @@ impl Store {
         on_engine!(self, s => s.has_pending(persona, now))
     }
 
-    pub async fn lease(&self, persona: Uuid, holder: Option<Uuid>, limit: usize, now: Moment) -> Result<Option<Drain>> {
+    pub async fn lease(
+        &self,
+        persona: Uuid,
+        holder: Option<Uuid>,
+        limit: usize,
+        now: Moment,
+    ) -> Result<Option<Drain>> {
         on_engine!(self, s => s.lease(persona, holder, limit, now))
     }
 
-    pub async fn confirm(&self, persona: Uuid, lease_id: Uuid, now: Moment) -> Result<Vec<ConfirmedRow>> {
+    pub async fn confirm(
+        &self,
+        persona: Uuid,
+        lease_id: Uuid,
+        now: Moment,
+    ) -> Result<Vec<ConfirmedRow>> {
         on_engine!(self, s => s.confirm(persona, lease_id, now))
     }
 
-    pub async fn dismiss(&self, persona: Uuid, session: Option<Uuid>, signal_ids: Vec<String>, now: Moment) -> Result<u64> {
+    pub async fn dismiss(
+        &self,
+        persona: Uuid,
+        session: Option<Uuid>,
+        signal_ids: Vec<String>,
+        now: Moment,
+    ) -> Result<u64> {
         on_engine!(self, s => s.dismiss(persona, session, signal_ids, now))
     }
 
@@ -392,16 +429,34 @@ impl Store {
         on_engine!(self, s => s.acknowledge(ack))
     }
 
-    pub async fn recall(&self, project: Uuid, signal_id: String, sender: Option<Identity>, now: Moment) -> Result<std::result::Result<EndedRow, String>> {
+    pub async fn recall(
+        &self,
+        project: Uuid,
+        signal_id: String,
+        sender: Option<Identity>,
+        now: Moment,
+    ) -> Result<std::result::Result<EndedRow, String>> {
         on_engine!(self, s => s.recall(project, signal_id, sender, now))
     }
 
-    pub async fn trace(&self, project: Uuid, signal_id: Option<String>, trace_id: Option<String>) -> Result<TraceRow> {
+    pub async fn trace(
+        &self,
+        project: Uuid,
+        signal_id: Option<String>,
+        trace_id: Option<String>,
+    ) -> Result<TraceRow> {
         on_engine!(self, s => s.trace(project, signal_id, trace_id))
     }
 
     /// Reads a page of an inbox after `after`, all of it or only what is undrained.
-    pub async fn replay(&self, persona: Uuid, session: Option<Uuid>, after: i64, undrained_only: bool, limit: usize) -> Result<Page> {
+    pub async fn replay(
+        &self,
+        persona: Uuid,
+        session: Option<Uuid>,
+        after: i64,
+        undrained_only: bool,
+        limit: usize,
+    ) -> Result<Page> {
         on_engine!(self, s => s.replay(persona, session, after, undrained_only, limit))
     }
 
@@ -436,11 +491,22 @@ impl Store {
         }
     }
 
-    pub async fn label_gate_event(&self, project: Uuid, quoted: Quoted, right: bool, now: Moment) -> Result<Uuid> {
+    pub async fn label_gate_event(
+        &self,
+        project: Uuid,
+        quoted: Quoted,
+        right: bool,
+        now: Moment,
+    ) -> Result<Uuid> {
         on_engine!(self, s => s.label_gate_event(project, quoted, right, now))
     }
 
-    pub async fn gate_events(&self, project: Uuid, unlabelled: bool, n: usize) -> Result<Vec<GateEventView>> {
+    pub async fn gate_events(
+        &self,
+        project: Uuid,
+        unlabelled: bool,
+        n: usize,
+    ) -> Result<Vec<GateEventView>> {
         on_engine!(self, s => s.gate_events(project, unlabelled, n))
     }
 
@@ -458,7 +524,12 @@ impl Store {
         on_engine!(self, s => s.remember(new))
     }
 
-    pub async fn imported(&self, project: Uuid, source: String, lines: Vec<String>) -> Result<HashMap<String, (Uuid, String)>> {
+    pub async fn imported(
+        &self,
+        project: Uuid,
+        source: String,
+        lines: Vec<String>,
+    ) -> Result<HashMap<String, (Uuid, String)>> {
         on_engine!(self, s => s.imported(project, source, lines))
     }
 
@@ -466,7 +537,13 @@ impl Store {
         on_engine!(self, s => s.import(project, source, rows))
     }
 
-    pub async fn resolve(&self, project: Uuid, what: Table, field: &'static str, quoted: Quoted) -> Result<Uuid> {
+    pub async fn resolve(
+        &self,
+        project: Uuid,
+        what: Table,
+        field: &'static str,
+        quoted: Quoted,
+    ) -> Result<Uuid> {
         on_engine!(self, s => s.resolve(project, what.name(), field, quoted))
     }
 
@@ -478,7 +555,13 @@ impl Store {
         on_engine!(self, s => s.newest_delta(session))
     }
 
-    pub async fn deltas(&self, project: Uuid, since: Option<Moment>, kind: Option<String>, n: usize) -> Result<Vec<DeltaView>> {
+    pub async fn deltas(
+        &self,
+        project: Uuid,
+        since: Option<Moment>,
+        kind: Option<String>,
+        n: usize,
+    ) -> Result<Vec<DeltaView>> {
         on_engine!(self, s => s.deltas(project, since, kind, n))
     }
 
@@ -486,27 +569,59 @@ impl Store {
         on_engine!(self, s => s.opening(by))
     }
 
-    pub async fn artifacts(&self, project: Uuid, kind: Kind, status: Option<String>, n: usize) -> Result<Vec<ArtifactView>> {
+    pub async fn artifacts(
+        &self,
+        project: Uuid,
+        kind: Kind,
+        status: Option<String>,
+        n: usize,
+    ) -> Result<Vec<ArtifactView>> {
         on_engine!(self, s => s.artifacts(project, kind, status, n))
     }
 
-    pub async fn artifact(&self, project: Uuid, kind: Kind, number: i64, version: Option<i64>) -> Result<ArtifactView> {
+    pub async fn artifact(
+        &self,
+        project: Uuid,
+        kind: Kind,
+        number: i64,
+        version: Option<i64>,
+    ) -> Result<ArtifactView> {
         on_engine!(self, s => s.artifact(project, kind, number, version))
     }
 
-    pub async fn change_artifact(&self, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static) -> Result<ArtifactView> {
+    pub async fn change_artifact(
+        &self,
+        change: ArtifactChange,
+        indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
+    ) -> Result<ArtifactView> {
         on_engine!(self, s => s.change_artifact(change, indexed))
     }
 
-    pub async fn inputs(&self, project: Uuid, review: Option<String>, n: usize) -> Result<Vec<InputView>> {
+    pub async fn inputs(
+        &self,
+        project: Uuid,
+        review: Option<String>,
+        n: usize,
+    ) -> Result<Vec<InputView>> {
         on_engine!(self, s => s.inputs(project, review, n))
     }
 
-    pub async fn review(&self, project: Uuid, ids: Vec<String>, review: Option<Review>, now: Moment) -> Result<Vec<Uuid>> {
+    pub async fn review(
+        &self,
+        project: Uuid,
+        ids: Vec<String>,
+        review: Option<Review>,
+        now: Moment,
+    ) -> Result<Vec<Uuid>> {
         on_engine!(self, s => s.review(project, ids, review, now))
     }
 
-    pub async fn postings(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Postings> {
+    pub async fn postings(
+        &self,
+        project: Uuid,
+        terms: Vec<String>,
+        filter: Filter,
+    ) -> Result<Postings> {
         on_engine!(self, s => s.postings(project, terms, filter))
     }
 
@@ -527,7 +642,11 @@ impl Store {
         on_engine!(self, s => s.embed_jobs(n, attempts_max))
     }
 
-    pub async fn add_vectors(&self, model: &'static str, done: Vec<(EmbedJob, Vec<VectorRow>)>) -> Result<()> {
+    pub async fn add_vectors(
+        &self,
+        model: &'static str,
+        done: Vec<(EmbedJob, Vec<VectorRow>)>,
+    ) -> Result<()> {
         on_engine!(self, s => s.add_vectors(model, done))
     }
 
@@ -539,7 +658,13 @@ impl Store {
         on_engine!(self, s => s.requeue_foreign(model))
     }
 
-    pub async fn reembed(&self, project: Uuid, model: &'static str, all: bool, now: Moment) -> Result<u64> {
+    pub async fn reembed(
+        &self,
+        project: Uuid,
+        model: &'static str,
+        all: bool,
+        now: Moment,
+    ) -> Result<u64> {
         on_engine!(self, s => s.reembed(project, model, all, now))
     }
 
@@ -555,7 +680,15 @@ impl Store {
         on_engine!(self, s => s.note_recall(event))
     }
 
-    pub async fn cite(&self, project: Uuid, event: Uuid, result: Uuid, purpose: Option<String>, identity: String, now: Moment) -> Result<()> {
+    pub async fn cite(
+        &self,
+        project: Uuid,
+        event: Uuid,
+        result: Uuid,
+        purpose: Option<String>,
+        identity: String,
+        now: Moment,
+    ) -> Result<()> {
         on_engine!(self, s => s.cite(project, event, result, purpose, identity, now))
     }
 

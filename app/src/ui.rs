@@ -9,19 +9,33 @@ pub enum Failure {
     /// It ran, and the answer is no.
     Negative,
     /// It could not run.
-    Unable { message: String, hint: Option<String> },
+    Unable {
+        message: String,
+        hint: Option<String>,
+    },
 }
 
 impl From<Problem> for Failure {
     fn from(p: Problem) -> Self {
-        let id = p.facts.get("signal_id").and_then(|v| v.as_str()).map(|id| format!(" (signal {id})")).unwrap_or_default();
-        Self::Unable { message: format!("{}{id}", p.message), hint: Some(p.hint) }
+        let id = p
+            .facts
+            .get("signal_id")
+            .and_then(|v| v.as_str())
+            .map(|id| format!(" (signal {id})"))
+            .unwrap_or_default();
+        Self::Unable {
+            message: format!("{}{id}", p.message),
+            hint: Some(p.hint),
+        }
     }
 }
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self::Unable { message: format!("{error:#}"), hint: None }
+        Self::Unable {
+            message: format!("{error:#}"),
+            hint: None,
+        }
     }
 }
 
@@ -35,11 +49,17 @@ pub struct Style {
 
 impl Style {
     pub fn of_stdout(no_color: bool) -> Self {
-        Self { color: !no_color && std::io::stdout().is_terminal() }
+        Self {
+            color: !no_color && std::io::stdout().is_terminal(),
+        }
     }
 
     pub fn paint(self, code: &str, text: &str) -> String {
-        if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.color {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     pub fn bold(self, text: &str) -> String {
@@ -68,7 +88,8 @@ pub fn out(text: &str) {
     }
 }
 
-/// Prints to stdout; a reader that went away changes nothing, for there is still something to tidy up.
+/// Prints to stdout; a reader that went away changes nothing, for there is still something to tidy
+/// up.
 pub fn out_anyway(text: &str) {
     drop(print(text));
 }
@@ -94,16 +115,31 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(what: &str, total: usize) -> Self {
-        Self { what: what.to_owned(), total, shown: std::io::stderr().is_terminal() }
+        Self {
+            what: what.to_owned(),
+            total,
+            shown: std::io::stderr().is_terminal(),
+        }
     }
 
     pub fn at(&mut self, n: usize) {
         if !self.shown {
             return;
         }
-        let share = if self.total == 0 { 1.0 } else { n as f64 / self.total as f64 };
+        let share = if self.total == 0 {
+            1.0
+        } else {
+            n as f64 / self.total as f64
+        };
         let filled = (share * 30.0).round() as usize;
-        drop(write!(std::io::stderr(), "\r\u{1b}[K{} [{}{}] {n}/{}", self.what, "#".repeat(filled.min(30)), ".".repeat(30 - filled.min(30)), self.total));
+        drop(write!(
+            std::io::stderr(),
+            "\r\u{1b}[K{} [{}{}] {n}/{}",
+            self.what,
+            "#".repeat(filled.min(30)),
+            ".".repeat(30 - filled.min(30)),
+            self.total
+        ));
     }
 
     pub fn done(&mut self) {
@@ -116,9 +152,21 @@ impl Progress {
 /// Columns padded to their widest cell; colour codes do not count.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(|i| rows.iter().filter_map(|r| r.get(i)).map(|c| width(c)).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|i| {
+            rows.iter()
+                .filter_map(|r| r.get(i))
+                .map(|c| width(c))
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     let line = |row: &Vec<String>| {
-        let cells: Vec<String> = row.iter().enumerate().map(|(i, cell)| format!("{cell}{}", " ".repeat(widths[i] - width(cell)))).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .enumerate()
+            .map(|(i, cell)| format!("{cell}{}", " ".repeat(widths[i] - width(cell))))
+            .collect();
         cells.join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -160,13 +208,19 @@ mod tests {
 
     #[test]
     fn a_table_lines_up_whatever_its_colours() {
-        let rows = vec![vec!["a".into(), "bb".into()], vec!["\u{1b}[31mccc\u{1b}[0m".into(), "d".into()]];
+        let rows = vec![
+            vec!["a".into(), "bb".into()],
+            vec!["\u{1b}[31mccc\u{1b}[0m".into(), "d".into()],
+        ];
         assert_eq!(table(&rows), "a    bb\n\u{1b}[31mccc\u{1b}[0m  d");
     }
 
     #[test]
     fn ages_are_told_in_one_unit() {
         let at = |s: i64| ago(Moment(0), Moment(s * 1_000_000));
-        assert_eq!([at(1), at(30), at(600), at(10_000), at(1_000_000)], ["now", "30 s ago", "10 min ago", "2 h ago", "11 d ago"]);
+        assert_eq!(
+            [at(1), at(30), at(600), at(10_000), at(1_000_000)],
+            ["now", "30 s ago", "10 min ago", "2 h ago", "11 d ago"]
+        );
     }
 }

@@ -161,21 +161,35 @@ fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(body).map_err(|error| {
         let path = error.path().to_string();
         let what = error.inner().to_string();
-        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
-        Problem::new(Code::InvalidRequest, format!("{place}{what}"), "`/api/v1/openapi.json` and `prism <command> --help` list the fields")
+        let place = if path == "." {
+            String::new()
+        } else {
+            format!("`{path}`: ")
+        };
+        Problem::new(
+            Code::InvalidRequest,
+            format!("{place}{what}"),
+            "`/api/v1/openapi.json` and `prism <command> --help` list the fields",
+        )
     })
 }
 
 impl Verb {
     /// Runs the verb for a caller who was authenticated: who may, what it
     /// does, and what waits in the inbox.
-    pub async fn call(&self, prism: &Prism, caller: &Caller, mut body: Map<String, Value>) -> Result<Value, Problem> {
+    pub async fn call(
+        &self,
+        prism: &Prism,
+        caller: &Caller,
+        mut body: Map<String, Value>,
+    ) -> Result<Value, Problem> {
         // Every verb accepts `pid`; the path has decided it already.
         body.remove("pid");
         self.admit(caller)?;
         self.note_first_verb(prism, caller).await?;
         let said = |field: &str| body.get(field).and_then(Value::as_str);
-        let material = prism_core::gate::is_material(self.name, said("action"), said("signal_type"));
+        let material =
+            prism_core::gate::is_material(self.name, said("action"), said("signal_type"));
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
         if material {
             prism.gate.produced(&prism.store, caller);
@@ -183,11 +197,25 @@ impl Verb {
         if self.inbox == Inbox::Drains
             && let Some(session) = caller.session_id()
             && let Value::Object(answer) = &mut answer
-            && prism.store.has_pending(caller.persona.id, clock::now()).await?
-            && let Some(drain) = prism.store.lease(caller.persona.id, Some(session), PIGGYBACK_SIGNALS_MAX, clock::now()).await?
+            && prism
+                .store
+                .has_pending(caller.persona.id, clock::now())
+                .await?
+            && let Some(drain) = prism
+                .store
+                .lease(
+                    caller.persona.id,
+                    Some(session),
+                    PIGGYBACK_SIGNALS_MAX,
+                    clock::now(),
+                )
+                .await?
         {
             answer.insert("lease_id".into(), drain.lease_id.to_string().into());
-            answer.insert("signals".into(), serde_json::to_value(drain.envelopes).unwrap_or_default());
+            answer.insert(
+                "signals".into(),
+                serde_json::to_value(drain.envelopes).unwrap_or_default(),
+            );
             if drain.more > 0 {
                 answer.insert("signals_more".into(), drain.more.into());
             }
@@ -202,9 +230,11 @@ impl Verb {
                 format!("{} is for the operator", self.name),
                 "unset PRISM_AGENT_IDENTITY and leave out --as to act as the operator",
             )),
-            Who::Session if caller.session.is_none() => {
-                Err(Problem::new(Code::UnknownSession, format!("{} needs a session", self.name), "register one and send its id as the `Prism-Session` header"))
-            }
+            Who::Session if caller.session.is_none() => Err(Problem::new(
+                Code::UnknownSession,
+                format!("{} needs a session", self.name),
+                "register one and send its id as the `Prism-Session` header",
+            )),
             _ => Ok(()),
         }
     }

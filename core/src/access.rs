@@ -8,18 +8,30 @@ use crate::moment::Moment;
 /// name point here, and only the header tells.
 pub fn host_allowed(host: &str, allowed: &[String]) -> bool {
     let name = host_name(host);
-    is_loopback_name(name) || allowed.iter().any(|a| a.eq_ignore_ascii_case(host) || a.eq_ignore_ascii_case(name))
+    is_loopback_name(name)
+        || allowed
+            .iter()
+            .any(|a| a.eq_ignore_ascii_case(host) || a.eq_ignore_ascii_case(name))
 }
 
 /// Says whether an `Origin` header is this server's own page.
 pub fn origin_allowed(origin: &str, host: &str, allowed: &[String]) -> bool {
-    let Some((scheme, authority)) = origin.split_once("://") else { return false };
-    matches!(scheme, "http" | "https") && (authority.eq_ignore_ascii_case(host) || allowed.iter().any(|a| a.eq_ignore_ascii_case(authority)))
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
+    matches!(scheme, "http" | "https")
+        && (authority.eq_ignore_ascii_case(host)
+            || allowed.iter().any(|a| a.eq_ignore_ascii_case(authority)))
 }
 
 /// Says whether a name always means this machine.
 pub fn is_loopback_name(name: &str) -> bool {
-    name.eq_ignore_ascii_case("localhost") || name == "[::1]" || name == "::1" || name.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name == "[::1]"
+        || name == "::1"
+        || name
+            .parse::<std::net::Ipv4Addr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 fn host_name(host: &str) -> &str {
@@ -38,7 +50,10 @@ pub struct Bucket {
 
 impl Bucket {
     pub fn full(burst: u32, now: Moment) -> Self {
-        Self { tokens: f64::from(burst), filled_at: now }
+        Self {
+            tokens: f64::from(burst),
+            filled_at: now,
+        }
     }
 
     /// Takes one token, or says how many milliseconds to wait for one.
@@ -61,10 +76,25 @@ mod tests {
     #[test]
     fn only_loopback_and_configured_hosts_are_served() {
         let allowed = ["prism.lan".to_owned()];
-        for good in ["127.0.0.1:7399", "localhost", "LOCALHOST:80", "[::1]:7399", "prism.lan", "prism.lan:443", "127.9.9.9"] {
+        for good in [
+            "127.0.0.1:7399",
+            "localhost",
+            "LOCALHOST:80",
+            "[::1]:7399",
+            "prism.lan",
+            "prism.lan:443",
+            "127.9.9.9",
+        ] {
             assert!(host_allowed(good, &allowed), "{good}");
         }
-        for bad in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:7399", "", "[::2]:1", "localhost.evil"] {
+        for bad in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1:7399",
+            "",
+            "[::2]:1",
+            "localhost.evil",
+        ] {
             assert!(!host_allowed(bad, &allowed), "{bad}");
         }
     }
@@ -73,8 +103,18 @@ mod tests {
     fn only_the_servers_own_page_is_a_known_origin() {
         let host = "127.0.0.1:7399";
         assert!(origin_allowed("http://127.0.0.1:7399", host, &[]));
-        assert!(origin_allowed("https://prism.lan", host, &["prism.lan".into()]));
-        for bad in ["http://evil.example", "null", "http://127.0.0.1:1", "file://127.0.0.1:7399", "http://localhost:7399"] {
+        assert!(origin_allowed(
+            "https://prism.lan",
+            host,
+            &["prism.lan".into()]
+        ));
+        for bad in [
+            "http://evil.example",
+            "null",
+            "http://127.0.0.1:1",
+            "file://127.0.0.1:7399",
+            "http://localhost:7399",
+        ] {
             assert!(!origin_allowed(bad, host, &[]), "{bad}");
         }
     }

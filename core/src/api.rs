@@ -241,7 +241,12 @@ fn is_zero(n: &u64) -> bool {
 impl SignalAck {
     pub fn parsed_state(&self) -> Result<AckState, crate::Problem> {
         let name = self.state.as_deref().unwrap_or(AckState::Observed.name());
-        AckState::from_name(name).ok_or_else(|| crate::Problem::field("state", format!("is {name:?} and must be one of {}", AckState::names())))
+        AckState::from_name(name).ok_or_else(|| {
+            crate::Problem::field(
+                "state",
+                format!("is {name:?} and must be one of {}", AckState::names()),
+            )
+        })
     }
 }
 
@@ -329,7 +334,10 @@ mod tests {
 
     #[test]
     fn an_unknown_server_frame_is_skipped_and_an_unknown_request_field_is_not() {
-        assert!(matches!(serde_json::from_str::<ServerFrame>(r#"{"kind":"from_the_future","x":1}"#), Ok(ServerFrame::Unknown)));
+        assert!(matches!(
+            serde_json::from_str::<ServerFrame>(r#"{"kind":"from_the_future","x":1}"#),
+            Ok(ServerFrame::Unknown)
+        ));
         assert!(serde_json::from_str::<SignalsPending>(r#"{"limits":5}"#).is_err());
     }
 }

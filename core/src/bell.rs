@@ -18,15 +18,25 @@ names! {
 
 /// The bell, exactly: who, what, and the least set of verbs to act on it.
 pub fn sentence(from: &str, signal_type: &str) -> String {
-    format!("Signal from {from}: {signal_type}. Use prism_signals_pending to read; prism_signal to reply if needed.")
+    format!(
+        "Signal from {from}: {signal_type}. Use prism_signals_pending to read; prism_signal to reply if needed."
+    )
 }
 
 /// Says whether a prompt is a bell of ours, by its whole sentence.
 pub fn is_bell(prompt: &str) -> bool {
-    let Some(rest) = prompt.trim().strip_prefix("Signal from ") else { return false };
-    let Some((from, rest)) = rest.split_once(": ") else { return false };
-    let Some((signal_type, _)) = rest.split_once(". ") else { return false };
-    crate::Identity::parse(from).is_ok() && signal_type.chars().all(|c| c.is_ascii_alphanumeric()) && prompt.trim() == sentence(from, signal_type)
+    let Some(rest) = prompt.trim().strip_prefix("Signal from ") else {
+        return false;
+    };
+    let Some((from, rest)) = rest.split_once(": ") else {
+        return false;
+    };
+    let Some((signal_type, _)) = rest.split_once(". ") else {
+        return false;
+    };
+    crate::Identity::parse(from).is_ok()
+        && signal_type.chars().all(|c| c.is_ascii_alphanumeric())
+        && prompt.trim() == sentence(from, signal_type)
 }
 
 /// Keeps a standing bell from ringing again for every further signal.
@@ -40,7 +50,8 @@ pub struct Coalescer {
 impl Coalescer {
     /// Says whether an arrival rings now.
     pub fn rings(&self, now: Moment) -> bool {
-        self.rung_at.is_none_or(|at| now.since_us(at) >= BELL_COALESCE_US || now < at)
+        self.rung_at
+            .is_none_or(|at| now.since_us(at) >= BELL_COALESCE_US || now < at)
     }
 
     /// Notes that a bell was handed to the host.
@@ -63,9 +74,18 @@ mod tests {
     #[test]
     fn the_sentence_is_exact_and_recognised_only_whole() {
         let bell = sentence("Donna", "TaskAssigned");
-        assert_eq!(bell, "Signal from Donna: TaskAssigned. Use prism_signals_pending to read; prism_signal to reply if needed.");
+        assert_eq!(
+            bell,
+            "Signal from Donna: TaskAssigned. Use prism_signals_pending to read; prism_signal to reply if needed."
+        );
         assert!(is_bell(&bell) && is_bell(&format!("{bell}\n")));
-        for other in ["Signal from Donna: TaskAssigned.", &format!("{bell} and stop"), &format!("look: {bell}"), "Signal from a b: X. Use", ""] {
+        for other in [
+            "Signal from Donna: TaskAssigned.",
+            &format!("{bell} and stop"),
+            &format!("look: {bell}"),
+            "Signal from a b: X. Use",
+            "",
+        ] {
             assert!(!is_bell(other), "{other}");
         }
     }

@@ -45,7 +45,13 @@ pub struct Outbox<T> {
 impl<T> Outbox<T> {
     /// A new socket knows nothing of the inbox after `seen` and starts with a replay.
     pub fn new(seen: i64, capacity: usize) -> Self {
-        Self { queue: VecDeque::new(), queued_through: seen, highest_offered: seen, behind: true, capacity }
+        Self {
+            queue: VecDeque::new(),
+            queued_through: seen,
+            highest_offered: seen,
+            behind: true,
+            capacity,
+        }
     }
 
     /// Takes an envelope that was just committed.
@@ -96,13 +102,18 @@ impl<T> Outbox<T> {
     }
 
     /// Says what to do next; the queue always goes before another replay.
-    #[expect(clippy::should_implement_trait, reason = "an outbox is never exhausted, only idle")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an outbox is never exhausted, only idle"
+    )]
     pub fn next(&mut self) -> Next<T> {
         if let Some((_, item)) = self.queue.pop_front() {
             return Next::Send(item);
         }
         if self.behind {
-            return Next::Replay { after: self.queued_through };
+            return Next::Replay {
+                after: self.queued_through,
+            };
         }
         Next::Idle
     }
@@ -133,14 +144,21 @@ pub struct Drained {
 ///
 /// The one place where piggybacked signals meet an answer.
 pub fn merge_drained(answer: &mut Map<String, Value>, identity: &str) -> Drained {
-    let lease_id = answer.remove("lease_id").and_then(|v| v.as_str().and_then(|s| s.parse().ok()));
+    let lease_id = answer
+        .remove("lease_id")
+        .and_then(|v| v.as_str().and_then(|s| s.parse().ok()));
     let Some(Value::Array(listed)) = answer.get_mut("signals") else {
-        return Drained { lease_id, envelopes: Vec::new() };
+        return Drained {
+            lease_id,
+            envelopes: Vec::new(),
+        };
     };
     let mut seen = HashSet::new();
     let mut envelopes = Vec::new();
     listed.retain(|value| {
-        let Ok(envelope) = serde_json::from_value::<Envelope>(value.clone()) else { return false };
+        let Ok(envelope) = serde_json::from_value::<Envelope>(value.clone()) else {
+            return false;
+        };
         let mine = envelope.to_identity.eq_ignore_ascii_case(identity) && !envelope.is_system();
         let fresh = mine && seen.insert(envelope.signal_id);
         if fresh {
@@ -148,7 +166,10 @@ pub fn merge_drained(answer: &mut Map<String, Value>, identity: &str) -> Drained
         }
         fresh
     });
-    Drained { lease_id, envelopes }
+    Drained {
+        lease_id,
+        envelopes,
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +185,10 @@ mod tests {
         outbox.replayed(vec![(1, "a")], Some(1));
         assert_eq!(outbox.offer(2, "b"), Offer::Queued);
         assert_eq!(outbox.offer(2, "b"), Offer::Known);
-        assert_eq!((outbox.next(), outbox.next(), outbox.next()), (Next::Send("a"), Next::Send("b"), Next::Idle));
+        assert_eq!(
+            (outbox.next(), outbox.next(), outbox.next()),
+            (Next::Send("a"), Next::Send("b"), Next::Idle)
+        );
     }
 
     #[test]
@@ -174,10 +198,16 @@ mod tests {
         for seq in 1..=5 {
             outbox.offer(seq, seq);
         }
-        assert_eq!((outbox.next(), outbox.next()), (Next::Send(1), Next::Send(2)));
+        assert_eq!(
+            (outbox.next(), outbox.next()),
+            (Next::Send(1), Next::Send(2))
+        );
         assert_eq!(outbox.next(), Next::Replay { after: 2 });
         outbox.replayed(vec![(3, 3), (4, 4), (5, 5)], Some(5));
-        assert_eq!((outbox.next(), outbox.next(), outbox.next(), outbox.next()), (Next::Send(3), Next::Send(4), Next::Send(5), Next::Idle));
+        assert_eq!(
+            (outbox.next(), outbox.next(), outbox.next(), outbox.next()),
+            (Next::Send(3), Next::Send(4), Next::Send(5), Next::Idle)
+        );
     }
 
     #[test]
@@ -188,7 +218,10 @@ mod tests {
         outbox.replayed(vec![], Some(0));
         assert_eq!(outbox.next(), Next::Replay { after: 0 });
         outbox.replayed(vec![(1, "late")], Some(1));
-        assert_eq!((outbox.next(), outbox.next()), (Next::Send("late"), Next::Idle));
+        assert_eq!(
+            (outbox.next(), outbox.next()),
+            (Next::Send("late"), Next::Idle)
+        );
     }
 
     #[test]
@@ -205,12 +238,18 @@ mod tests {
         let mut outbox = Outbox::new(0, 4);
         outbox.replayed(vec![], Some(0));
         outbox.skip(1);
-        assert_eq!((outbox.offer(2, "b"), outbox.next(), outbox.next()), (Offer::Queued, Next::Send("b"), Next::Idle));
+        assert_eq!(
+            (outbox.offer(2, "b"), outbox.next(), outbox.next()),
+            (Offer::Queued, Next::Send("b"), Next::Idle)
+        );
     }
 
     #[test]
     fn a_lease_holds_until_its_time_and_not_longer() {
-        let lease = Lease { lease_id: Uuid::nil(), until: Moment(10) };
+        let lease = Lease {
+            lease_id: Uuid::nil(),
+            until: Moment(10),
+        };
         assert!(may_lease(None, Moment(0)));
         assert!(!may_lease(Some(lease), Moment(9)));
         assert!(may_lease(Some(lease), Moment(10)));
@@ -224,7 +263,14 @@ mod tests {
         let mut answer = json!({"ok": true, "lease_id": Uuid::from_u128(9), "signals": [mine, mine, theirs, "junk"]}).as_object().unwrap().clone();
         let drained = merge_drained(&mut answer, "Texi");
         assert_eq!(drained.lease_id, Some(Uuid::from_u128(9)));
-        assert_eq!(drained.envelopes.iter().map(|e| e.signal_id).collect::<Vec<_>>(), [id]);
+        assert_eq!(
+            drained
+                .envelopes
+                .iter()
+                .map(|e| e.signal_id)
+                .collect::<Vec<_>>(),
+            [id]
+        );
         assert_eq!(answer["signals"].as_array().unwrap().len(), 1);
         assert!(!answer.contains_key("lease_id"));
     }

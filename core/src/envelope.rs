@@ -52,7 +52,9 @@ impl Envelope {
 
     /// The category as sent, else the default of the type; INFO for a type we do not know.
     pub fn resolved_category(&self) -> Category {
-        self.category.or_else(|| self.known_type().and_then(SignalType::default_category)).unwrap_or(Category::Info)
+        self.category
+            .or_else(|| self.known_type().and_then(SignalType::default_category))
+            .unwrap_or(Category::Info)
     }
 
     pub fn summary(&self) -> String {
@@ -89,13 +91,19 @@ mod tests {
     fn the_summary_falls_back_to_title_message_body_ack_subject_in_that_order() {
         let mut fields = vec!["summary", "title", "message", "body", "ack", "subject"];
         while !fields.is_empty() {
-            let payload: Map<_, _> = fields.iter().map(|f| ((*f).to_owned(), json!(format!("the {f}")))).collect();
+            let payload: Map<_, _> = fields
+                .iter()
+                .map(|f| ((*f).to_owned(), json!(format!("the {f}"))))
+                .collect();
             assert_eq!(summary_of(&payload), format!("the {}", fields[0]));
             fields.remove(0);
         }
         assert_eq!(summary(json!({})), "");
         assert_eq!(summary(json!({"summary": "  ", "title": "t"})), "t");
-        assert_eq!(summary(json!({"summary": null, "body": {"a": 1}})), r#"{"a":1}"#);
+        assert_eq!(
+            summary(json!({"summary": null, "body": {"a": 1}})),
+            r#"{"a":1}"#
+        );
     }
 
     #[test]
@@ -122,8 +130,15 @@ mod tests {
             pid: None,
         };
         assert_eq!(envelope("TaskAssigned").resolved_category(), Category::Task);
-        assert_eq!(envelope("FromTheFuture").resolved_category(), Category::Info);
+        assert_eq!(
+            envelope("FromTheFuture").resolved_category(),
+            Category::Info
+        );
         assert!(envelope("PeerJoined").is_system());
-        assert!(!serde_json::to_string(&envelope("PeerJoined")).unwrap().contains("category"));
+        assert!(
+            !serde_json::to_string(&envelope("PeerJoined"))
+                .unwrap()
+                .contains("category")
+        );
     }
 }

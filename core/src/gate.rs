@@ -74,36 +74,83 @@ impl Assignment {
     /// Flattens a signal's payload; what is missing or not text is not there.
     pub fn of_payload(payload: &Map<String, Value>) -> Self {
         let list = |field: &str| match payload.get(field) {
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            Some(Value::String(one)) => one.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect(),
+            Some(Value::Array(items)) => items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+            Some(Value::String(one)) => one
+                .split(',')
+                .map(|s| s.trim().to_owned())
+                .filter(|s| !s.is_empty())
+                .collect(),
             _ => Vec::new(),
         };
         let text = |field: &str| match payload.get(field) {
             Some(Value::String(text)) => text.clone(),
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+            Some(Value::Array(items)) => items
+                .iter()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>()
+                .join(" "),
             _ => String::new(),
         };
-        let joined = ["summary", "title", "subject", "body", "ask", "next_actions"].map(text).join("\n");
-        Self { text: joined.chars().take(TEXT_CHARS_MAX).collect(), tags: list("tags"), paths: list("paths") }
+        let joined = ["summary", "title", "subject", "body", "ask", "next_actions"]
+            .map(text)
+            .join("\n");
+        Self {
+            text: joined.chars().take(TEXT_CHARS_MAX).collect(),
+            tags: list("tags"),
+            paths: list("paths"),
+        }
     }
 }
 
 /// Classifies by what is said, never by what might be touched later; in doubt, unmatched.
 pub fn classify(assignment: &Assignment) -> Classified {
     let text = assignment.text.to_lowercase();
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_whitespace() || "()[]{}<>\"'`,;|".contains(c)).map(|w| w.trim_end_matches(['.', ':', '!', '?'])).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || "()[]{}<>\"'`,;|".contains(c))
+        .map(|w| w.trim_end_matches(['.', ':', '!', '?']))
+        .filter(|w| !w.is_empty())
+        .collect();
     // A path named in the text counts as mentioned.
-    let named = words.iter().filter(|w| w.contains('/') || w.ends_with(".md")).map(|w| (*w).to_owned());
-    let paths: Vec<String> = assignment.paths.iter().map(|p| p.to_lowercase()).chain(named).map(|p| p.trim_start_matches("./").to_owned()).collect();
-    let tags: Vec<String> = assignment.tags.iter().map(|t| t.trim().to_lowercase()).collect();
-    let governing = words.iter().find(|w| GOVERNING.iter().any(|stem| w.split('-').any(|part| part.starts_with(stem))));
+    let named = words
+        .iter()
+        .filter(|w| w.contains('/') || w.ends_with(".md"))
+        .map(|w| (*w).to_owned());
+    let paths: Vec<String> = assignment
+        .paths
+        .iter()
+        .map(|p| p.to_lowercase())
+        .chain(named)
+        .map(|p| p.trim_start_matches("./").to_owned())
+        .collect();
+    let tags: Vec<String> = assignment
+        .tags
+        .iter()
+        .map(|t| t.trim().to_lowercase())
+        .collect();
+    let governing = words.iter().find(|w| {
+        GOVERNING
+            .iter()
+            .any(|stem| w.split('-').any(|part| part.starts_with(stem)))
+    });
 
-    let mut tier1: Vec<String> = tags.iter().filter(|t| TIER1_TAGS.contains(&t.as_str())).map(|t| format!("tag {t}")).collect();
-    let mut tier2: Vec<String> = tags.iter().filter(|t| TIER2_TAGS.contains(&t.as_str())).map(|t| format!("tag {t}")).collect();
+    let mut tier1: Vec<String> = tags
+        .iter()
+        .filter(|t| TIER1_TAGS.contains(&t.as_str()))
+        .map(|t| format!("tag {t}"))
+        .collect();
+    let mut tier2: Vec<String> = tags
+        .iter()
+        .filter(|t| TIER2_TAGS.contains(&t.as_str()))
+        .map(|t| format!("tag {t}"))
+        .collect();
     for path in &paths {
         let file = path.rsplit('/').next().unwrap_or(path);
-        if BIOS.contains(&file) || under(path, "docs/method-fragments") || under(path, "docs/adrs") {
+        if BIOS.contains(&file) || under(path, "docs/method-fragments") || under(path, "docs/adrs")
+        {
             tier1.push(format!("path {path}"));
         } else if under(path, "docs/specs") {
             match governing {
@@ -125,7 +172,9 @@ pub fn classify(assignment: &Assignment) -> Classified {
 }
 
 fn under(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) || path.contains(&format!("/{folder}/"))
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        || path.contains(&format!("/{folder}/"))
 }
 
 /// Something the session did that bears on the window.
@@ -149,9 +198,15 @@ pub enum Window {
 /// Judges the window of an assignment: a recall up to a minute before its
 /// arrival, or after it and before the first material output.
 pub fn judge(arrived: Moment, deeds: &[(Moment, Deed)]) -> Window {
-    let mut deeds: Vec<_> = deeds.iter().filter(|(at, _)| arrived.since_us(*at) <= BEFORE_US).collect();
+    let mut deeds: Vec<_> = deeds
+        .iter()
+        .filter(|(at, _)| arrived.since_us(*at) <= BEFORE_US)
+        .collect();
     deeds.sort_by_key(|(at, _)| *at);
-    let first_material = deeds.iter().find(|(at, deed)| *deed == Deed::Material && *at >= arrived).map(|(at, _)| *at);
+    let first_material = deeds
+        .iter()
+        .find(|(at, deed)| *deed == Deed::Material && *at >= arrived)
+        .map(|(at, _)| *at);
     let recalls: Vec<Uuid> = deeds
         .iter()
         .filter(|(at, _)| first_material.is_none_or(|m| *at <= m))
@@ -181,7 +236,12 @@ pub struct GateWarning {
 }
 
 pub fn warning(class: TaskClass, assignment_id: &str, assignment: &Assignment) -> GateWarning {
-    let first_line = assignment.text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default();
+    let first_line = assignment
+        .text
+        .lines()
+        .map(str::trim)
+        .find(|l| !l.is_empty())
+        .unwrap_or_default();
     GateWarning {
         kind: "missing_recall_on_task_start".into(),
         task_class: Some(class.name().into()),
@@ -208,7 +268,8 @@ impl AssignmentSource {
                 kind: "assignment_id_unknown".into(),
                 task_class: None,
                 assignment_id: None,
-                remediation: "The gate cannot tell which assignment this is and leaves it alone.".into(),
+                remediation: "The gate cannot tell which assignment this is and leaves it alone."
+                    .into(),
                 suggested_query: None,
             })),
         }
@@ -218,7 +279,8 @@ impl AssignmentSource {
 /// Says whether a verb produces something others will read.
 pub fn is_material(verb: &str, action: Option<&str>, signal_type: Option<&str>) -> bool {
     match verb {
-        "prism_remember" | "prism_journal" | "prism_postmortem" | "prism_decide" | "prism_retro" => true,
+        "prism_remember" | "prism_journal" | "prism_postmortem" | "prism_decide"
+        | "prism_retro" => true,
         "prism_spec" | "prism_plan" => matches!(action, Some("create" | "update")),
         "prism_signal" => !matches!(signal_type, Some("Acknowledgment" | "Loopback")),
         _ => false,
@@ -227,13 +289,24 @@ pub fn is_material(verb: &str, action: Option<&str>, signal_type: Option<&str>) 
 
 /// Reads the mode; `enforce` runs as advisory, and anything unknown refuses to start.
 pub fn parse_mode(value: Option<&str>) -> Result<(Mode, Option<&'static str>), crate::Problem> {
-    match value.map(str::trim).filter(|v| !v.is_empty()).map(|v| Mode::from_name(&v.to_ascii_lowercase())) {
+    match value
+        .map(str::trim)
+        .filter(|v| !v.is_empty())
+        .map(|v| Mode::from_name(&v.to_ascii_lowercase()))
+    {
         None => Ok((Mode::Advisory, None)),
-        Some(Some(Mode::Enforce)) => Ok((Mode::Advisory, Some("PRISM_RECALLGATE_MODE=enforce is not in this version: the gate advises"))),
+        Some(Some(Mode::Enforce)) => Ok((
+            Mode::Advisory,
+            Some("PRISM_RECALLGATE_MODE=enforce is not in this version: the gate advises"),
+        )),
         Some(Some(mode)) => Ok((mode, None)),
-        Some(None) => {
-            Err(crate::Problem::field("PRISM_RECALLGATE_MODE", format!("is {:?} and must be off or advisory", crate::text::clip(value.unwrap_or_default(), 40))))
-        }
+        Some(None) => Err(crate::Problem::field(
+            "PRISM_RECALLGATE_MODE",
+            format!(
+                "is {:?} and must be off or advisory",
+                crate::text::clip(value.unwrap_or_default(), 40)
+            ),
+        )),
     }
 }
 
@@ -247,17 +320,45 @@ mod tests {
     #[track_caller]
     fn class(text: &str, tags: &[&str], paths: &[&str], expected: TaskClass) {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
-        let got = classify(&Assignment { text: text.into(), tags: own(tags), paths: own(paths) });
-        assert_eq!(got.class, expected, "{text} {tags:?} {paths:?}: {:?}", got.because);
+        let got = classify(&Assignment {
+            text: text.into(),
+            tags: own(tags),
+            paths: own(paths),
+        });
+        assert_eq!(
+            got.class, expected,
+            "{text} {tags:?} {paths:?}: {:?}",
+            got.because
+        );
         assert_eq!(got.because.is_empty(), expected == TaskClass::Unmatched);
     }
 
     #[test]
     fn tier1_a_specs_path_with_a_ratify_token() {
-        class("Please ratify docs/specs/spec-099.md", &[], &[], TaskClass::Tier1);
-        class("implementing the gate", &[], &["docs/specs/spec-099.md"], TaskClass::Tier1);
-        class("a governance change", &[], &["docs/specs/x.md"], TaskClass::Tier1);
-        class("Spec-Implementation of x", &["Spec-Implementation"], &[], TaskClass::Tier1);
+        class(
+            "Please ratify docs/specs/spec-099.md",
+            &[],
+            &[],
+            TaskClass::Tier1,
+        );
+        class(
+            "implementing the gate",
+            &[],
+            &["docs/specs/spec-099.md"],
+            TaskClass::Tier1,
+        );
+        class(
+            "a governance change",
+            &[],
+            &["docs/specs/x.md"],
+            TaskClass::Tier1,
+        );
+        class(
+            "Spec-Implementation of x",
+            &["Spec-Implementation"],
+            &[],
+            TaskClass::Tier1,
+        );
     }
 
     #[test]
@@ -272,29 +373,59 @@ mod tests {
             class("x", &[&tag.to_uppercase()], &[], TaskClass::Tier1);
         }
         class("move it", &[], &["docs/adrs/027.md"], TaskClass::Tier1);
-        class("see docs/method-fragments/wall.md", &[], &[], TaskClass::Tier1);
+        class(
+            "see docs/method-fragments/wall.md",
+            &[],
+            &[],
+            TaskClass::Tier1,
+        );
     }
 
     #[test]
     fn tier2_routine_docs_and_dashboard_work() {
         class("fix a typo in docs/guide.md", &[], &[], TaskClass::Tier2);
-        class("fix a typo", &[], &["docs/specs/spec-001.md"], TaskClass::Tier2);
+        class(
+            "fix a typo",
+            &[],
+            &["docs/specs/spec-001.md"],
+            TaskClass::Tier2,
+        );
         class("new colour", &["ui"], &[], TaskClass::Tier2);
         class("new panel", &[], &["dashboard/src/x.tsx"], TaskClass::Tier2);
     }
 
     #[test]
     fn tier1_beats_tier2() {
-        class("fix docs/guide.md", &["dashboard", "governance"], &[], TaskClass::Tier1);
+        class(
+            "fix docs/guide.md",
+            &["dashboard", "governance"],
+            &[],
+            TaskClass::Tier1,
+        );
     }
 
     #[test]
     fn unmatched_housekeeping_and_routine_tasks() {
         class("clean up old branches", &[], &[], TaskClass::Unmatched);
-        class("run the smoke test again and report", &["smoke"], &["src/ring.rs"], TaskClass::Unmatched);
-        class("implement the retry budget", &[], &["src/retry.rs"], TaskClass::Unmatched);
+        class(
+            "run the smoke test again and report",
+            &["smoke"],
+            &["src/ring.rs"],
+            TaskClass::Unmatched,
+        );
+        class(
+            "implement the retry budget",
+            &[],
+            &["src/retry.rs"],
+            TaskClass::Unmatched,
+        );
         class("", &[], &[], TaskClass::Unmatched);
-        class("look at mydocs/specs-old and documents", &[], &[], TaskClass::Unmatched);
+        class(
+            "look at mydocs/specs-old and documents",
+            &[],
+            &[],
+            TaskClass::Unmatched,
+        );
     }
 
     #[test]
@@ -303,9 +434,18 @@ mod tests {
         let assignment = Assignment::of_payload(payload.as_object().unwrap());
         assert_eq!(assignment.tags, ["ui", "Governance"]);
         assert_eq!(classify(&assignment).class, TaskClass::Tier1);
-        assert_eq!(classify(&Assignment::of_payload(&Map::new())).class, TaskClass::Unmatched);
+        assert_eq!(
+            classify(&Assignment::of_payload(&Map::new())).class,
+            TaskClass::Unmatched
+        );
         let huge = json!({"body": "x ".repeat(100_000)});
-        assert!(Assignment::of_payload(huge.as_object().unwrap()).text.chars().count() <= TEXT_CHARS_MAX);
+        assert!(
+            Assignment::of_payload(huge.as_object().unwrap())
+                .text
+                .chars()
+                .count()
+                <= TEXT_CHARS_MAX
+        );
     }
 
     fn at(s: i64) -> Moment {
@@ -317,15 +457,51 @@ mod tests {
         let recall = Deed::Recall(Uuid::from_u128(1));
         let satisfied = Window::Satisfied(vec![Uuid::from_u128(1)]);
         for (name, deeds, expected) in [
-            ("recall 30 s before arrival", vec![(at(-30), recall)], satisfied.clone()),
-            ("recall 60 s before arrival", vec![(at(-60), recall)], satisfied.clone()),
-            ("recall 90 s before arrival", vec![(at(-90), recall)], Window::Open),
-            ("recall after arrival, before any material output", vec![(at(10), recall), (at(20), Deed::Material)], satisfied.clone()),
-            ("no recall, then material output", vec![(at(5), Deed::Material)], Window::Missed),
-            ("recall after the material output", vec![(at(5), Deed::Material), (at(6), recall)], Window::Missed),
-            ("only an ACK: neither recall nor material", vec![], Window::Open),
-            ("material output before arrival says nothing", vec![(at(-5), Deed::Material)], Window::Open),
-            ("a recall before, then material", vec![(at(-5), recall), (at(5), Deed::Material)], satisfied),
+            (
+                "recall 30 s before arrival",
+                vec![(at(-30), recall)],
+                satisfied.clone(),
+            ),
+            (
+                "recall 60 s before arrival",
+                vec![(at(-60), recall)],
+                satisfied.clone(),
+            ),
+            (
+                "recall 90 s before arrival",
+                vec![(at(-90), recall)],
+                Window::Open,
+            ),
+            (
+                "recall after arrival, before any material output",
+                vec![(at(10), recall), (at(20), Deed::Material)],
+                satisfied.clone(),
+            ),
+            (
+                "no recall, then material output",
+                vec![(at(5), Deed::Material)],
+                Window::Missed,
+            ),
+            (
+                "recall after the material output",
+                vec![(at(5), Deed::Material), (at(6), recall)],
+                Window::Missed,
+            ),
+            (
+                "only an ACK: neither recall nor material",
+                vec![],
+                Window::Open,
+            ),
+            (
+                "material output before arrival says nothing",
+                vec![(at(-5), Deed::Material)],
+                Window::Open,
+            ),
+            (
+                "a recall before, then material",
+                vec![(at(-5), recall), (at(5), Deed::Material)],
+                satisfied,
+            ),
         ] {
             assert_eq!(judge(T0, &deeds), expected, "{name}");
         }
@@ -333,9 +509,23 @@ mod tests {
 
     #[test]
     fn an_assignment_is_named_by_its_signal_or_its_todo() {
-        assert_eq!(AssignmentSource::Signal(Uuid::from_u128(5)).id().unwrap(), Uuid::from_u128(5).to_string());
-        assert_eq!(AssignmentSource::Todo { project: Uuid::from_u128(5), number: 12 }.id().unwrap(), format!("todo:{}:12", Uuid::from_u128(5)));
-        assert_eq!(AssignmentSource::Unknown.id().unwrap_err().kind, "assignment_id_unknown");
+        assert_eq!(
+            AssignmentSource::Signal(Uuid::from_u128(5)).id().unwrap(),
+            Uuid::from_u128(5).to_string()
+        );
+        assert_eq!(
+            AssignmentSource::Todo {
+                project: Uuid::from_u128(5),
+                number: 12
+            }
+            .id()
+            .unwrap(),
+            format!("todo:{}:12", Uuid::from_u128(5))
+        );
+        assert_eq!(
+            AssignmentSource::Unknown.id().unwrap_err().kind,
+            "assignment_id_unknown"
+        );
     }
 
     #[test]
@@ -353,7 +543,11 @@ mod tests {
             ("prism_checkpoint", None, None, false),
             ("prism_todo", Some("add"), None, false),
         ] {
-            assert_eq!(is_material(verb, action, kind), material, "{verb} {action:?} {kind:?}");
+            assert_eq!(
+                is_material(verb, action, kind),
+                material,
+                "{verb} {action:?} {kind:?}"
+            );
         }
     }
 

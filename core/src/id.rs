@@ -17,8 +17,9 @@ impl Identity {
 
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let mut chars = text.chars();
-        let ok =
-            text.len() <= Self::CHARS_MAX && chars.next().is_some_and(|c| c.is_ascii_alphabetic()) && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        let ok = text.len() <= Self::CHARS_MAX
+            && chars.next().is_some_and(|c| c.is_ascii_alphabetic())
+            && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         if ok {
             return Ok(Self(text.to_owned()));
         }
@@ -73,19 +74,40 @@ impl ProjectName {
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let ok = (1..=Self::CHARS_MAX).contains(&text.len())
             && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         if ok {
             return Ok(Self(text.to_owned()));
         }
-        Err(Problem::field("pid", format!("{:?} is not a project: 1 to 64 letters, digits, `.`, `_` or `-`", crate::text::clip(text, 80))))
+        Err(Problem::field(
+            "pid",
+            format!(
+                "{:?} is not a project: 1 to 64 letters, digits, `.`, `_` or `-`",
+                crate::text::clip(text, 80)
+            ),
+        ))
     }
 
     /// Makes a project name out of a folder's name.
     pub fn from_folder(folder: &str) -> Self {
-        let mapped: String = folder.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' }).collect();
+        let mapped: String = folder
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                    c
+                } else {
+                    '-'
+                }
+            })
+            .collect();
         let trimmed = mapped.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
         let cut: String = trimmed.chars().take(Self::CHARS_MAX).collect();
-        Self(if cut.is_empty() { "default".into() } else { cut })
+        Self(if cut.is_empty() {
+            "default".into()
+        } else {
+            cut
+        })
     }
 
     pub fn as_str(&self) -> &str {
@@ -121,9 +143,23 @@ impl Quoted {
 
     /// Reads what a person or an agent quoted, with or without dashes.
     pub fn parse(field: &str, text: &str) -> Result<Self, Problem> {
-        let hex: String = text.trim().chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
-        if hex.len() < Self::DIGITS_MIN || hex.len() > 32 || !hex.chars().all(|c| c.is_ascii_hexdigit()) {
-            return Err(Problem::field(field, format!("{:?} is not an id: quote the whole id or at least its first 8 hex digits", crate::text::clip(text, 60))));
+        let hex: String = text
+            .trim()
+            .chars()
+            .filter(|c| *c != '-')
+            .collect::<String>()
+            .to_ascii_lowercase();
+        if hex.len() < Self::DIGITS_MIN
+            || hex.len() > 32
+            || !hex.chars().all(|c| c.is_ascii_hexdigit())
+        {
+            return Err(Problem::field(
+                field,
+                format!(
+                    "{:?} is not an id: quote the whole id or at least its first 8 hex digits",
+                    crate::text::clip(text, 60)
+                ),
+            ));
         }
         let mut dashed = String::with_capacity(36);
         for (i, c) in hex.chars().enumerate() {
@@ -151,7 +187,11 @@ impl Quoted {
 }
 
 /// Returns the known names nearest to a misspelt one, best first.
-pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>, most: usize) -> Vec<String> {
+pub fn nearest<'a>(
+    wanted: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    most: usize,
+) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut scored: Vec<(usize, &str)> = known
         .into_iter()
@@ -166,7 +206,11 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>, most:
         .filter(|(d, name)| *d <= 2.max(name.len() / 2))
         .collect();
     scored.sort();
-    scored.into_iter().take(most).map(|(_, name)| name.to_owned()).collect()
+    scored
+        .into_iter()
+        .take(most)
+        .map(|(_, name)| name.to_owned())
+        .collect()
 }
 
 fn distance(a: &str, b: &str) -> usize {
@@ -193,14 +237,30 @@ mod tests {
         for good in ["A", "Donna", "a-b_c9", &"x".repeat(32)] {
             assert!(Identity::parse(good).is_ok(), "{good}");
         }
-        for bad in ["", "9a", "-a", "a b", "a/b", "é", "*", &"x".repeat(33), "a\n"] {
+        for bad in [
+            "",
+            "9a",
+            "-a",
+            "a b",
+            "a/b",
+            "é",
+            "*",
+            &"x".repeat(33),
+            "a\n",
+        ] {
             assert!(Identity::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_folder_becomes_a_project_name() {
-        for (folder, name) in [("prism", "prism"), ("my app (2)", "my-app--2-"), (".hidden", "hidden"), ("äö", "default"), ("", "default")] {
+        for (folder, name) in [
+            ("prism", "prism"),
+            ("my app (2)", "my-app--2-"),
+            (".hidden", "hidden"),
+            ("äö", "default"),
+            ("", "default"),
+        ] {
             assert_eq!(ProjectName::from_folder(folder).as_str(), name);
             assert!(ProjectName::parse(name).is_ok());
         }
@@ -209,9 +269,21 @@ mod tests {
     #[test]
     fn an_id_may_be_quoted_by_eight_hex_digits_or_more() {
         assert_eq!(Quoted::parse("x", "2901D7CE").unwrap().prefix(), "2901d7ce");
-        assert_eq!(Quoted::parse("x", "2901d7ce01").unwrap().prefix(), "2901d7ce-01");
-        assert!(Quoted::parse("x", "2901d7ce-0123-4567-89ab-cdef01234567").unwrap().is_whole());
-        for bad in ["", "2901d7c", "zzzzzzzz", "2901d7ce-0123-4567-89ab-cdef0123456789"] {
+        assert_eq!(
+            Quoted::parse("x", "2901d7ce01").unwrap().prefix(),
+            "2901d7ce-01"
+        );
+        assert!(
+            Quoted::parse("x", "2901d7ce-0123-4567-89ab-cdef01234567")
+                .unwrap()
+                .is_whole()
+        );
+        for bad in [
+            "",
+            "2901d7c",
+            "zzzzzzzz",
+            "2901d7ce-0123-4567-89ab-cdef0123456789",
+        ] {
             assert!(Quoted::parse("x", bad).is_err(), "{bad}");
         }
     }

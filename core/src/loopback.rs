@@ -100,7 +100,9 @@ pub struct EchoSeen {
 impl ShimEvidence {
     /// Says whether there is nothing left to wait for.
     pub fn is_whole(&self, echo_expected: bool) -> bool {
-        self.received_at.is_some() && self.notification.is_some() && (!echo_expected || self.echo.is_some())
+        self.received_at.is_some()
+            && self.notification.is_some()
+            && (!echo_expected || self.echo.is_some())
     }
 }
 
@@ -121,18 +123,37 @@ impl Probe {
     /// jumped back never makes a layer earlier than the one before it.
     pub fn seen(&self, at: Moment, not_before: f64) -> Seen {
         let elapsed = (at.since_us(self.started_at) as f64 / 1000.0).max(not_before);
-        Seen { observed: true, observed_at: Some(at), elapsed_ms: Some((elapsed * 1000.0).round() / 1000.0), ..Seen::default() }
+        Seen {
+            observed: true,
+            observed_at: Some(at),
+            elapsed_ms: Some((elapsed * 1000.0).round() / 1000.0),
+            ..Seen::default()
+        }
     }
 
     /// Adds what the shim and the server saw afterwards, and judges.
-    pub fn finish(mut self, shim: &ShimEvidence, model_ack: Option<Moment>, finished_at: Moment) -> Self {
-        let mut floor = self.layers.redis_publish.elapsed_ms.or(self.layers.backend_write.elapsed_ms).unwrap_or(0.0);
+    pub fn finish(
+        mut self,
+        shim: &ShimEvidence,
+        model_ack: Option<Moment>,
+        finished_at: Moment,
+    ) -> Self {
+        let mut floor = self
+            .layers
+            .redis_publish
+            .elapsed_ms
+            .or(self.layers.backend_write.elapsed_ms)
+            .unwrap_or(0.0);
         if let Some(at) = shim.received_at {
             self.layers.shim_tee_receipt = self.seen(at, floor);
             floor = self.layers.shim_tee_receipt.elapsed_ms.unwrap_or(floor);
         }
         if let Some(bell) = &shim.notification {
-            let mut seen = if bell.handed { self.seen(bell.observed_at, floor) } else { Seen::default() };
+            let mut seen = if bell.handed {
+                self.seen(bell.observed_at, floor)
+            } else {
+                Seen::default()
+            };
             seen.strategy = Some(bell.strategy.clone());
             seen.evidence = bell.evidence.clone().filter(|_| bell.handed);
             self.layers.channel_notification = seen;
@@ -141,7 +162,8 @@ impl Probe {
             self.layers.model_ack = self.seen(at, floor);
         }
         if let Some(echo) = &shim.echo {
-            (self.echo.signal_id, self.echo.observed_at) = (Some(echo.signal_id), Some(echo.observed_at));
+            (self.echo.signal_id, self.echo.observed_at) =
+                (Some(echo.signal_id), Some(echo.observed_at));
         }
         self.finished_at = Some(finished_at);
         self.judge();
@@ -150,10 +172,19 @@ impl Probe {
 
     fn judge(&mut self) {
         let suppressed = self.layers.channel_notification.strategy.as_deref() == Some("suppressed");
-        self.missing_layers =
-            self.layers.each().iter().filter(|(layer, seen)| !(seen.observed || suppressed && *layer == Layer::ChannelNotification)).map(|(layer, _)| *layer).collect();
+        self.missing_layers = self
+            .layers
+            .each()
+            .iter()
+            .filter(|(layer, seen)| {
+                !(seen.observed || suppressed && *layer == Layer::ChannelNotification)
+            })
+            .map(|(layer, _)| *layer)
+            .collect();
         let required_missing = self.missing_layers.iter().any(|l| *l != Layer::ModelAck);
-        let past_the_server = self.layers.shim_tee_receipt.observed || self.layers.channel_notification.observed || self.echo.observed_at.is_some();
+        let past_the_server = self.layers.shim_tee_receipt.observed
+            || self.layers.channel_notification.observed
+            || self.echo.observed_at.is_some();
         self.outcome = match (required_missing, past_the_server) {
             (false, _) => Outcome::Complete,
             (true, true) => Outcome::Partial,
@@ -163,17 +194,24 @@ impl Probe {
 
     /// The first required layer that saw nothing.
     pub fn broken_at(&self) -> Option<Layer> {
-        self.missing_layers.iter().copied().find(|l| *l != Layer::ModelAck)
+        self.missing_layers
+            .iter()
+            .copied()
+            .find(|l| *l != Layer::ModelAck)
     }
 }
 
 /// What a miss at this layer usually means, and what to do about it.
 pub fn diagnosis(layer: Layer) -> (&'static str, &'static str) {
     match layer {
-        Layer::BackendWrite => ("the server did not store the probe", "look at the server's log and at the free space of $PRISM_HOME"),
-        Layer::RedisPublish => {
-            ("nothing was pushed: the session has no socket, or the bus is down", "`prism status` shows whether it is connected; restart the agent host, or the bus")
-        }
+        Layer::BackendWrite => (
+            "the server did not store the probe",
+            "look at the server's log and at the free space of $PRISM_HOME",
+        ),
+        Layer::RedisPublish => (
+            "nothing was pushed: the session has no socket, or the bus is down",
+            "`prism status` shows whether it is connected; restart the agent host, or the bus",
+        ),
         Layer::ShimTeeReceipt => (
             "the frame was pushed and no shim received it: the shim hangs, or the connection died without a word",
             "`prism doctor` lists live shims; restart the agent host",
@@ -182,7 +220,10 @@ pub fn diagnosis(layer: Layer) -> (&'static str, &'static str) {
             "the shim has it, and the host did not take the bell: its pipe is closed, or this host has no bell",
             "set PRISM_DOORBELL for this host; until then signals ride on the agent's next verb",
         ),
-        Layer::ModelAck => ("the model has not read its inbox since", "a host may drop bells silently; ask the agent to call prism_signals_pending"),
+        Layer::ModelAck => (
+            "the model has not read its inbox since",
+            "a host may drop bells silently; ask the agent to call prism_signals_pending",
+        ),
     }
 }
 
@@ -206,7 +247,10 @@ mod tests {
             outcome: Outcome::Timeout,
             layers: Layers::default(),
             missing_layers: Vec::new(),
-            echo: Echo { expected: true, ..Echo::default() },
+            echo: Echo {
+                expected: true,
+                ..Echo::default()
+            },
             recipient_state: None,
         };
         probe.layers.backend_write = probe.seen(Moment(1_000_400), 0.0);
@@ -219,23 +263,68 @@ mod tests {
     fn evidence(received: bool, handed: Option<bool>, strategy: &str) -> ShimEvidence {
         ShimEvidence {
             received_at: received.then_some(Moment(1_001_100)),
-            notification: handed.map(|handed| Notification { observed_at: Moment(1_001_300), strategy: strategy.into(), evidence: Some("sent".into()), handed }),
-            echo: received.then_some(EchoSeen { signal_id: Uuid::from_u128(9), observed_at: Moment(1_002_000) }),
+            notification: handed.map(|handed| Notification {
+                observed_at: Moment(1_001_300),
+                strategy: strategy.into(),
+                evidence: Some("sent".into()),
+                handed,
+            }),
+            echo: received.then_some(EchoSeen {
+                signal_id: Uuid::from_u128(9),
+                observed_at: Moment(1_002_000),
+            }),
         }
     }
 
     #[test]
     fn the_outcome_follows_the_first_four_layers() {
         for (name, pushed, shim, outcome, broken) in [
-            ("all seen", true, evidence(true, Some(true), "claude_channel"), Outcome::Complete, None),
-            ("suppressed bell", true, evidence(true, Some(false), "suppressed"), Outcome::Complete, None),
-            ("bell refused", true, evidence(true, Some(false), "claude_channel"), Outcome::Partial, Some(Layer::ChannelNotification)),
-            ("no shim", true, evidence(false, None, ""), Outcome::Timeout, Some(Layer::ShimTeeReceipt)),
-            ("not pushed", false, evidence(false, None, ""), Outcome::Timeout, Some(Layer::RedisPublish)),
+            (
+                "all seen",
+                true,
+                evidence(true, Some(true), "claude_channel"),
+                Outcome::Complete,
+                None,
+            ),
+            (
+                "suppressed bell",
+                true,
+                evidence(true, Some(false), "suppressed"),
+                Outcome::Complete,
+                None,
+            ),
+            (
+                "bell refused",
+                true,
+                evidence(true, Some(false), "claude_channel"),
+                Outcome::Partial,
+                Some(Layer::ChannelNotification),
+            ),
+            (
+                "no shim",
+                true,
+                evidence(false, None, ""),
+                Outcome::Timeout,
+                Some(Layer::ShimTeeReceipt),
+            ),
+            (
+                "not pushed",
+                false,
+                evidence(false, None, ""),
+                Outcome::Timeout,
+                Some(Layer::RedisPublish),
+            ),
         ] {
             let probe = probe(pushed).finish(&shim, None, Moment(2_000_000));
-            assert_eq!((probe.outcome, probe.broken_at()), (outcome, broken), "{name}");
-            assert!(probe.missing_layers.contains(&Layer::ModelAck), "{name}: a silent model is named, and is no failure");
+            assert_eq!(
+                (probe.outcome, probe.broken_at()),
+                (outcome, broken),
+                "{name}"
+            );
+            assert!(
+                probe.missing_layers.contains(&Layer::ModelAck),
+                "{name}: a silent model is named, and is no failure"
+            );
         }
     }
 
@@ -244,19 +333,33 @@ mod tests {
         let mut shim = evidence(true, Some(true), "claude_channel");
         shim.received_at = Some(Moment(0));
         let probe = probe(true).finish(&shim, None, Moment(2_000_000));
-        let times: Vec<f64> = probe.layers.each().iter().filter_map(|(_, s)| s.elapsed_ms).collect();
+        let times: Vec<f64> = probe
+            .layers
+            .each()
+            .iter()
+            .filter_map(|(_, s)| s.elapsed_ms)
+            .collect();
         assert!(times.is_sorted(), "{times:?}");
     }
 
     #[test]
     fn a_model_that_answered_is_the_fifth_layer() {
-        let probe = probe(true).finish(&evidence(true, Some(true), "claude_channel"), Some(Moment(1_500_000)), Moment(2_000_000));
+        let probe = probe(true).finish(
+            &evidence(true, Some(true), "claude_channel"),
+            Some(Moment(1_500_000)),
+            Moment(2_000_000),
+        );
         assert!(probe.missing_layers.is_empty() && probe.layers.model_ack.observed);
     }
 
     #[test]
     fn every_key_is_there_whatever_was_seen() {
-        let value = serde_json::to_value(probe(false).finish(&ShimEvidence::default(), None, Moment(2_000_000))).unwrap();
+        let value = serde_json::to_value(probe(false).finish(
+            &ShimEvidence::default(),
+            None,
+            Moment(2_000_000),
+        ))
+        .unwrap();
         insta::assert_json_snapshot!(value["layers"], @r#"
         {
           "backend_write": {
@@ -286,6 +389,9 @@ mod tests {
           }
         }
         "#);
-        assert_eq!(value["echo"], serde_json::json!({"expected": true, "signal_id": null, "observed_at": null}));
+        assert_eq!(
+            value["echo"],
+            serde_json::json!({"expected": true, "signal_id": null, "observed_at": null})
+        );
     }
 }

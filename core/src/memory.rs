@@ -74,7 +74,9 @@ names! {
 
 impl Kind {
     pub fn of_delta(kind: DeltaKind) -> Option<Self> {
-        kind.is_recalled().then(|| Self::from_name(kind.name())).flatten()
+        kind.is_recalled()
+            .then(|| Self::from_name(kind.name()))
+            .flatten()
     }
 }
 
@@ -94,13 +96,19 @@ pub fn required(field: &str, text: &str) -> Result<String, crate::Problem> {
 
 /// Checks a text that may be left out; blank counts as left out.
 pub fn optional(field: &str, text: Option<&str>) -> Result<Option<String>, crate::Problem> {
-    text.map(str::trim).filter(|t| !t.is_empty()).map(|t| bounded(field, t)).transpose()
+    text.map(str::trim)
+        .filter(|t| !t.is_empty())
+        .map(|t| bounded(field, t))
+        .transpose()
 }
 
 fn bounded(field: &str, text: &str) -> Result<String, crate::Problem> {
     let chars = text.chars().count();
     if chars > TEXT_CHARS_MAX {
-        return Err(crate::Problem::field(field, format!("has {chars} characters and may have {TEXT_CHARS_MAX}")));
+        return Err(crate::Problem::field(
+            field,
+            format!("has {chars} characters and may have {TEXT_CHARS_MAX}"),
+        ));
     }
     Ok(text.to_owned())
 }
@@ -130,11 +138,34 @@ pub struct Indexed {
 }
 
 impl Indexed {
-    pub fn new(kind: Kind, title: Option<&str>, label: impl Into<String>, fields: Vec<(&'static str, Option<String>)>) -> Self {
-        let fields: Vec<Field> = fields.into_iter().filter_map(|(name, text)| Some(Field { name, text: text.filter(|t| !t.trim().is_empty())? })).collect();
-        let text = fields.iter().map(|f| f.text.as_str()).collect::<Vec<_>>().join("\n");
-        let mut cues = question::cues_of_text(fields.first().map(|f| f.text.as_str()).unwrap_or_default(), &text);
-        for (name, bit) in [("operator_visible_effect", cue::EFFECT), ("tried_and_ruled_out", cue::DEAD_END)] {
+    pub fn new(
+        kind: Kind,
+        title: Option<&str>,
+        label: impl Into<String>,
+        fields: Vec<(&'static str, Option<String>)>,
+    ) -> Self {
+        let fields: Vec<Field> = fields
+            .into_iter()
+            .filter_map(|(name, text)| {
+                Some(Field {
+                    name,
+                    text: text.filter(|t| !t.trim().is_empty())?,
+                })
+            })
+            .collect();
+        let text = fields
+            .iter()
+            .map(|f| f.text.as_str())
+            .collect::<Vec<_>>()
+            .join("\n");
+        let mut cues = question::cues_of_text(
+            fields.first().map(|f| f.text.as_str()).unwrap_or_default(),
+            &text,
+        );
+        for (name, bit) in [
+            ("operator_visible_effect", cue::EFFECT),
+            ("tried_and_ruled_out", cue::DEAD_END),
+        ] {
             if fields.iter().any(|f| f.name == name) {
                 cues |= bit;
             }
@@ -146,7 +177,15 @@ impl Indexed {
             Kind::OperatorInput | Kind::Confirmation => cue::OPERATOR,
             _ => 0,
         };
-        Self { kind, title: title.map(str::to_owned), text, label: label.into(), fields, also: String::new(), cues }
+        Self {
+            kind,
+            title: title.map(str::to_owned),
+            text,
+            label: label.into(),
+            fields,
+            also: String::new(),
+            cues,
+        }
     }
 
     /// Adds words under which it is found.
@@ -163,7 +202,10 @@ impl Indexed {
 
     /// How many words it has.
     pub fn words(&self) -> usize {
-        self.text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).count()
+        self.text
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+            .count()
     }
 }
 
@@ -174,14 +216,27 @@ mod tests {
     #[test]
     fn bookkeeping_deltas_are_not_recalled_and_the_others_have_a_kind() {
         for kind in DeltaKind::ALL {
-            assert_eq!(Kind::of_delta(*kind).is_some(), kind.is_recalled(), "{kind}");
+            assert_eq!(
+                Kind::of_delta(*kind).is_some(),
+                kind.is_recalled(),
+                "{kind}"
+            );
         }
-        assert!(!DeltaKind::Start.is_recalled() && !DeltaKind::Pickup.is_recalled() && !DeltaKind::BootstrapOnly.is_recalled());
+        assert!(
+            !DeltaKind::Start.is_recalled()
+                && !DeltaKind::Pickup.is_recalled()
+                && !DeltaKind::BootstrapOnly.is_recalled()
+        );
     }
 
     #[test]
     fn a_text_must_say_something_and_not_too_much() {
-        assert!(required("summary", "  ").unwrap_err().message.contains("summary"));
+        assert!(
+            required("summary", "  ")
+                .unwrap_err()
+                .message
+                .contains("summary")
+        );
         assert!(required("summary", &"x".repeat(TEXT_CHARS_MAX + 1)).is_err());
         assert_eq!(required("summary", " x ").unwrap(), "x");
         assert_eq!(optional("next", Some("  ")).unwrap(), None);

@@ -24,7 +24,9 @@ impl Moment {
 
     /// Reads an ISO 8601 time with an offset or `Z`.
     pub fn parse(text: &str) -> Option<Self> {
-        text.parse::<Timestamp>().ok().map(|t| Self(t.as_microsecond()))
+        text.parse::<Timestamp>()
+            .ok()
+            .map(|t| Self(t.as_microsecond()))
     }
 }
 
@@ -46,7 +48,9 @@ impl Serialize for Moment {
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::parse(&text).ok_or_else(|| D::Error::custom("not an ISO 8601 time with an offset, such as 2026-11-15T09:30:00Z"))
+        Self::parse(&text).ok_or_else(|| {
+            D::Error::custom("not an ISO 8601 time with an offset, such as 2026-11-15T09:30:00Z")
+        })
     }
 }
 

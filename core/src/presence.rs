@@ -87,7 +87,10 @@ impl Surface {
             ("gemini", Self::GeminiCli),
             ("opencode", Self::Opencode),
         ];
-        table.iter().find(|(part, _)| name.contains(part)).map_or(Self::Other, |(_, surface)| *surface)
+        table
+            .iter()
+            .find(|(part, _)| name.contains(part))
+            .map_or(Self::Other, |(_, surface)| *surface)
     }
 }
 
@@ -98,13 +101,34 @@ mod tests {
     #[test]
     fn a_session_is_idle_until_its_first_verb_and_stale_after_90_seconds_of_silence() {
         let seen = Moment(0);
-        let facts = SessionFacts { last_seen: seen, ..Default::default() };
+        let facts = SessionFacts {
+            last_seen: seen,
+            ..Default::default()
+        };
         assert_eq!(facts.state(seen.plus_s(1)), SessionState::Idle);
-        let facts = SessionFacts { had_verb: true, ..facts };
+        let facts = SessionFacts {
+            had_verb: true,
+            ..facts
+        };
         assert_eq!(facts.state(seen.plus_s(89)), SessionState::Live);
         assert_eq!(facts.state(seen.plus_s(90)), SessionState::Stale);
-        assert_eq!(SessionFacts { connected: true, ..facts }.state(seen.plus_s(900)), SessionState::Live);
-        assert_eq!(SessionFacts { released: true, connected: true, ..facts }.state(seen), SessionState::Released);
+        assert_eq!(
+            SessionFacts {
+                connected: true,
+                ..facts
+            }
+            .state(seen.plus_s(900)),
+            SessionState::Live
+        );
+        assert_eq!(
+            SessionFacts {
+                released: true,
+                connected: true,
+                ..facts
+            }
+            .state(seen),
+            SessionState::Released
+        );
     }
 
     #[test]
@@ -123,9 +147,12 @@ mod tests {
 
     #[test]
     fn hosts_are_recognised_by_the_name_of_their_client() {
-        for (name, surface) in
-            [("claude-code", Surface::ClaudeCode), ("codex-mcp-client", Surface::Codex), ("cursor-vscode", Surface::Cursor), ("inspector", Surface::Other)]
-        {
+        for (name, surface) in [
+            ("claude-code", Surface::ClaudeCode),
+            ("codex-mcp-client", Surface::Codex),
+            ("cursor-vscode", Surface::Cursor),
+            ("inspector", Surface::Other),
+        ] {
             assert_eq!(Surface::of_client(name), surface);
         }
     }

@@ -71,12 +71,22 @@ codes! {
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code: code.name().into(), message: message.into(), hint: hint.into(), facts: Map::new(), status: code.status() }
+        Self {
+            code: code.name().into(),
+            message: message.into(),
+            hint: hint.into(),
+            facts: Map::new(),
+            status: code.status(),
+        }
     }
 
     /// A field that has the wrong shape or value.
     pub fn field(field: &str, wrong: impl fmt::Display) -> Self {
-        Self::new(Code::InvalidRequest, format!("`{field}` {wrong}"), format!("correct `{field}` and send it again"))
+        Self::new(
+            Code::InvalidRequest,
+            format!("`{field}` {wrong}"),
+            format!("correct `{field}` and send it again"),
+        )
     }
 
     pub fn with(mut self, fact: &str, value: impl Into<Value>) -> Self {
@@ -117,7 +127,12 @@ mod tests {
 
     #[test]
     fn facts_stand_beside_code_message_and_hint() {
-        let p = Problem::new(Code::RecipientUnavailable, "nobody is live", "send it async").with("signal_id", "x");
+        let p = Problem::new(
+            Code::RecipientUnavailable,
+            "nobody is live",
+            "send it async",
+        )
+        .with("signal_id", "x");
         assert_eq!(p.body()["error"]["signal_id"], "x");
         assert_eq!(p.body()["error"]["code"], "recipient_unavailable");
     }

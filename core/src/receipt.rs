@@ -112,7 +112,13 @@ pub struct TraceEvent {
 
 impl SessionReceipt {
     fn facts(&self) -> [(State, Option<Moment>); 5] {
-        [(State::Pushed, self.pushed), (State::Received, self.received), (State::Rung, self.rung), (State::Rendered, self.rendered), (State::Drained, self.drained)]
+        [
+            (State::Pushed, self.pushed),
+            (State::Received, self.received),
+            (State::Rung, self.rung),
+            (State::Rendered, self.rendered),
+            (State::Drained, self.drained),
+        ]
     }
 }
 
@@ -135,18 +141,39 @@ impl Receipt {
     /// anywhere, and the one furthest along the way as the headline.
     pub fn assemble(signal: &SignalFacts, sessions: Vec<SessionReceipt>) -> Self {
         let mut first: BTreeMap<State, Moment> = BTreeMap::new();
-        let all = signal.facts().into_iter().chain(sessions.iter().flat_map(SessionReceipt::facts));
+        let all = signal
+            .facts()
+            .into_iter()
+            .chain(sessions.iter().flat_map(SessionReceipt::facts));
         for (state, at) in all.filter_map(|(s, at)| Some((s, at?))) {
-            first.entry(state).and_modify(|seen| *seen = at.min(*seen)).or_insert(at);
+            first
+                .entry(state)
+                .and_modify(|seen| *seen = at.min(*seen))
+                .or_insert(at);
         }
-        let (state, at) = first.iter().next_back().map_or((State::Queued, signal.queued), |(s, at)| (*s, *at));
-        let states = first.into_iter().map(|(s, at)| (s.name().to_owned(), at)).collect();
-        Self { state, at, states, sessions }
+        let (state, at) = first
+            .iter()
+            .next_back()
+            .map_or((State::Queued, signal.queued), |(s, at)| (*s, *at));
+        let states = first
+            .into_iter()
+            .map(|(s, at)| (s.name().to_owned(), at))
+            .collect();
+        Self {
+            state,
+            at,
+            states,
+            sessions,
+        }
     }
 }
 
 /// Assembles the timeline of a signal, in the order things were seen.
-pub fn timeline(signal: &SignalFacts, sessions: &[SessionReceipt], notes: Vec<TraceEvent>) -> Vec<TraceEvent> {
+pub fn timeline(
+    signal: &SignalFacts,
+    sessions: &[SessionReceipt],
+    notes: Vec<TraceEvent>,
+) -> Vec<TraceEvent> {
     let event = |state: State, at: Moment, session_id, detail| TraceEvent {
         layer: state.layer(),
         state: state.name().into(),
@@ -168,7 +195,11 @@ pub fn timeline(signal: &SignalFacts, sessions: &[SessionReceipt], notes: Vec<Tr
     for session in sessions {
         for (state, at) in session.facts() {
             if let Some(at) = at {
-                let detail = if matches!(state, State::Rung | State::Rendered) { session.strategy.clone() } else { None };
+                let detail = if matches!(state, State::Rung | State::Rendered) {
+                    session.strategy.clone()
+                } else {
+                    None
+                };
                 ranked.push((state, event(state, at, Some(session.session_id), detail)));
             }
         }
@@ -188,18 +219,34 @@ mod tests {
 
     #[test]
     fn the_headline_is_the_furthest_fact_and_each_state_has_its_first_time() {
-        let signal = SignalFacts { queued: Moment(0), ..Default::default() };
-        let one = SessionReceipt { pushed: at(2), received: at(3), ..Default::default() };
-        let two = SessionReceipt { pushed: at(1), ..Default::default() };
+        let signal = SignalFacts {
+            queued: Moment(0),
+            ..Default::default()
+        };
+        let one = SessionReceipt {
+            pushed: at(2),
+            received: at(3),
+            ..Default::default()
+        };
+        let two = SessionReceipt {
+            pushed: at(1),
+            ..Default::default()
+        };
         let receipt = Receipt::assemble(&signal, vec![one, two]);
-        assert_eq!((receipt.state, receipt.at), (State::Received, Moment(3_000_000)));
+        assert_eq!(
+            (receipt.state, receipt.at),
+            (State::Received, Moment(3_000_000))
+        );
         assert_eq!(receipt.states["pushed"], Moment(1_000_000));
         assert!(!receipt.states.contains_key("rung"));
     }
 
     #[test]
     fn a_bell_without_evidence_is_rung_and_never_rendered() {
-        let session = SessionReceipt { rung: at(4), ..Default::default() };
+        let session = SessionReceipt {
+            rung: at(4),
+            ..Default::default()
+        };
         let receipt = Receipt::assemble(&SignalFacts::default(), vec![session]);
         assert_eq!(receipt.state, State::Rung);
         assert!(!receipt.states.contains_key("rendered"));
@@ -208,22 +255,65 @@ mod tests {
     #[test]
     fn an_end_is_the_headline_and_a_failed_send_was_never_queued() {
         for (facts, state) in [
-            (SignalFacts { expired: at(9), ..Default::default() }, State::Expired),
-            (SignalFacts { recalled: at(9), ..Default::default() }, State::Recalled),
-            (SignalFacts { drained: at(3), dismissed: at(9), ..Default::default() }, State::Dismissed),
-            (SignalFacts { failed: at(9), ..Default::default() }, State::Failed),
+            (
+                SignalFacts {
+                    expired: at(9),
+                    ..Default::default()
+                },
+                State::Expired,
+            ),
+            (
+                SignalFacts {
+                    recalled: at(9),
+                    ..Default::default()
+                },
+                State::Recalled,
+            ),
+            (
+                SignalFacts {
+                    drained: at(3),
+                    dismissed: at(9),
+                    ..Default::default()
+                },
+                State::Dismissed,
+            ),
+            (
+                SignalFacts {
+                    failed: at(9),
+                    ..Default::default()
+                },
+                State::Failed,
+            ),
         ] {
             let receipt = Receipt::assemble(&facts, vec![]);
             assert_eq!(receipt.state, state);
-            assert_eq!(receipt.states.contains_key("queued"), state != State::Failed);
+            assert_eq!(
+                receipt.states.contains_key("queued"),
+                state != State::Failed
+            );
         }
     }
 
     #[test]
     fn a_timeline_runs_in_the_order_things_were_seen() {
-        let signal = SignalFacts { queued: Moment(0), drained: at(5), acted: at(6), ..Default::default() };
-        let session = SessionReceipt { pushed: at(1), received: at(2), rung: at(2), drained: at(5), strategy: Some("claude_channel".into()), ..Default::default() };
-        let lines: Vec<_> = timeline(&signal, &[session], vec![]).into_iter().map(|e| (e.state, e.layer.name())).collect();
+        let signal = SignalFacts {
+            queued: Moment(0),
+            drained: at(5),
+            acted: at(6),
+            ..Default::default()
+        };
+        let session = SessionReceipt {
+            pushed: at(1),
+            received: at(2),
+            rung: at(2),
+            drained: at(5),
+            strategy: Some("claude_channel".into()),
+            ..Default::default()
+        };
+        let lines: Vec<_> = timeline(&signal, &[session], vec![])
+            .into_iter()
+            .map(|e| (e.state, e.layer.name()))
+            .collect();
         let expected = [
             ("queued", "backend_write"),
             ("pushed", "redis_publish"),

@@ -119,21 +119,35 @@ impl Ring {
                 _ => skipped += 1,
             }
         }
-        let seen_seq = count.and_then(|text| serde_json::from_str::<Count>(text).ok()).unwrap_or_default().seen_seq;
+        let seen_seq = count
+            .and_then(|text| serde_json::from_str::<Count>(text).ok())
+            .unwrap_or_default()
+            .seen_seq;
         let mut ring = Self { entries, seen_seq };
         ring.trim();
         (ring, skipped)
     }
 
     pub fn to_lines(&self) -> String {
-        self.entries.iter().filter_map(|e| serde_json::to_string(e).ok()).map(|line| line + "\n").collect()
+        self.entries
+            .iter()
+            .filter_map(|e| serde_json::to_string(e).ok())
+            .map(|line| line + "\n")
+            .collect()
     }
 
     /// Lets an envelope in: not a system event, addressed here, not seen before.
     ///
     /// `project` is the id under which the server counts this inbox. `read`
     /// says that the server already knows it drained.
-    pub fn record(&mut self, envelope: &Envelope, identity: &str, project: &str, read: bool, now: Moment) -> Recorded {
+    pub fn record(
+        &mut self,
+        envelope: &Envelope,
+        identity: &str,
+        project: &str,
+        read: bool,
+        now: Moment,
+    ) -> Recorded {
         if envelope.is_system() || envelope.signal_type.is_empty() {
             return Recorded::System;
         }
@@ -144,7 +158,10 @@ impl Ring {
         let in_ring = self.entries.iter().any(|e| e.sid == sid);
         // A probe goes to one session only, so its place in the inbox says
         // nothing about what the other sessions' shims have recorded here.
-        let seen = !envelope.is_loopback() && envelope.seq.is_some_and(|seq| self.seen_seq.get(project).is_some_and(|s| seq <= *s));
+        let seen = !envelope.is_loopback()
+            && envelope
+                .seq
+                .is_some_and(|seq| self.seen_seq.get(project).is_some_and(|s| seq <= *s));
         if let Some(seq) = envelope.seq.filter(|_| !envelope.is_loopback()) {
             let through = self.seen_seq.entry(project.to_owned()).or_insert(seq);
             *through = seq.max(*through);
@@ -156,7 +173,10 @@ impl Ring {
             ts: envelope.created_at.unwrap_or(now),
             cat: envelope.resolved_category(),
             sig_type: crate::text::clip(&crate::text::one_line(&envelope.signal_type), 40),
-            from: crate::text::clip(&crate::text::one_line(&envelope.from_identity), crate::Identity::CHARS_MAX),
+            from: crate::text::clip(
+                &crate::text::one_line(&envelope.from_identity),
+                crate::Identity::CHARS_MAX,
+            ),
             summary: envelope.summary(),
             sid,
             read: read || envelope.is_loopback(),
@@ -189,14 +209,22 @@ impl Ring {
 
     /// Takes back a mark: these wait in the queue again.
     pub fn mark_unread(&mut self, sids: &[String]) -> usize {
-        let waiting = self.entries.iter_mut().filter(|e| e.read && sids.contains(&e.sid));
+        let waiting = self
+            .entries
+            .iter_mut()
+            .filter(|e| e.read && sids.contains(&e.sid));
         waiting.map(|e| e.read = false).count()
     }
 
     /// Agrees with the server: an unread entry of `pid` that is no longer
     /// pending there was drained, expired or taken back while we were away.
     pub fn reconcile(&mut self, pid: &str, pending: &[String]) -> usize {
-        let gone: Vec<String> = self.entries.iter().filter(|e| !e.read && e.pid.as_deref() == Some(pid) && !pending.contains(&e.sid)).map(|e| e.sid.clone()).collect();
+        let gone: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|e| !e.read && e.pid.as_deref() == Some(pid) && !pending.contains(&e.sid))
+            .map(|e| e.sid.clone())
+            .collect();
         self.mark_read(Which::These(&gone))
     }
 
@@ -210,14 +238,24 @@ impl Ring {
         for entry in self.entries.iter().filter(|e| !e.read) {
             by_cat.add(entry.cat, 1);
         }
-        let latest = self.entries.iter().rev().find(|e| !e.read && matches!(e.cat, Category::Ask | Category::Blocker));
+        let latest = self
+            .entries
+            .iter()
+            .rev()
+            .find(|e| !e.read && matches!(e.cat, Category::Ask | Category::Blocker));
         let last = self.entries.last();
         Count {
             unread: by_cat.total(),
             by_cat,
             last_sid: last.map(|e| e.sid.clone()),
             last_ts: last.map(|e| e.ts),
-            latest_actionable: latest.map(|e| Actionable { cat: e.cat, from: e.from.clone(), summary: e.summary.clone(), ts: e.ts, sid: e.sid.clone() }),
+            latest_actionable: latest.map(|e| Actionable {
+                cat: e.cat,
+                from: e.from.clone(),
+                summary: e.summary.clone(),
+                ts: e.ts,
+                sid: e.sid.clone(),
+            }),
             seen_seq: self.seen_seq.clone(),
         }
     }
@@ -248,10 +286,16 @@ mod tests {
     fn system_events_and_other_peoples_signals_stop_at_the_door() {
         let mut ring = Ring::default();
         for kind in ["PeerJoined", "PeerLeft", "MasterPreempted", ""] {
-            assert_eq!(record(&mut ring, &envelope(1, kind, "Texi", None)), Recorded::System);
+            assert_eq!(
+                record(&mut ring, &envelope(1, kind, "Texi", None)),
+                Recorded::System
+            );
         }
         for to in ["Donna", "*"] {
-            assert_eq!(record(&mut ring, &envelope(1, "TaskAssigned", to, None)), Recorded::Foreign);
+            assert_eq!(
+                record(&mut ring, &envelope(1, "TaskAssigned", to, None)),
+                Recorded::Foreign
+            );
         }
         assert_eq!(ring, Ring::default());
     }
@@ -259,9 +303,15 @@ mod tests {
     #[test]
     fn recording_twice_keeps_one_entry() {
         let mut ring = Ring::default();
-        assert_eq!(record(&mut ring, &envelope(1, "TaskAssigned", "texi", Some(1))), Recorded::Added);
+        assert_eq!(
+            record(&mut ring, &envelope(1, "TaskAssigned", "texi", Some(1))),
+            Recorded::Added
+        );
         let before = ring.clone();
-        assert_eq!(record(&mut ring, &envelope(1, "TaskAssigned", "Texi", Some(1))), Recorded::Known);
+        assert_eq!(
+            record(&mut ring, &envelope(1, "TaskAssigned", "Texi", Some(1))),
+            Recorded::Known
+        );
         assert_eq!(ring, before);
     }
 
@@ -269,11 +319,17 @@ mod tests {
     fn the_ring_keeps_50_and_a_trimmed_entry_never_comes_back_unread() {
         let mut ring = Ring::default();
         for n in 1..=60 {
-            record(&mut ring, &envelope(n, "TaskAssigned", "Texi", Some(n as i64)));
+            record(
+                &mut ring,
+                &envelope(n, "TaskAssigned", "Texi", Some(n as i64)),
+            );
         }
         assert_eq!(ring.entries.len(), 50);
         assert_eq!(ring.count().unread, 50);
-        assert_eq!(record(&mut ring, &envelope(3, "TaskAssigned", "Texi", Some(3))), Recorded::Known);
+        assert_eq!(
+            record(&mut ring, &envelope(3, "TaskAssigned", "Texi", Some(3))),
+            Recorded::Known
+        );
         assert_eq!(ring.entries[0].summary, "signal 11");
     }
 
@@ -281,10 +337,23 @@ mod tests {
     fn marking_keeps_entries_and_only_the_named_ones_change() {
         let mut ring = Ring::default();
         for n in 1..=3 {
-            record(&mut ring, &envelope(n, "ReviewRequested", "Texi", Some(n as i64)));
+            record(
+                &mut ring,
+                &envelope(n, "ReviewRequested", "Texi", Some(n as i64)),
+            );
         }
-        assert_eq!(ring.mark_read(Which::These(&[Uuid::from_u128(2).to_string()])), 1);
-        assert_eq!((ring.count().unread, ring.count().by_cat.ask, ring.entries.len()), (2, 2, 3));
+        assert_eq!(
+            ring.mark_read(Which::These(&[Uuid::from_u128(2).to_string()])),
+            1
+        );
+        assert_eq!(
+            (
+                ring.count().unread,
+                ring.count().by_cat.ask,
+                ring.entries.len()
+            ),
+            (2, 2, 3)
+        );
         assert_eq!(ring.mark_read(Which::These(&[])), 0);
         assert_eq!(ring.mark_read(Which::All), 2);
         assert_eq!((ring.count().unread, ring.tail(5).len()), (0, 3));
@@ -310,7 +379,10 @@ mod tests {
     fn a_probe_enters_as_read_and_rings_no_count() {
         let mut ring = Ring::default();
         record(&mut ring, &envelope(9, "TaskAssigned", "Texi", Some(9)));
-        assert_eq!(record(&mut ring, &envelope(4, "Loopback", "Texi", Some(4))), Recorded::Added);
+        assert_eq!(
+            record(&mut ring, &envelope(4, "Loopback", "Texi", Some(4))),
+            Recorded::Added
+        );
         assert_eq!((ring.entries.len(), ring.count().unread), (2, 1));
     }
 
@@ -328,7 +400,10 @@ mod tests {
     fn what_was_drained_while_we_were_away_is_marked_read() {
         let mut ring = Ring::default();
         for n in 1..=3 {
-            record(&mut ring, &envelope(n, "TaskAssigned", "Texi", Some(n as i64)));
+            record(
+                &mut ring,
+                &envelope(n, "TaskAssigned", "Texi", Some(n as i64)),
+            );
         }
         assert_eq!(ring.reconcile("other", &[]), 0);
         assert_eq!(ring.reconcile("P", &[Uuid::from_u128(2).to_string()]), 2);

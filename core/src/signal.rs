@@ -1,6 +1,8 @@
 //! What a signal is: its type, its category, its life.
 
-use crate::limits::{IDEMPOTENCY_KEY_CHARS_MAX, PAYLOAD_BYTES_MAX, TTL_INFO_S, TTL_LOOPBACK_S, TTL_S, TTL_S_MAX};
+use crate::limits::{
+    IDEMPOTENCY_KEY_CHARS_MAX, PAYLOAD_BYTES_MAX, TTL_INFO_S, TTL_LOOPBACK_S, TTL_S, TTL_S_MAX,
+};
 use crate::problem::{Code, Problem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,7 +62,10 @@ names! {
 impl SignalType {
     /// The types that an agent or the operator may send.
     pub fn sendable() -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(|t| !t.is_system() && *t != Self::Loopback)
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|t| !t.is_system() && *t != Self::Loopback)
     }
 
     /// Says whether this is an event about the mesh: a frame, never a message.
@@ -75,7 +80,11 @@ impl SignalType {
         match self {
             Self::TaskAssigned => Some(Category::Task),
             Self::ReviewRequested | Self::Question => Some(Category::Ask),
-            Self::ReviewCompleted | Self::Acknowledgment | Self::StatusUpdate | Self::Answer | Self::Loopback => Some(Category::Info),
+            Self::ReviewCompleted
+            | Self::Acknowledgment
+            | Self::StatusUpdate
+            | Self::Answer
+            | Self::Loopback => Some(Category::Info),
             Self::PeerJoined | Self::PeerLeft | Self::MasterPreempted => None,
         }
     }
@@ -95,7 +104,8 @@ impl SignalType {
 pub struct SendSignal {
     /// Identity of the recipient.
     pub to: String,
-    /// TaskAssigned, ReviewRequested, ReviewCompleted, Acknowledgment, StatusUpdate, Question or Answer.
+    /// TaskAssigned, ReviewRequested, ReviewCompleted, Acknowledgment, StatusUpdate, Question or
+    /// Answer.
     pub signal_type: String,
     /// `summary` (one line) and whatever the recipient needs.
     pub payload: Map<String, Value>,
@@ -133,21 +143,34 @@ pub struct CheckedSend {
 pub fn parse_type(name: &str) -> Result<SignalType, Problem> {
     SignalType::from_name(name).ok_or_else(|| {
         let known: Vec<_> = SignalType::sendable().map(SignalType::name).collect();
-        Problem::new(Code::UnknownType, format!("{:?} is not a signal type", crate::text::clip(name, 40)), format!("use one of {}", known.join(", ")))
+        Problem::new(
+            Code::UnknownType,
+            format!("{:?} is not a signal type", crate::text::clip(name, 40)),
+            format!("use one of {}", known.join(", ")),
+        )
     })
 }
 
 /// Reads a category's name; an unknown one is answered with the known ones.
 pub fn parse_category(name: &str) -> Result<Category, Problem> {
-    Category::from_name(name)
-        .ok_or_else(|| Problem::new(Code::UnknownCategory, format!("{:?} is not a category", crate::text::clip(name, 40)), format!("use one of {}", Category::names())))
+    Category::from_name(name).ok_or_else(|| {
+        Problem::new(
+            Code::UnknownCategory,
+            format!("{:?} is not a category", crate::text::clip(name, 40)),
+            format!("use one of {}", Category::names()),
+        )
+    })
 }
 
 impl SendSignal {
     /// Applies every rule of a send that needs neither store nor clock.
     pub fn check(self) -> Result<CheckedSend, Problem> {
         if self.to.trim() == "*" {
-            return Err(Problem::new(Code::Broadcast, "a signal goes to one identity, not to `*`", "send it to each recipient; `prism status` lists them"));
+            return Err(Problem::new(
+                Code::Broadcast,
+                "a signal goes to one identity, not to `*`",
+                "send it to each recipient; `prism status` lists them",
+            ));
         }
         let to = crate::Identity::parse(self.to.trim())?;
         if to.is(crate::id::BOT) {
@@ -162,7 +185,11 @@ impl SendSignal {
             return Err(Problem::new(
                 Code::UnknownType,
                 format!("{signal_type} is not sent by hand"),
-                if signal_type.is_system() { "Prism sends it when the mesh changes" } else { "`prism loopback-test` sends a probe" },
+                if signal_type.is_system() {
+                    "Prism sends it when the mesh changes"
+                } else {
+                    "`prism loopback-test` sends a probe"
+                },
             ));
         }
         let category = match self.category.as_deref() {
@@ -172,30 +199,65 @@ impl SendSignal {
         let payload = checked_payload(signal_type, self.payload)?;
         let delivery_class = match self.delivery_class.as_deref() {
             None => DeliveryClass::Async,
-            Some(name) => DeliveryClass::from_name(name)
-                .ok_or_else(|| Problem::field("delivery_class", format!("{:?} is not one of {}", crate::text::clip(name, 20), DeliveryClass::names())))?,
+            Some(name) => DeliveryClass::from_name(name).ok_or_else(|| {
+                Problem::field(
+                    "delivery_class",
+                    format!(
+                        "{:?} is not one of {}",
+                        crate::text::clip(name, 20),
+                        DeliveryClass::names()
+                    ),
+                )
+            })?,
         };
         let in_reply_to = self.in_reply_to.map(|id| id.trim().to_owned());
         let ttl_s = checked_ttl(self.ttl_s, signal_type, category, in_reply_to.is_some())?;
         let idempotency_key = match self.idempotency_key {
             Some(key) if key.is_empty() || key.chars().count() > IDEMPOTENCY_KEY_CHARS_MAX => {
-                return Err(Problem::field("idempotency_key", format!("must have 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters")));
+                return Err(Problem::field(
+                    "idempotency_key",
+                    format!("must have 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters"),
+                ));
             }
             key => key,
         };
-        let body_sha256 = body_hash(&to, signal_type, category, &payload, in_reply_to.as_deref(), delivery_class, self.ttl_s);
-        Ok(CheckedSend { to, signal_type, category, payload, in_reply_to, delivery_class, ttl_s, idempotency_key, body_sha256 })
+        let body_sha256 = body_hash(
+            &to,
+            signal_type,
+            category,
+            &payload,
+            in_reply_to.as_deref(),
+            delivery_class,
+            self.ttl_s,
+        );
+        Ok(CheckedSend {
+            to,
+            signal_type,
+            category,
+            payload,
+            in_reply_to,
+            delivery_class,
+            ttl_s,
+            idempotency_key,
+            body_sha256,
+        })
     }
 }
 
-fn checked_payload(signal_type: SignalType, mut payload: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+fn checked_payload(
+    signal_type: SignalType,
+    mut payload: Map<String, Value>,
+) -> Result<Map<String, Value>, Problem> {
     if let Some(shape) = signal_type.default_shape() {
         payload.entry("shape").or_insert_with(|| shape.into());
     }
     if let Some(shape) = payload.get("shape")
         && !matches!(shape.as_str(), Some("review" | "question"))
     {
-        return Err(Problem::field("payload.shape", "must be `review` (until consensus) or `question` (one answer)"));
+        return Err(Problem::field(
+            "payload.shape",
+            "must be `review` (until consensus) or `question` (one answer)",
+        ));
     }
     if let Some(summary) = payload.get("summary")
         && !summary.is_string()
@@ -213,10 +275,18 @@ fn checked_payload(signal_type: SignalType, mut payload: Map<String, Value>) -> 
     Ok(payload)
 }
 
-fn checked_ttl(asked: Option<i64>, signal_type: SignalType, category: Category, replies: bool) -> Result<i64, Problem> {
+fn checked_ttl(
+    asked: Option<i64>,
+    signal_type: SignalType,
+    category: Category,
+    replies: bool,
+) -> Result<i64, Problem> {
     match asked {
         Some(s) if (1..=TTL_S_MAX).contains(&s) => Ok(s),
-        Some(s) => Err(Problem::field("ttl_s", format!("is {s} and must be 1 to {TTL_S_MAX} seconds"))),
+        Some(s) => Err(Problem::field(
+            "ttl_s",
+            format!("is {s} and must be 1 to {TTL_S_MAX} seconds"),
+        )),
         None if signal_type == SignalType::Loopback => Ok(TTL_LOOPBACK_S),
         None if category == Category::Info && !replies => Ok(TTL_INFO_S),
         None => Ok(TTL_S),
@@ -232,13 +302,28 @@ fn body_hash(
     class: DeliveryClass,
     ttl_s: Option<i64>,
 ) -> String {
-    sha256_hex(serde_json::json!([to.folded(), signal_type, category, payload, in_reply_to, class, ttl_s]).to_string().as_bytes())
+    sha256_hex(
+        serde_json::json!([
+            to.folded(),
+            signal_type,
+            category,
+            payload,
+            in_reply_to,
+            class,
+            ttl_s
+        ])
+        .to_string()
+        .as_bytes(),
+    )
 }
 
 /// SHA-256 as 64 hex digits.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     use sha2::{Digest, Sha256};
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -267,13 +352,24 @@ mod tests {
         ];
         assert_eq!(table.len(), SignalType::ALL.len());
         for (name, category) in table {
-            assert_eq!(SignalType::from_name(name).unwrap().default_category().map(Category::name), category, "{name}");
+            assert_eq!(
+                SignalType::from_name(name)
+                    .unwrap()
+                    .default_category()
+                    .map(Category::name),
+                category,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn no_type_defaults_to_blocker_and_an_explicit_category_wins() {
-        assert!(SignalType::ALL.iter().all(|t| t.default_category() != Some(Category::Blocker)));
+        assert!(
+            SignalType::ALL
+                .iter()
+                .all(|t| t.default_category() != Some(Category::Blocker))
+        );
         let s = send(json!({"to": "Texi", "signal_type": "StatusUpdate", "payload": {}, "category": "BLOCKER"})).unwrap();
         assert_eq!(s.category, Category::Blocker);
     }
@@ -281,7 +377,11 @@ mod tests {
     #[test]
     fn an_unknown_type_or_category_is_answered_with_the_known_ones() {
         let p = send(json!({"to": "Texi", "signal_type": "Veto", "payload": {}})).unwrap_err();
-        assert!(p.is(Code::UnknownType) && p.hint.contains("TaskAssigned") && !p.hint.contains("PeerJoined"));
+        assert!(
+            p.is(Code::UnknownType)
+                && p.hint.contains("TaskAssigned")
+                && !p.hint.contains("PeerJoined")
+        );
         let p = send(json!({"to": "Texi", "signal_type": "StatusUpdate", "payload": {}, "category": "URGENT"})).unwrap_err();
         assert!(p.is(Code::UnknownCategory) && p.hint.contains("BLOCKER"));
     }
@@ -296,16 +396,33 @@ mod tests {
             ("Texi", "Loopback", Code::UnknownType),
             ("no such", "StatusUpdate", Code::InvalidIdentity),
         ] {
-            assert!(send(json!({"to": to, "signal_type": kind, "payload": {}})).unwrap_err().is(code), "{to} {kind}");
+            assert!(
+                send(json!({"to": to, "signal_type": kind, "payload": {}}))
+                    .unwrap_err()
+                    .is(code),
+                "{to} {kind}"
+            );
         }
     }
 
     #[test]
     fn the_shape_of_an_ask_is_review_or_question() {
-        let shape = |kind: &str, payload: Value| send(json!({"to": "Texi", "signal_type": kind, "payload": payload})).map(|s| s.payload.get("shape").cloned());
-        assert_eq!(shape("ReviewRequested", json!({})).unwrap(), Some(json!("review")));
-        assert_eq!(shape("Question", json!({})).unwrap(), Some(json!("question")));
-        assert_eq!(shape("Question", json!({"shape": "review"})).unwrap(), Some(json!("review")));
+        let shape = |kind: &str, payload: Value| {
+            send(json!({"to": "Texi", "signal_type": kind, "payload": payload}))
+                .map(|s| s.payload.get("shape").cloned())
+        };
+        assert_eq!(
+            shape("ReviewRequested", json!({})).unwrap(),
+            Some(json!("review"))
+        );
+        assert_eq!(
+            shape("Question", json!({})).unwrap(),
+            Some(json!("question"))
+        );
+        assert_eq!(
+            shape("Question", json!({"shape": "review"})).unwrap(),
+            Some(json!("review"))
+        );
         assert_eq!(shape("StatusUpdate", json!({})).unwrap(), None);
         assert!(shape("Question", json!({"shape": "poll"})).is_err());
     }
@@ -313,12 +430,28 @@ mod tests {
     #[test]
     fn life_is_a_week_a_day_for_plain_info_and_what_the_sender_asks_within_bounds() {
         let ttl = |v: Value| send(v).map(|s| s.ttl_s);
-        assert_eq!(ttl(json!({"to": "T", "signal_type": "TaskAssigned", "payload": {}})).unwrap(), TTL_S);
-        assert_eq!(ttl(json!({"to": "T", "signal_type": "StatusUpdate", "payload": {}})).unwrap(), TTL_INFO_S);
-        assert_eq!(ttl(json!({"to": "T", "signal_type": "Answer", "payload": {}, "in_reply_to": "x"})).unwrap(), TTL_S);
-        assert_eq!(ttl(json!({"to": "T", "signal_type": "Answer", "payload": {}, "ttl_s": 5})).unwrap(), 5);
+        assert_eq!(
+            ttl(json!({"to": "T", "signal_type": "TaskAssigned", "payload": {}})).unwrap(),
+            TTL_S
+        );
+        assert_eq!(
+            ttl(json!({"to": "T", "signal_type": "StatusUpdate", "payload": {}})).unwrap(),
+            TTL_INFO_S
+        );
+        assert_eq!(
+            ttl(json!({"to": "T", "signal_type": "Answer", "payload": {}, "in_reply_to": "x"}))
+                .unwrap(),
+            TTL_S
+        );
+        assert_eq!(
+            ttl(json!({"to": "T", "signal_type": "Answer", "payload": {}, "ttl_s": 5})).unwrap(),
+            5
+        );
         for bad in [0, -1, TTL_S_MAX + 1] {
-            assert!(ttl(json!({"to": "T", "signal_type": "Answer", "payload": {}, "ttl_s": bad})).is_err());
+            assert!(
+                ttl(json!({"to": "T", "signal_type": "Answer", "payload": {}, "ttl_s": bad}))
+                    .is_err()
+            );
         }
     }
 
@@ -331,8 +464,18 @@ mod tests {
     #[test]
     fn two_sends_have_one_hash_only_when_their_meaning_is_the_same() {
         let hash = |v: Value| send(v).unwrap().body_sha256;
-        let a = hash(json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {"summary": "a"}, "idempotency_key": "1"}));
-        assert_eq!(a, hash(json!({"to": "texi", "signal_type": "TaskAssigned", "payload": {"summary": "a"}, "category": "TASK", "idempotency_key": "2"})));
-        assert_ne!(a, hash(json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {"summary": "b"}})));
+        let a = hash(
+            json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {"summary": "a"}, "idempotency_key": "1"}),
+        );
+        assert_eq!(
+            a,
+            hash(
+                json!({"to": "texi", "signal_type": "TaskAssigned", "payload": {"summary": "a"}, "category": "TASK", "idempotency_key": "2"})
+            )
+        );
+        assert_ne!(
+            a,
+            hash(json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {"summary": "b"}}))
+        );
     }
 }

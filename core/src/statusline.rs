@@ -7,7 +7,12 @@ use crate::signal::Category;
 use crate::text::{clip, one_line};
 
 /// The order in which categories are shown.
-const ORDER: [Category; 4] = [Category::Ask, Category::Blocker, Category::Task, Category::Info];
+const ORDER: [Category; 4] = [
+    Category::Ask,
+    Category::Blocker,
+    Category::Task,
+    Category::Info,
+];
 
 /// What there is to show.
 pub struct View<'a> {
@@ -21,7 +26,9 @@ pub struct View<'a> {
 /// Renders one line without its line end.
 pub fn render(view: &View<'_>) -> String {
     let cwd = one_line(view.cwd);
-    let Some(persona) = view.persona else { return cwd };
+    let Some(persona) = view.persona else {
+        return cwd;
+    };
     let mut line = format!("[{}] {cwd}", one_line(persona));
     if let Some(count) = view.count.filter(|c| c.unread > 0) {
         line.push_str(" · ");
@@ -35,13 +42,28 @@ pub fn render(view: &View<'_>) -> String {
 }
 
 fn bell(count: &Count, color: bool) -> String {
-    let buckets: Vec<(Category, u32)> = ORDER.iter().map(|c| (*c, count.by_cat.get(*c))).filter(|(_, n)| *n > 0).collect();
-    let paint = |category: Category, text: String| if color { format!("\u{1b}[{}m{text}\u{1b}[0m", style(category)) } else { text };
+    let buckets: Vec<(Category, u32)> = ORDER
+        .iter()
+        .map(|c| (*c, count.by_cat.get(*c)))
+        .filter(|(_, n)| *n > 0)
+        .collect();
+    let paint = |category: Category, text: String| {
+        if color {
+            format!("\u{1b}[{}m{text}\u{1b}[0m", style(category))
+        } else {
+            text
+        }
+    };
     match buckets.as_slice() {
         [(category, n)] => format!("🔔 {n} {}", paint(*category, category.name().into())),
         many => {
-            let parts: Vec<String> = many.iter().map(|(c, n)| paint(*c, format!("{c}:{n}"))).collect();
-            format!("🔔 {} {}", count.unread, parts.join(" ")).trim_end().to_owned()
+            let parts: Vec<String> = many
+                .iter()
+                .map(|(c, n)| paint(*c, format!("{c}:{n}")))
+                .collect();
+            format!("🔔 {} {}", count.unread, parts.join(" "))
+                .trim_end()
+                .to_owned()
         }
     }
 }
@@ -58,8 +80,14 @@ const fn style(category: Category) -> &'static str {
 /// A fresh ASK or BLOCKER is shown in words; an older one only as a number.
 fn preview(count: &Count, now: Moment) -> Option<String> {
     let latest = count.latest_actionable.as_ref()?;
-    let fresh = matches!(latest.cat, Category::Ask | Category::Blocker) && now.since_us(latest.ts) < PREVIEW_AGE_S * 1_000_000;
-    fresh.then(|| clip(&one_line(&format!("{}: {}", latest.from, latest.summary)), PREVIEW_CHARS_MAX))
+    let fresh = matches!(latest.cat, Category::Ask | Category::Blocker)
+        && now.since_us(latest.ts) < PREVIEW_AGE_S * 1_000_000;
+    fresh.then(|| {
+        clip(
+            &one_line(&format!("{}: {}", latest.from, latest.summary)),
+            PREVIEW_CHARS_MAX,
+        )
+    })
 }
 
 #[cfg(test)]
@@ -69,7 +97,12 @@ mod tests {
 
     const NOW: Moment = Moment(1_000_000_000);
 
-    fn line(persona: Option<&str>, by_cat: ByCategory, latest: Option<(Category, i64)>, color: bool) -> String {
+    fn line(
+        persona: Option<&str>,
+        by_cat: ByCategory,
+        latest: Option<(Category, i64)>,
+        color: bool,
+    ) -> String {
         let count = Count {
             unread: by_cat.total(),
             by_cat,
@@ -82,11 +115,22 @@ mod tests {
             }),
             ..Default::default()
         };
-        render(&View { persona, cwd: "~/prism", count: Some(&count), now: NOW, color })
+        render(&View {
+            persona,
+            cwd: "~/prism",
+            count: Some(&count),
+            now: NOW,
+            color,
+        })
     }
 
     fn cats(ask: u32, blocker: u32, task: u32, info: u32) -> ByCategory {
-        ByCategory { info, task, ask, blocker }
+        ByCategory {
+            info,
+            task,
+            ask,
+            blocker,
+        }
     }
 
     #[test]
@@ -99,10 +143,26 @@ mod tests {
             ("fresh ask", cats(1, 0, 0, 0), Some((Category::Ask, 3))),
             ("ask of 29 s", cats(1, 0, 0, 0), Some((Category::Ask, 29))),
             ("ask of 30 s", cats(1, 0, 0, 0), Some((Category::Ask, 30))),
-            ("fresh blocker", cats(0, 1, 0, 2), Some((Category::Blocker, 0))),
-            ("blocker only, stale", cats(0, 1, 0, 0), Some((Category::Blocker, 300))),
+            (
+                "fresh blocker",
+                cats(0, 1, 0, 2),
+                Some((Category::Blocker, 0)),
+            ),
+            (
+                "blocker only, stale",
+                cats(0, 1, 0, 0),
+                Some((Category::Blocker, 300)),
+            ),
         ];
-        let table: String = rows.iter().map(|(name, by_cat, latest)| format!("{name:<22}|{}\n", line(Some("Donna"), *by_cat, *latest, false))).collect();
+        let table: String = rows
+            .iter()
+            .map(|(name, by_cat, latest)| {
+                format!(
+                    "{name:<22}|{}\n",
+                    line(Some("Donna"), *by_cat, *latest, false)
+                )
+            })
+            .collect();
         insta::assert_snapshot!(table, @r"
         nothing unread        |[Donna] ~/prism
         one category          |[Donna] ~/prism · 🔔 2 TASK
@@ -131,10 +191,22 @@ mod tests {
         let count = Count {
             unread: 1,
             by_cat: cats(1, 0, 0, 0),
-            latest_actionable: Some(Actionable { cat: Category::Ask, from: "X".into(), summary: format!("\u{1b}[31m{}", "y".repeat(100)), ts: NOW, sid: "x".into() }),
+            latest_actionable: Some(Actionable {
+                cat: Category::Ask,
+                from: "X".into(),
+                summary: format!("\u{1b}[31m{}", "y".repeat(100)),
+                ts: NOW,
+                sid: "x".into(),
+            }),
             ..Default::default()
         };
-        let line = render(&View { persona: Some("D"), cwd: "~", count: Some(&count), now: NOW, color: false });
+        let line = render(&View {
+            persona: Some("D"),
+            cwd: "~",
+            count: Some(&count),
+            now: NOW,
+            color: false,
+        });
         let preview = line.rsplit(" · ").next().unwrap();
         assert_eq!(preview.chars().count(), 60);
         assert!(!line.contains('\u{1b}') && preview.starts_with("X: yyy"));

@@ -78,7 +78,10 @@ fn is_bidi_control(c: char) -> bool {
 }
 
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+    matches!(
+        c,
+        '\u{200b}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 #[cfg(test)]

@@ -19,7 +19,13 @@ fn full_ring() -> Result<Home> {
     let envelopes: Vec<Envelope> = (0..50)
         .map(|n| serde_json::from_value(json!({"signal_id": clock::new_id(), "signal_type": "Question", "from_identity": "Donna", "to_identity": "Texi", "payload": {"summary": format!("question {n}")}, "seq": n})))
         .collect::<serde_json::Result<_>>()?;
-    let arrivals: Vec<Arrival<'_>> = envelopes.iter().map(|envelope| Arrival { envelope, drained: false }).collect();
+    let arrivals: Vec<Arrival<'_>> = envelopes
+        .iter()
+        .map(|envelope| Arrival {
+            envelope,
+            drained: false,
+        })
+        .collect();
     let identity = Identity::parse("Texi").map_err(|p| anyhow::anyhow!(p.message))?;
     Cache::new(home.clone(), &identity).record(&arrivals, "bench")?;
     Ok(home)
@@ -30,7 +36,10 @@ pub fn statusline(runs: usize) -> Result<Report> {
     let home = full_ring()?;
     let time = |mut command: Command| -> Result<f64> {
         let started = Instant::now();
-        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()?;
         anyhow::ensure!(status.success());
         Ok(ms(started))
     };
@@ -53,22 +62,40 @@ pub fn statusline(runs: usize) -> Result<Report> {
 /// The round trip of `prism_signals` through the shim's standard streams.
 pub fn verb(runs: usize) -> Result<Report> {
     let home = full_ring()?;
-    let mut process = command(&home)?.env("PRISM_AGENT_IDENTITY", "Texi").arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut process = command(&home)?
+        .env("PRISM_AGENT_IDENTITY", "Texi")
+        .arg("mcp")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
     let mut stdin = process.stdin.take().context("no stdin")?;
     let mut lines = BufReader::new(process.stdout.take().context("no stdout")?).lines();
     let mut ask = |id: usize, method: &str, params: serde_json::Value| -> Result<f64> {
         let started = Instant::now();
-        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        writeln!(
+            stdin,
+            "{}",
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        )?;
         lines.next().context("no answer")??;
         Ok(ms(started))
     };
-    ask(1, "initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}))?;
+    ask(
+        1,
+        "initialize",
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}),
+    )?;
     let mut report = Report::default();
     let mut pings = Vec::new();
     let mut samples = Vec::new();
     for i in 0..runs {
         pings.push(ask(10 + 2 * i, "ping", json!({}))?);
-        samples.push(ask(11 + 2 * i, "tools/call", json!({"name": "prism_signals", "arguments": {"action": "both"}}))?);
+        samples.push(ask(
+            11 + 2 * i,
+            "tools/call",
+            json!({"name": "prism_signals", "arguments": {"action": "both"}}),
+        )?);
     }
     report.add("MCP ping", p50_p99(&mut pings));
     report.add("prism_signals, both", p50_p99(&mut samples));

@@ -17,7 +17,8 @@ const VOCABULARY: usize = 20_000;
 const WORDS_A_ROW: usize = 60;
 const WORDS_A_QUESTION: usize = 12;
 
-/// Text with the statistics of language: a few words everywhere, most of them rare. Always the same.
+/// Text with the statistics of language: a few words everywhere, most of them rare. Always the
+/// same.
 pub struct Generator {
     state: u64,
     cumulative: Vec<f64>,
@@ -33,12 +34,20 @@ impl Generator {
     /// Text of these words, the most frequent first.
     pub fn of(words: Vec<String>, seed: u64) -> Self {
         let mut total = 0.0;
-        let size = if words.is_empty() { VOCABULARY } else { words.len() };
+        let size = if words.is_empty() {
+            VOCABULARY
+        } else {
+            words.len()
+        };
         let cumulative = (1..=size).map(|rank| {
             total += 1.0 / rank as f64;
             total
         });
-        Self { state: seed, cumulative: cumulative.collect(), words }
+        Self {
+            state: seed,
+            cumulative: cumulative.collect(),
+            words,
+        }
     }
 
     pub fn random(&mut self) -> f64 {
@@ -62,8 +71,10 @@ impl Generator {
 
 /// A pronounceable word for a rank.
 fn word(mut rank: usize) -> String {
-    const SYLLABLES: [&str; 24] =
-        ["ba", "do", "ke", "li", "mo", "nu", "pa", "ri", "so", "tu", "va", "ze", "cha", "dre", "fli", "gro", "pla", "qua", "shi", "tre", "whi", "kno", "sta", "bru"];
+    const SYLLABLES: [&str; 24] = [
+        "ba", "do", "ke", "li", "mo", "nu", "pa", "ri", "so", "tu", "va", "ze", "cha", "dre",
+        "fli", "gro", "pla", "qua", "shi", "tre", "whi", "kno", "sta", "bru",
+    ];
     let mut word = String::new();
     loop {
         word.push_str(SYLLABLES[rank % SYLLABLES.len()]);
@@ -89,7 +100,12 @@ async fn writes(report: &mut Report) -> Result<()> {
     let server = Server::start()?;
     let (client, _) = server.session("Writer").await?;
     let mut text = Generator::new(1);
-    let first = client.call(PID, "checkpoint", json!({"summary": "the first"})).await?["delta_id"].as_str().unwrap_or_default().to_owned();
+    let first = client
+        .call(PID, "checkpoint", json!({"summary": "the first"}))
+        .await?["delta_id"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     let mut requests: Vec<(&str, Box<dyn FnMut(String) -> Value>)> = vec![
         (
             "checkpoint",
@@ -98,9 +114,20 @@ async fn writes(report: &mut Report) -> Result<()> {
             ),
         ),
         ("note", Box::new(|t| json!({"text": t}))),
-        ("decide", Box::new(|t| json!({"title": "t", "context": t, "decision": "d"}))),
-        ("operator_input", Box::new(|t| json!({"class": "correction", "prompt_text": t, "confidence": "high"}))),
-        ("confirm", Box::new(move |t| json!({"refers_to": format!("delta:{first}"), "verdict": "works", "notes": t}))),
+        (
+            "decide",
+            Box::new(|t| json!({"title": "t", "context": t, "decision": "d"})),
+        ),
+        (
+            "operator_input",
+            Box::new(|t| json!({"class": "correction", "prompt_text": t, "confidence": "high"})),
+        ),
+        (
+            "confirm",
+            Box::new(
+                move |t| json!({"refers_to": format!("delta:{first}"), "verdict": "works", "notes": t}),
+            ),
+        ),
         ("todo", Box::new(|t| json!({"action": "add", "title": t}))),
     ];
     for (verb, request) in &mut requests {
@@ -127,7 +154,13 @@ async fn recalls(report: &mut Report, n: usize) -> Result<()> {
     fill(&file, n, Generator::new(7)).await?;
     let seconds = started.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&file)?.len() as f64;
-    report.add(format!("ingest, {n} rows"), vec![("rows per s", n as f64 / seconds), ("bytes per row", bytes / n as f64)]);
+    report.add(
+        format!("ingest, {n} rows"),
+        vec![
+            ("rows per s", n as f64 / seconds),
+            ("bytes per row", bytes / n as f64),
+        ],
+    );
     let server = server.resume()?;
     let (client, _) = server.session("Asker").await?;
     let mut text = Generator::new(99);
@@ -143,7 +176,11 @@ async fn recalls(report: &mut Report, n: usize) -> Result<()> {
         }
     }
     let mut figures = p50_p99(&mut samples);
-    figures.extend([("lexical p50", percentile(&mut lexical, 0.5)), ("graph p50", percentile(&mut graph, 0.5)), ("server MB", server.rss_mb()?)]);
+    figures.extend([
+        ("lexical p50", percentile(&mut lexical, 0.5)),
+        ("graph p50", percentile(&mut graph, 0.5)),
+        ("server MB", server.rss_mb()?),
+    ]);
     report.add(format!("recall, {n} rows"), figures);
     Ok(())
 }
@@ -152,8 +189,17 @@ pub async fn fill(file: &Path, n: usize, mut text: Generator) -> Result<()> {
     let store = Store::open_embedded(file)?;
     store.load().await?;
     let refused = |p: prism_core::Problem| anyhow::anyhow!(p.message);
-    let project = Project { id: clock::new_id(), pid: ProjectName::parse(PID).map_err(refused)? };
-    store.add_project(project.clone(), Identity::parse("operator").map_err(refused)?, clock::now()).await?;
+    let project = Project {
+        id: clock::new_id(),
+        pid: ProjectName::parse(PID).map_err(refused)?,
+    };
+    store
+        .add_project(
+            project.clone(),
+            Identity::parse("operator").map_err(refused)?,
+            clock::now(),
+        )
+        .await?;
     let identity = Identity::parse("Writer").map_err(refused)?;
     let base = clock::now().plus_s(-(n as i64));
     for chunk in 0..n.div_ceil(500) {
@@ -162,8 +208,23 @@ pub async fn fill(file: &Path, n: usize, mut text: Generator) -> Result<()> {
             row.touched_files = vec![format!("src/m{}.rs", i % 997)];
             let indexed = row::delta(Kind::Checkpoint, identity.as_str(), &row);
             let entities = prism_core::memory::entity::find(&row.touched_files.join(" "), &[]);
-            let by = Writer { project_id: project.id, session_id: None, identity: identity.clone(), surface: "bench".into(), now: Moment(base.0 + i as i64 * 1_000_000) };
-            NewMemory { id: clock::new_id(), by, row: Row::Delta(row), indexed: Some(indexed), entities, edges: Vec::new(), supersedes: None, imported_session: None }
+            let by = Writer {
+                project_id: project.id,
+                session_id: None,
+                identity: identity.clone(),
+                surface: "bench".into(),
+                now: Moment(base.0 + i as i64 * 1_000_000),
+            };
+            NewMemory {
+                id: clock::new_id(),
+                by,
+                row: Row::Delta(row),
+                indexed: Some(indexed),
+                entities,
+                edges: Vec::new(),
+                supersedes: None,
+                imported_session: None,
+            }
         });
         future::try_join_all(rows.map(|new| store.remember(new))).await?;
         if chunk % 20 == 19 {

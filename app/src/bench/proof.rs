@@ -14,12 +14,18 @@ pub async fn probe(runs: usize) -> Result<Report> {
     let server = Server::start()?;
     let _shim = Shim::start(&server, "Reader")?;
     let (sender, _) = server.session("Sender").await?;
-    let whois = sender.call(PID, "whois", json!({"identity": "Reader"})).await?;
-    let session = whois["sessions"][0]["session_id"].as_str().and_then(|s| s.parse().ok()).context("no session")?;
+    let whois = sender
+        .call(PID, "whois", json!({"identity": "Reader"}))
+        .await?;
+    let session = whois["sessions"][0]["session_id"]
+        .as_str()
+        .and_then(|s| s.parse().ok())
+        .context("no session")?;
     let operator = server.operator()?;
     let source = Source::Door(Door::of(&server.home, Some(session))?);
     let options = Options::new(Some(session), None, None)?;
-    let (mut sends, mut probes, mut layers): (Vec<f64>, Vec<f64>, [Vec<f64>; 4]) = Default::default();
+    let (mut sends, mut probes, mut layers): (Vec<f64>, Vec<f64>, [Vec<f64>; 4]) =
+        Default::default();
     for i in 0..runs + 10 {
         let started = Instant::now();
         sender.call(PID, "signal", json!({"to": "Reader", "signal_type": "StatusUpdate", "payload": {"summary": "bare"}})).await?;
@@ -27,7 +33,12 @@ pub async fn probe(runs: usize) -> Result<Report> {
         let started = Instant::now();
         let probe: Probe = loopback::run(&operator, PID, &options, &source).await?;
         let whole = ms(started);
-        ensure!(probe.outcome == Outcome::Complete, "a probe was {}: {:?}", probe.outcome, probe.missing_layers);
+        ensure!(
+            probe.outcome == Outcome::Complete,
+            "a probe was {}: {:?}",
+            probe.outcome,
+            probe.missing_layers
+        );
         if i >= 10 {
             sends.push(send);
             probes.push(whole);
@@ -38,7 +49,15 @@ pub async fn probe(runs: usize) -> Result<Report> {
     }
     report.add("bare send", p50_p99(&mut sends));
     report.add("whole probe, from outside", p50_p99(&mut probes));
-    for (name, samples) in ["backend_write", "redis_publish", "shim_tee_receipt", "channel_notification"].iter().zip(&mut layers) {
+    for (name, samples) in [
+        "backend_write",
+        "redis_publish",
+        "shim_tee_receipt",
+        "channel_notification",
+    ]
+    .iter()
+    .zip(&mut layers)
+    {
         report.add(format!("  to {name}"), p50_p99(samples));
     }
     Ok(report)
@@ -55,7 +74,9 @@ struct Acks {
 
 impl Acks {
     async fn prepare(mode: &'static str, n: usize) -> Result<Self> {
-        let server = Server::stopped()?.with_env("PRISM_RECALLGATE_MODE", mode).resume()?;
+        let server = Server::stopped()?
+            .with_env("PRISM_RECALLGATE_MODE", mode)
+            .resume()?;
         let (sender, _) = server.session("Sender").await?;
         let (reader, _) = server.session("Reader").await?;
         let mut signals = Vec::with_capacity(n);
@@ -64,14 +85,22 @@ impl Acks {
             signals.push(sender.call(PID, "signal", task).await?["signal_id"].clone());
         }
         // Without its session: what waits in the inbox is not part of the question.
-        Ok(Self { server, reader: reader.with_session(None), signals, samples: Vec::new(), cpu_us: 0.0 })
+        Ok(Self {
+            server,
+            reader: reader.with_session(None),
+            signals,
+            samples: Vec::new(),
+            cpu_us: 0.0,
+        })
     }
 
     async fn acknowledge(&mut self, n: usize) -> Result<()> {
         let cpu = self.server.cpu_us()?;
         for signal in self.signals.drain(..n.min(self.signals.len())) {
             let started = Instant::now();
-            self.reader.call(PID, "signal_ack", json!({ "signal_id": signal })).await?;
+            self.reader
+                .call(PID, "signal_ack", json!({ "signal_id": signal }))
+                .await?;
             self.samples.push(ms(started));
         }
         self.cpu_us += self.server.cpu_us()? - cpu;
@@ -81,7 +110,10 @@ impl Acks {
 
 /// The same acknowledgments on two servers, the gate off and on, taking turns.
 pub async fn gate(acks: usize) -> Result<Report> {
-    let mut sides = [Acks::prepare("off", acks).await?, Acks::prepare("advisory", acks).await?];
+    let mut sides = [
+        Acks::prepare("off", acks).await?,
+        Acks::prepare("advisory", acks).await?,
+    ];
     for _ in 0..10 {
         for side in &mut sides {
             side.acknowledge(acks.div_ceil(10)).await?;
@@ -93,6 +125,9 @@ pub async fn gate(acks: usize) -> Result<Report> {
         figures.push(("CPU us each", side.cpu_us / acks as f64));
         report.add(format!("ACK, gate {mode}"), figures);
     }
-    report.add("the gate adds", vec![("CPU us", (sides[1].cpu_us - sides[0].cpu_us) / acks as f64)]);
+    report.add(
+        "the gate adds",
+        vec![("CPU us", (sides[1].cpu_us - sides[0].cpu_us) / acks as f64)],
+    );
     Ok(report)
 }

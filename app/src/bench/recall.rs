@@ -57,7 +57,8 @@ pub struct Recall {
     /// Leave out the table of each leg alone and each leg left out
     #[arg(long)]
     no_ablation: bool,
-    /// Really embed the rows of --synthetic up to this many; beyond, vectors are made up and labelled so
+    /// Really embed the rows of --synthetic up to this many; beyond, vectors are made up and
+    /// labelled so
     #[arg(long, default_value_t = 10_000)]
     embed_up_to: usize,
     /// Keep the server's home here, so that another run need not embed again
@@ -73,10 +74,28 @@ impl Recall {
             return synthetic::run(home, n, self.embed_up_to, json).await;
         }
         match &self.set.locomo {
-            Some(file) => locomo::run(&server(home, "operator", self.keep)?, file, !self.no_ablation, json).await,
+            Some(file) => {
+                locomo::run(
+                    &server(home, "operator", self.keep)?,
+                    file,
+                    !self.no_ablation,
+                    json,
+                )
+                .await
+            }
             None => {
                 let own = self.set.set.map(|folder| (folder, self.asked_by));
-                operator::run(home, operator::Task { own, split: self.split, ablation: !self.no_ablation, keep: self.keep, json }).await
+                operator::run(
+                    home,
+                    operator::Task {
+                        own,
+                        split: self.split,
+                        ablation: !self.no_ablation,
+                        keep: self.keep,
+                        json,
+                    },
+                )
+                .await
             }
         }
     }
@@ -118,18 +137,38 @@ struct Answer {
 async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
     let mut ours = HashMap::new();
     for batch in ordered(&corpus.rows)?.chunks(BATCH) {
-        let lines: Vec<Value> = batch.iter().map(|i| json!({"line": i + 1, "row": corpus.rows[*i]})).collect();
-        let answer = client.call(&corpus.pid, "import", json!({"source": "bench", "lines": lines})).await?;
+        let lines: Vec<Value> = batch
+            .iter()
+            .map(|i| json!({"line": i + 1, "row": corpus.rows[*i]}))
+            .collect();
+        let answer = client
+            .call(
+                &corpus.pid,
+                "import",
+                json!({"source": "bench", "lines": lines}),
+            )
+            .await?;
         let imported: Imported = serde_json::from_value(answer)?;
         if let Some(id) = imported.changed.first() {
-            bail!("the kept home has another row {id:?}: it was made with another set; name a new folder with --keep");
+            bail!(
+                "the kept home has another row {id:?}: it was made with another set; name a new folder with --keep"
+            );
         }
-        ours.extend(imported.ids.into_iter().map(|(theirs, id)| (id.to_string(), theirs)));
+        ours.extend(
+            imported
+                .ids
+                .into_iter()
+                .map(|(theirs, id)| (id.to_string(), theirs)),
+        );
     }
     let mut bar = Progress::new(&format!("{}: embedding", corpus.pid), corpus.rows.len());
     loop {
-        let stats: MemoryStats = serde_json::from_value(client.call(&corpus.pid, "memory_stats", json!({})).await?)?;
-        bar.at(corpus.rows.len().saturating_sub(stats.embed_pending as usize));
+        let stats: MemoryStats =
+            serde_json::from_value(client.call(&corpus.pid, "memory_stats", json!({})).await?)?;
+        bar.at(corpus
+            .rows
+            .len()
+            .saturating_sub(stats.embed_pending as usize));
         if stats.embed_set_aside > 0 {
             bail!("{} rows could not be embedded", stats.embed_set_aside);
         }
@@ -144,25 +183,65 @@ async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String
 /// The places of the rows, each after those it points at.
 fn ordered(rows: &[Value]) -> Result<Vec<usize>> {
     let read = |(i, row): (usize, &Value)| {
-        let line: Line = serde_json::from_value(without_nulls(row)).with_context(|| format!("line {}", i + 1))?;
-        Ok((line.id.clone(), line.references().map(|r| target(r).to_owned()).collect()))
+        let line: Line = serde_json::from_value(without_nulls(row))
+            .with_context(|| format!("line {}", i + 1))?;
+        Ok((
+            line.id.clone(),
+            line.references().map(|r| target(r).to_owned()).collect(),
+        ))
     };
-    let lines = rows.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
-    order(&lines).map_err(|circle| anyhow!("these lines point at each other in a circle: {}", circle.join(" -> ")))
+    let lines = rows
+        .iter()
+        .enumerate()
+        .map(read)
+        .collect::<Result<Vec<_>>>()?;
+    order(&lines).map_err(|circle| {
+        anyhow!(
+            "these lines point at each other in a circle: {}",
+            circle.join(" -> ")
+        )
+    })
 }
 
 /// Asks one question with some of the legs; none named means all of them.
-async fn ask(client: &Client, pid: &str, ours: &HashMap<String, String>, question: &str, legs: &[&str]) -> Result<Answer> {
-    let answer = client.call(pid, "recall", json!({"query": question, "k": K, "legs": legs})).await?;
+async fn ask(
+    client: &Client,
+    pid: &str,
+    ours: &HashMap<String, String>,
+    question: &str,
+    legs: &[&str],
+) -> Result<Answer> {
+    let answer = client
+        .call(
+            pid,
+            "recall",
+            json!({"query": question, "k": K, "legs": legs}),
+        )
+        .await?;
     let recalled: Recalled = serde_json::from_value(answer)?;
     if recalled.legs.vector.state == "off"
         && (legs.is_empty() || legs.contains(&"vector"))
-        && recalled.legs.vector.reason.as_deref().is_some_and(|r| !r.contains("names"))
+        && recalled
+            .legs
+            .vector
+            .reason
+            .as_deref()
+            .is_some_and(|r| !r.contains("names"))
     {
-        bail!("the vector leg is off: {}", recalled.legs.vector.reason.unwrap_or_default());
+        bail!(
+            "the vector leg is off: {}",
+            recalled.legs.vector.reason.unwrap_or_default()
+        );
     }
-    let ids = recalled.results.iter().filter_map(|r| ours.get(&r.id.to_string()).cloned()).collect();
-    Ok(Answer { ids, confidence: recalled.confidence })
+    let ids = recalled
+        .results
+        .iter()
+        .filter_map(|r| ours.get(&r.id.to_string()).cloned())
+        .collect();
+    Ok(Answer {
+        ids,
+        confidence: recalled.confidence,
+    })
 }
 
 /// The figures of some questions, in per cent.
@@ -195,7 +274,13 @@ impl Figures {
     }
 
     fn cells(self) -> Vec<String> {
-        vec![format!("{:.1}", self.r_at_1), format!("{:.1}", self.r_at_5), format!("{:.1}", self.r_at_10), format!("{:.1}", self.ndcg_at_10), self.questions.to_string()]
+        vec![
+            format!("{:.1}", self.r_at_1),
+            format!("{:.1}", self.r_at_5),
+            format!("{:.1}", self.r_at_10),
+            format!("{:.1}", self.ndcg_at_10),
+            self.questions.to_string(),
+        ]
     }
 }
 
@@ -203,12 +288,23 @@ const COLUMNS: [&str; 5] = ["R@1", "R@5", "R@10", "nDCG@10", "questions"];
 
 /// The share of a question's rows among the first `k`.
 fn recall_at(ranked: &[String], gold: &BTreeSet<String>, k: usize) -> f64 {
-    ranked.iter().take(k).filter(|id| gold.contains(*id)).count() as f64 / gold.len() as f64
+    ranked
+        .iter()
+        .take(k)
+        .filter(|id| gold.contains(*id))
+        .count() as f64
+        / gold.len() as f64
 }
 
 fn ndcg_at_10(ranked: &[String], gold: &BTreeSet<String>) -> f64 {
     let gain = |place: usize| 1.0 / ((place + 2) as f64).log2();
-    let got: f64 = ranked.iter().take(10).enumerate().filter(|(_, id)| gold.contains(*id)).map(|(i, _)| gain(i)).sum();
+    let got: f64 = ranked
+        .iter()
+        .take(10)
+        .enumerate()
+        .filter(|(_, id)| gold.contains(*id))
+        .map(|(i, _)| gain(i))
+        .sum();
     got / (0..gold.len().min(10)).map(gain).sum::<f64>()
 }
 
@@ -223,20 +319,44 @@ fn figures<'a>(answers: impl Iterator<Item = (&'a Question, &'a [String])>) -> F
         sum.ndcg_at_10 += ndcg_at_10(ranked, &question.gold);
     }
     let n = sum.questions.max(1) as f64 / 100.0;
-    Figures { questions: sum.questions, r_at_1: sum.r_at_1 / n, r_at_5: sum.r_at_5 / n, r_at_10: sum.r_at_10 / n, ndcg_at_10: sum.ndcg_at_10 / n }
+    Figures {
+        questions: sum.questions,
+        r_at_1: sum.r_at_1 / n,
+        r_at_5: sum.r_at_5 / n,
+        r_at_10: sum.r_at_10 / n,
+        ndcg_at_10: sum.ndcg_at_10 / n,
+    }
 }
 
-const LEGS: [&str; 6] = ["lexical", "vector", "graph", "recency", "neighbours", "verdicts"];
+const LEGS: [&str; 6] = [
+    "lexical",
+    "vector",
+    "graph",
+    "recency",
+    "neighbours",
+    "verdicts",
+];
 
 /// The ways of asking that the ablation compares.
 fn ablations() -> Vec<(String, Vec<&'static str>)> {
-    let alone = LEGS.iter().take(4).map(|leg| (format!("{leg} alone"), vec![*leg]));
-    let without = LEGS.iter().map(|leg| (format!("without {leg}"), LEGS.iter().copied().filter(|l| l != leg).collect()));
+    let alone = LEGS
+        .iter()
+        .take(4)
+        .map(|leg| (format!("{leg} alone"), vec![*leg]));
+    let without = LEGS.iter().map(|leg| {
+        (
+            format!("without {leg}"),
+            LEGS.iter().copied().filter(|l| l != leg).collect(),
+        )
+    });
     alone.chain(without).collect()
 }
 
 /// Asks every question in every way of the ablation; the question's vector is remembered meanwhile.
-async fn ablate(client: &Client, loaded: &[(&Corpus, HashMap<String, String>)]) -> Result<Vec<(String, Figures)>> {
+async fn ablate(
+    client: &Client,
+    loaded: &[(&Corpus, HashMap<String, String>)],
+) -> Result<Vec<(String, Figures)>> {
     let ways = ablations();
     let total = loaded.iter().map(|(c, _)| c.questions.len()).sum();
     let mut ranked: BTreeMap<usize, Vec<(&Question, Vec<String>)>> = BTreeMap::new();
@@ -254,13 +374,19 @@ async fn ablate(client: &Client, loaded: &[(&Corpus, HashMap<String, String>)]) 
     bar.done();
     let figure = |(way, (name, _)): (usize, &(String, Vec<&str>))| {
         let answers = ranked.get(&way).map(Vec::as_slice).unwrap_or_default();
-        (name.clone(), figures(answers.iter().map(|(q, ids)| (*q, ids.as_slice()))))
+        (
+            name.clone(),
+            figures(answers.iter().map(|(q, ids)| (*q, ids.as_slice()))),
+        )
     };
     Ok(ways.iter().enumerate().map(figure).collect())
 }
 
 fn ablation_json(table: &[(String, Figures)]) -> Value {
-    let mut ablation: Map<String, Value> = table.iter().map(|(name, f)| (name.clone(), f.json())).collect();
+    let mut ablation: Map<String, Value> = table
+        .iter()
+        .map(|(name, f)| (name.clone(), f.json()))
+        .collect();
     for (leg, weight) in prism_core::memory::recall::Weights::default().legs() {
         if weight == 0.0 {
             ablation.insert(leg.into(), json!("off: its weight is 0"));
@@ -277,10 +403,24 @@ mod tests {
     fn figures_are_shares_of_the_rows_that_answer() {
         let gold: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
         let ranked: Vec<String> = ["x", "a", "y", "b"].map(str::to_owned).to_vec();
-        assert_eq!((recall_at(&ranked, &gold, 2), recall_at(&ranked, &gold, 5)), (0.5, 1.0));
+        assert_eq!(
+            (recall_at(&ranked, &gold, 2), recall_at(&ranked, &gold, 5)),
+            (0.5, 1.0)
+        );
         let ideal = 1.0 + 1.0 / 3f64.log2();
-        assert!((ndcg_at_10(&ranked, &gold) - (1.0 / 3f64.log2() + 1.0 / 5f64.log2()) / ideal).abs() < 1e-9);
-        let none = Question { text: String::new(), group: String::new(), gold: BTreeSet::new() };
-        assert_eq!(figures([(&none, ranked.as_slice())].into_iter()).questions, 0, "a question without an answer is counted elsewhere");
+        assert!(
+            (ndcg_at_10(&ranked, &gold) - (1.0 / 3f64.log2() + 1.0 / 5f64.log2()) / ideal).abs()
+                < 1e-9
+        );
+        let none = Question {
+            text: String::new(),
+            group: String::new(),
+            gold: BTreeSet::new(),
+        };
+        assert_eq!(
+            figures([(&none, ranked.as_slice())].into_iter()).questions,
+            0,
+            "a question without an answer is counted elsewhere"
+        );
     }
 }

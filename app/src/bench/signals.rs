@@ -28,9 +28,18 @@ pub async fn run(sends: usize, sessions: usize) -> Result<Report> {
     report.add("one fsync (4 KiB, same disk)", p50_p99(&mut fsync));
     for senders in [1, 64, 512] {
         let n = if senders == 1 { sends / 4 } else { sends };
-        report.add(format!("bare SQLite group commit, {senders} senders"), vec![("per s", bare_sqlite(senders, n).await?)]);
-        report.add(format!("no-op verb, {senders} callers"), vec![("per s", no_op(senders, n).await?)]);
-        report.add(format!("durable sends, {senders} senders"), durable(senders, n).await?);
+        report.add(
+            format!("bare SQLite group commit, {senders} senders"),
+            vec![("per s", bare_sqlite(senders, n).await?)],
+        );
+        report.add(
+            format!("no-op verb, {senders} callers"),
+            vec![("per s", no_op(senders, n).await?)],
+        );
+        report.add(
+            format!("durable sends, {senders} senders"),
+            durable(senders, n).await?,
+        );
     }
     let server = Server::start()?;
     let mut latency = latency(&server, 500).await?;
@@ -43,7 +52,10 @@ pub async fn run(sends: usize, sessions: usize) -> Result<Report> {
     for n in [1, sessions] {
         let held = idle_sessions(&server, n).await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        report.add(format!("server memory, {n} idle session(s)"), vec![("MB", server.rss_mb()?)]);
+        report.add(
+            format!("server memory, {n} idle session(s)"),
+            vec![("MB", server.rss_mb()?)],
+        );
         drop(held);
     }
     Ok(report)
@@ -74,10 +86,14 @@ async fn bare_sqlite(senders: usize, n: usize) -> Result<f64> {
     let writer = std::thread::spawn(move || -> rusqlite::Result<()> {
         let body = "x".repeat(BODY_BYTES);
         while let Ok(first) = inbox.recv() {
-            let group: Vec<_> = std::iter::once(first).chain(inbox.try_iter().take(511)).collect();
+            let group: Vec<_> = std::iter::once(first)
+                .chain(inbox.try_iter().take(511))
+                .collect();
             connection.execute_batch("begin immediate")?;
             for _ in &group {
-                connection.prepare_cached("insert into t values (?, ?)")?.execute((clock::new_id().to_string(), &body))?;
+                connection
+                    .prepare_cached("insert into t values (?, ?)")?
+                    .execute((clock::new_id().to_string(), &body))?;
             }
             connection.execute_batch("commit")?;
             for answer in group {
@@ -102,7 +118,11 @@ async fn bare_sqlite(senders: usize, n: usize) -> Result<f64> {
 }
 
 /// Runs `n` calls from `senders` tasks and returns calls a second.
-async fn throughput<F: Future<Output = Result<()>>>(senders: usize, n: usize, call: impl Fn(usize) -> F) -> Result<f64> {
+async fn throughput<F: Future<Output = Result<()>>>(
+    senders: usize,
+    n: usize,
+    call: impl Fn(usize) -> F,
+) -> Result<f64> {
     let next = AtomicUsize::new(0);
     let started = Instant::now();
     let tasks = (0..senders).map(|_| async {
@@ -133,14 +153,22 @@ fn signal(to: &str) -> Value {
 }
 
 /// A live session that confirms every frame, as a shim does.
-async fn recipient(server: &Server, name: &str, received: mpsc::UnboundedSender<Instant>) -> Result<tokio::task::JoinHandle<()>> {
+async fn recipient(
+    server: &Server,
+    name: &str,
+    received: mpsc::UnboundedSender<Instant>,
+) -> Result<tokio::task::JoinHandle<()>> {
     let (client, id) = server.session(name).await?;
     let mut ws = open(server, &client, id).await?;
     Ok(tokio::spawn(async move {
         while let Some(Ok(message)) = ws.next().await {
             if let Some(ServerFrame::Signal { envelope, .. }) = socket::decode(&message) {
                 let _ = received.send(Instant::now());
-                let receipt = ClientFrame::Receipt { state: State::Received, signal_ids: vec![envelope.signal_id], strategy: None };
+                let receipt = ClientFrame::Receipt {
+                    state: State::Received,
+                    signal_ids: vec![envelope.signal_id],
+                    strategy: None,
+                };
                 if ws.send(socket::encode(&receipt)).await.is_err() {
                     return;
                 }
@@ -151,7 +179,13 @@ async fn recipient(server: &Server, name: &str, received: mpsc::UnboundedSender<
 
 async fn open(server: &Server, client: &Client, session: Uuid) -> Result<socket::Socket> {
     let mut ws = socket::connect(&server.url()?, client.key()).await?;
-    ws.send(socket::encode(&ClientFrame::Hello { pid: PID.into(), session_id: Some(session), last_seq: None, confirm: vec![] })).await?;
+    ws.send(socket::encode(&ClientFrame::Hello {
+        pid: PID.into(),
+        session_id: Some(session),
+        last_seq: None,
+        confirm: vec![],
+    }))
+    .await?;
     while let Some(message) = ws.next().await {
         if matches!(socket::decode(&message?), Some(ServerFrame::Live)) {
             return Ok(ws);
@@ -175,7 +209,9 @@ async fn durable(senders: usize, n: usize) -> Result<Vec<(&'static str, f64)>> {
     throughput(senders, n, |i| {
         let client = client.clone();
         async move {
-            client.call(PID, "signal", signal(&format!("Reader{}", i % recipients))).await?;
+            client
+                .call(PID, "signal", signal(&format!("Reader{}", i % recipients)))
+                .await?;
             Ok(())
         }
     })
@@ -189,7 +225,11 @@ async fn durable(senders: usize, n: usize) -> Result<Vec<(&'static str, f64)>> {
     let all = started.elapsed();
     let cpu_us = (server.cpu_us()? - cpu) / n as f64;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    Ok(vec![("per s", n as f64 / accepted.as_secs_f64()), ("with receipts", n as f64 / all.as_secs_f64()), ("CPU us each", cpu_us)])
+    Ok(vec![
+        ("per s", n as f64 / accepted.as_secs_f64()),
+        ("with receipts", n as f64 / all.as_secs_f64()),
+        ("CPU us each", cpu_us),
+    ])
 }
 
 async fn latency(server: &Server, n: usize) -> Result<Vec<f64>> {
@@ -199,10 +239,17 @@ async fn latency(server: &Server, n: usize) -> Result<Vec<f64>> {
     let mut samples = Vec::with_capacity(n);
     for i in 0..n + 20 {
         let started = Instant::now();
-        let (arrived, sent) = tokio::join!(frames.recv(), client.call(PID, "signal", signal("Reader")));
+        let (arrived, sent) =
+            tokio::join!(frames.recv(), client.call(PID, "signal", signal("Reader")));
         sent?;
         if i >= 20 {
-            samples.push(arrived.context("a frame is missing")?.duration_since(started).as_secs_f64() * 1000.0);
+            samples.push(
+                arrived
+                    .context("a frame is missing")?
+                    .duration_since(started)
+                    .as_secs_f64()
+                    * 1000.0,
+            );
         }
     }
     task.abort();
@@ -228,15 +275,28 @@ pub struct Shim {
 
 impl Shim {
     pub fn start(server: &Server, identity: &str) -> Result<Self> {
-        let mut process =
-            command(&server.home)?.env("PRISM_AGENT_IDENTITY", identity).arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut process = command(&server.home)?
+            .env("PRISM_AGENT_IDENTITY", identity)
+            .arg("mcp")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
         let stdin = process.stdin.as_mut().context("no stdin")?;
         let mut lines = BufReader::new(process.stdout.as_mut().context("no stdout")?).lines();
         let init = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}});
         writeln!(stdin, "{init}")?;
         lines.next().context("no answer")??;
-        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "prism_start", "arguments": {}}}))?;
+        writeln!(
+            stdin,
+            "{}",
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        )?;
+        writeln!(
+            stdin,
+            "{}",
+            json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "prism_start", "arguments": {}}})
+        )?;
         lines.next().context("no answer")??;
         drop(lines);
         // The bench is a host that reads its bells and thinks nothing of them.

@@ -25,7 +25,13 @@ struct Finding {
 
 pub async fn run(context: Context) -> Outcome {
     let mut findings = Vec::new();
-    let mut add = |level, about: &str, says: String| findings.push(Finding { level, about: about.into(), says });
+    let mut add = |level, about: &str, says: String| {
+        findings.push(Finding {
+            level,
+            about: about.into(),
+            says,
+        })
+    };
     look_at_home(&context, &mut add);
     look_at_server(&context, &mut add).await;
     look_at_model(&context, &mut add);
@@ -43,7 +49,10 @@ pub async fn run(context: Context) -> Outcome {
                 "wrong"
             }
         };
-        let rows: Vec<Value> = findings.iter().map(|f| json!({"level": name(f.level), "about": f.about, "says": f.says})).collect();
+        let rows: Vec<Value> = findings
+            .iter()
+            .map(|f| json!({"level": name(f.level), "about": f.about, "says": f.says}))
+            .collect();
         print_json(&json!({"ok": !wrong, "findings": rows}));
     } else {
         let style = context.style;
@@ -52,26 +61,55 @@ pub async fn run(context: Context) -> Outcome {
             Level::Note => style.paint("33", "•"),
             Level::Wrong => style.paint("31", "✗"),
         };
-        out(&table(&findings.iter().map(|f| vec![mark(f.level), f.about.clone(), f.says.clone()]).collect::<Vec<_>>()));
+        out(&table(
+            &findings
+                .iter()
+                .map(|f| vec![mark(f.level), f.about.clone(), f.says.clone()])
+                .collect::<Vec<_>>(),
+        ));
     }
-    if wrong { Err(Failure::Negative) } else { Ok(()) }
+    if wrong {
+        Err(Failure::Negative)
+    } else {
+        Ok(())
+    }
 }
 
 fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let dir = context.home.dir().display().to_string();
     match context.home.mode("") {
-        None => add(Level::Note, "home", format!("{dir} does not exist yet; `prism serve` makes it")),
+        None => add(
+            Level::Note,
+            "home",
+            format!("{dir} does not exist yet; `prism serve` makes it"),
+        ),
         Some(0o700) => add(Level::Good, "home", dir),
-        Some(mode) => add(Level::Wrong, "home", format!("{dir} has mode {mode:o}, so others may read keys: chmod 700 {dir}")),
+        Some(mode) => add(
+            Level::Wrong,
+            "home",
+            format!("{dir} has mode {mode:o}, so others may read keys: chmod 700 {dir}"),
+        ),
     }
     match Config::load(&context.home) {
-        Ok(Some(config)) => add(Level::Good, "config", format!("the operator is {}", config.operator)),
-        Ok(None) => add(Level::Note, "config", "none yet; the first `prism serve` writes it".into()),
+        Ok(Some(config)) => add(
+            Level::Good,
+            "config",
+            format!("the operator is {}", config.operator),
+        ),
+        Ok(None) => add(
+            Level::Note,
+            "config",
+            "none yet; the first `prism serve` writes it".into(),
+        ),
         Err(e) => add(Level::Wrong, "config", format!("{e:#}")),
     }
     for name in ["config.toml"] {
         if let Some(mode) = context.home.mode(name).filter(|m| m & 0o077 != 0) {
-            add(Level::Wrong, "config", format!("{name} has mode {mode:o} and holds the operator's key: chmod 600 it"));
+            add(
+                Level::Wrong,
+                "config",
+                format!("{name} has mode {mode:o} and holds the operator's key: chmod 600 it"),
+            );
         }
     }
 }
@@ -80,35 +118,82 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
     let locator = Locator::of(&context.env, &context.home);
     let url = match locator.url() {
         Ok(url) => url,
-        Err(problem) => return add(Level::Wrong, "server", format!("{}; {}", problem.message, problem.hint)),
+        Err(problem) => {
+            return add(
+                Level::Wrong,
+                "server",
+                format!("{}; {}", problem.message, problem.hint),
+            );
+        }
     };
     let key = client::find_key(&context.env, &context.home, None);
     let asked = match key.and_then(|key| Client::new(locator, key)) {
-        Ok(client) => client.creating_project().call(context.pid(), "status", json!({})).await,
+        Ok(client) => {
+            client
+                .creating_project()
+                .call(context.pid(), "status", json!({}))
+                .await
+        }
         Err(problem) => Err(problem),
     };
     match asked {
         Ok(answer) => {
             let version = answer["server_version"].as_str().unwrap_or("?");
-            let level = if version == crate::VERSION { Level::Good } else { Level::Wrong };
-            let differs = if level == Level::Good { String::new() } else { format!(", but this binary is {}: restart the server", crate::VERSION) };
-            add(level, "server", format!("{url}, version {version}{differs}"));
+            let level = if version == crate::VERSION {
+                Level::Good
+            } else {
+                Level::Wrong
+            };
+            let differs = if level == Level::Good {
+                String::new()
+            } else {
+                format!(
+                    ", but this binary is {}: restart the server",
+                    crate::VERSION
+                )
+            };
+            add(
+                level,
+                "server",
+                format!("{url}, version {version}{differs}"),
+            );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
-            add(Level::Good, "project", format!("{}: {sessions} open session(s)", context.pid()));
+            add(
+                Level::Good,
+                "project",
+                format!("{}: {sessions} open session(s)", context.pid()),
+            );
         }
         Err(problem) => {
-            let held = ServerFile::load(&context.home).map(|f| format!(" (server.json names pid {})", f.pid)).unwrap_or_default();
-            add(Level::Wrong, "server", format!("{}{held}; {}", problem.message, problem.hint));
+            let held = ServerFile::load(&context.home)
+                .map(|f| format!(" (server.json names pid {})", f.pid))
+                .unwrap_or_default();
+            add(
+                Level::Wrong,
+                "server",
+                format!("{}{held}; {}", problem.message, problem.hint),
+            );
         }
     }
 }
 
 fn look_at_model(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
-    match (model::present(&context.home), model::verify(&model::folder(&context.home))) {
-        (Ok(()), Ok(())) => add(Level::Good, "model", format!("{} is here and whole", model::MODEL_ID)),
+    match (
+        model::present(&context.home),
+        model::verify(&model::folder(&context.home)),
+    ) {
+        (Ok(()), Ok(())) => add(
+            Level::Good,
+            "model",
+            format!("{} is here and whole", model::MODEL_ID),
+        ),
         (Ok(()), Err(e)) => add(Level::Wrong, "model", format!("{e:#}")),
         // Without a model recall works by words; that is a choice, not a fault.
-        (Err(e), _) if !model::folder(&context.home).join("model.onnx").exists() => add(Level::Note, "model", format!("recall finds words but not meaning: {e:#}")),
+        (Err(e), _) if !model::folder(&context.home).join("model.onnx").exists() => add(
+            Level::Note,
+            "model",
+            format!("recall finds words but not meaning: {e:#}"),
+        ),
         (Err(e), _) => add(Level::Wrong, "model", format!("{e:#}")),
     }
 }
@@ -116,17 +201,36 @@ fn look_at_model(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
 fn look_at_keys(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let keys = context.home.list("keys", "", ".key");
     for name in &keys {
-        if let Some(mode) = context.home.mode(&format!("keys/{name}")).filter(|m| m & 0o077 != 0) {
-            add(Level::Wrong, "keys", format!("keys/{name} has mode {mode:o}: chmod 600 it"));
+        if let Some(mode) = context
+            .home
+            .mode(&format!("keys/{name}"))
+            .filter(|m| m & 0o077 != 0)
+        {
+            add(
+                Level::Wrong,
+                "keys",
+                format!("keys/{name} has mode {mode:o}: chmod 600 it"),
+            );
         }
     }
     let names: Vec<_> = keys.iter().map(|k| k.trim_end_matches(".key")).collect();
-    add(Level::Good, "keys", if names.is_empty() { "no agent has one yet".into() } else { names.join(", ") });
+    add(
+        Level::Good,
+        "keys",
+        if names.is_empty() {
+            "no agent has one yet".into()
+        } else {
+            names.join(", ")
+        },
+    );
 }
 
 fn look_at_rings(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     for file in context.home.list("", "signals-", ".jsonl") {
-        let Ok(identity) = Identity::parse(file.trim_start_matches("signals-").trim_end_matches(".jsonl")) else {
+        let Ok(identity) = Identity::parse(
+            file.trim_start_matches("signals-")
+                .trim_end_matches(".jsonl"),
+        ) else {
             add(Level::Note, "ring", format!("{file} is nobody's"));
             continue;
         };
@@ -134,10 +238,24 @@ fn look_at_rings(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
         let (ring, skipped) = cache.load();
         let count = ring.count();
         if skipped > 0 {
-            add(Level::Note, "ring", format!("{identity}: {skipped} torn or foreign line(s) were skipped; the next signal rewrites the file"));
+            add(
+                Level::Note,
+                "ring",
+                format!(
+                    "{identity}: {skipped} torn or foreign line(s) were skipped; the next signal rewrites the file"
+                ),
+            );
         }
         match cache.stored_count() {
-            Some(stored) if stored.unread == count.unread => add(Level::Good, "ring", format!("{identity}: {} entries, {} unread", ring.entries.len(), count.unread)),
+            Some(stored) if stored.unread == count.unread => add(
+                Level::Good,
+                "ring",
+                format!(
+                    "{identity}: {} entries, {} unread",
+                    ring.entries.len(),
+                    count.unread
+                ),
+            ),
             Some(stored) => add(
                 Level::Wrong,
                 "ring",
@@ -146,7 +264,11 @@ fn look_at_rings(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
                     stored.unread, count.unread
                 ),
             ),
-            None => add(Level::Note, "ring", format!("{identity}: no count file; the statusline reads the ring instead")),
+            None => add(
+                Level::Note,
+                "ring",
+                format!("{identity}: no count file; the statusline reads the ring instead"),
+            ),
         }
     }
 }
@@ -154,12 +276,27 @@ fn look_at_rings(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
 fn look_at_shims(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let (alive, dead) = files::shims(&context.home);
     for shim in &alive {
-        add(Level::Good, "shim", format!("{} on {} in {} (pid {}, session {})", shim.identity, shim.surface, shim.project, shim.pid, crate::ui::short(shim.session_id)));
+        add(
+            Level::Good,
+            "shim",
+            format!(
+                "{} on {} in {} (pid {}, session {})",
+                shim.identity,
+                shim.surface,
+                shim.project,
+                shim.pid,
+                crate::ui::short(shim.session_id)
+            ),
+        );
     }
     if alive.is_empty() {
         add(Level::Note, "shim", "no agent host runs here".into());
     }
     if dead > 0 {
-        add(Level::Note, "shim", format!("{dead} file(s) of shims that died; the next shim sweeps them"));
+        add(
+            Level::Note,
+            "shim",
+            format!("{dead} file(s) of shims that died; the next shim sweeps them"),
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `prism export --training`: the operator's words as examples, with a card that says what they are.
+//! `prism export --training`: the operator's words as examples, with a card that says what they
+//! are.
 
 use super::{Context, print_json};
 use crate::ui::{Failure, Outcome, out};
@@ -49,15 +50,26 @@ impl Export {
             lines.push_str(&serde_json::to_string(&input).map_err(anyhow::Error::from)?);
             lines.push('\n');
         }
-        std::fs::create_dir_all(&self.out).with_context(|| format!("cannot create {}", self.out.display()))?;
-        for (name, text) in [("inputs.jsonl", lines), ("CARD.md", card(&context, &training.inputs, redacted))] {
+        std::fs::create_dir_all(&self.out)
+            .with_context(|| format!("cannot create {}", self.out.display()))?;
+        for (name, text) in [
+            ("inputs.jsonl", lines),
+            ("CARD.md", card(&context, &training.inputs, redacted)),
+        ] {
             let path = self.out.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if context.json {
-            print_json(&json!({"folder": self.out, "inputs": training.inputs.len(), "redacted": redacted}));
+            print_json(
+                &json!({"folder": self.out, "inputs": training.inputs.len(), "redacted": redacted}),
+            );
         } else {
-            out(&format!("{} inputs in {}, {redacted} secret(s) taken out", training.inputs.len(), self.out.display()));
+            out(&format!(
+                "{} inputs in {}, {redacted} secret(s) taken out",
+                training.inputs.len(),
+                self.out.display()
+            ));
         }
         Ok(())
     }
@@ -69,9 +81,15 @@ fn card(context: &Context, inputs: &[TrainingInput], redacted: usize) -> String 
         for input in inputs {
             *counts.entry(of(input)).or_default() += 1;
         }
-        counts.iter().map(|(what, n)| format!("| {what} | {n} |\n")).collect::<String>()
+        counts
+            .iter()
+            .map(|(what, n)| format!("| {what} | {n} |\n"))
+            .collect::<String>()
     };
-    let (first, last) = (inputs.first().map(|i| i.captured_at.to_string()), inputs.last().map(|i| i.captured_at.to_string()));
+    let (first, last) = (
+        inputs.first().map(|i| i.captured_at.to_string()),
+        inputs.last().map(|i| i.captured_at.to_string()),
+    );
     format!(
         "# What the operator said, project {}\n\n{} prompts that agents captured because they corrected, confirmed or redirected them, from {} to {}.\n\n\
          - `prompt`: the operator's words. `class`: what the agent took them for. `context`: what the agent was doing. `about`: the work they spoke of.\n\

@@ -53,12 +53,20 @@ impl Gate {
         match self.action {
             Action::Report => report(&context).await,
             Action::Events { n, unlabelled } => events(&context, n, unlabelled).await,
-            Action::Label { event_id, right, .. } => {
-                let answer = context.call("gate_label", json!({"event_id": event_id, "right": right})).await?;
+            Action::Label {
+                event_id, right, ..
+            } => {
+                let answer = context
+                    .call("gate_label", json!({"event_id": event_id, "right": right}))
+                    .await?;
                 if context.json {
                     print_json(&answer)
                 } else {
-                    out(if right { "labelled right" } else { "labelled wrong" })
+                    out(if right {
+                        "labelled right"
+                    } else {
+                        "labelled wrong"
+                    })
                 }
                 Ok(())
             }
@@ -69,7 +77,11 @@ impl Gate {
                 } else if found.because.is_empty() {
                     out("unmatched: nothing in it is watched");
                 } else {
-                    out(&format!("{}: {}", context.style.bold(found.class.name()), found.because.join(", ")));
+                    out(&format!(
+                        "{}: {}",
+                        context.style.bold(found.class.name()),
+                        found.because.join(", ")
+                    ));
                 }
                 Ok(())
             }
@@ -84,15 +96,30 @@ async fn report(context: &Context) -> Outcome {
         return Ok(());
     }
     let style = context.style;
-    let precision = report.precision.map_or_else(|| "not known".into(), |p| format!("{p:.2}"));
+    let precision = report
+        .precision
+        .map_or_else(|| "not known".into(), |p| format!("{p:.2}"));
     let verdict = match report.verdict.as_str() {
         "ok" => style.paint("32", "good"),
         "low" => style.paint("31", "too many false alarms"),
-        _ => style.dim(&format!("{} of {} labels", report.labelled, report.labels_needed)),
+        _ => style.dim(&format!(
+            "{} of {} labels",
+            report.labelled, report.labels_needed
+        )),
     };
-    out(&format!("precision {precision} (target {:.1}, {} labelled)  {verdict}", report.precision_target, report.labelled));
-    out(&format!("{} warned, {} satisfied", report.warned, report.satisfied));
-    for (name, tallies) in [("by identity", &report.by_identity), ("by class", &report.by_class), ("by day", &report.by_day)] {
+    out(&format!(
+        "precision {precision} (target {:.1}, {} labelled)  {verdict}",
+        report.precision_target, report.labelled
+    ));
+    out(&format!(
+        "{} warned, {} satisfied",
+        report.warned, report.satisfied
+    ));
+    for (name, tallies) in [
+        ("by identity", &report.by_identity),
+        ("by class", &report.by_class),
+        ("by day", &report.by_day),
+    ] {
         if !tallies.is_empty() {
             out(&style.bold(name));
             out(&table(&tallies.iter().map(tally).collect::<Vec<_>>()));
@@ -102,11 +129,17 @@ async fn report(context: &Context) -> Outcome {
 }
 
 fn tally(t: &GateTally) -> Vec<String> {
-    vec![format!("  {}", t.name), format!("{} warned", t.warned), format!("{} satisfied", t.satisfied)]
+    vec![
+        format!("  {}", t.name),
+        format!("{} warned", t.warned),
+        format!("{} satisfied", t.satisfied),
+    ]
 }
 
 async fn events(context: &Context, n: usize, unlabelled: bool) -> Outcome {
-    let (events, answer): (GateEvents, _) = context.ask("gate_events", json!({"n": n, "unlabelled": unlabelled})).await?;
+    let (events, answer): (GateEvents, _) = context
+        .ask("gate_events", json!({"n": n, "unlabelled": unlabelled}))
+        .await?;
     if context.json {
         print_json(&answer);
         return Ok(());
@@ -116,18 +149,32 @@ async fn events(context: &Context, n: usize, unlabelled: bool) -> Outcome {
         .events
         .iter()
         .map(|e| {
-            let label = e.right.map_or(String::new(), |r| if r { "right".into() } else { "wrong".into() });
+            let label = e.right.map_or(String::new(), |r| {
+                if r { "right".into() } else { "wrong".into() }
+            });
             vec![
                 short(e.id),
-                if e.outcome == "warned" { style.paint("33", "warned") } else { style.paint("32", "satisfied") },
+                if e.outcome == "warned" {
+                    style.paint("33", "warned")
+                } else {
+                    style.paint("32", "satisfied")
+                },
                 e.task_class.clone(),
                 one_line(&e.persona),
                 e.trigger.clone(),
-                style.dim(&format!("{} {}", short(&e.assignment_id), ago(e.occurred_at, now))),
+                style.dim(&format!(
+                    "{} {}",
+                    short(&e.assignment_id),
+                    ago(e.occurred_at, now)
+                )),
                 label,
             ]
         })
         .collect();
-    out(&if rows.is_empty() { "the gate has noticed nothing".into() } else { table(&rows) });
+    out(&if rows.is_empty() {
+        "the gate has noticed nothing".into()
+    } else {
+        table(&rows)
+    });
     Ok(())
 }

@@ -23,11 +23,22 @@ enum PersonaAction {
 impl Persona {
     pub async fn run(self, context: Context) -> Outcome {
         let PersonaAction::Add { identity } = self.action;
-        let (added, answer): (api::PersonaAdded, _) = context.ask("persona_add", json!({"identity": identity})).await?;
+        let (added, answer): (api::PersonaAdded, _) = context
+            .ask("persona_add", json!({"identity": identity}))
+            .await?;
         if context.json {
             print_json(&answer);
         } else {
-            out(&format!("{} {} in {}", added.identity, if added.created { "was added" } else { "was already" }, added.pid));
+            out(&format!(
+                "{} {} in {}",
+                added.identity,
+                if added.created {
+                    "was added"
+                } else {
+                    "was already"
+                },
+                added.pid
+            ));
         }
         Ok(())
     }
@@ -61,7 +72,9 @@ impl Key {
     pub async fn run(self, context: Context) -> Outcome {
         match self.action {
             KeyAction::Mint { identity, print } => {
-                let (minted, answer): (api::KeyMinted, _) = context.ask("key_mint", json!({"identity": identity})).await?;
+                let (minted, answer): (api::KeyMinted, _) = context
+                    .ask("key_mint", json!({"identity": identity}))
+                    .await?;
                 if context.json {
                     print_json(&answer);
                 } else if print {
@@ -71,7 +84,12 @@ impl Key {
                     let file = key_file(&context.home, &Identity::parse(&minted.identity)?);
                     context.home.create()?;
                     context.home.write(&file, minted.key.as_bytes())?;
-                    out(&format!("{} has key {} in {}", minted.identity, short(minted.key_id), context.home.path(&file).display()));
+                    out(&format!(
+                        "{} has key {} in {}",
+                        minted.identity,
+                        short(minted.key_id),
+                        context.home.path(&file).display()
+                    ));
                 }
             }
             KeyAction::List => {
@@ -85,21 +103,33 @@ impl Key {
                     .keys
                     .iter()
                     .map(|k| {
-                        let who = if k.operator { format!("{} (operator)", k.identity) } else { k.identity.clone() };
+                        let who = if k.operator {
+                            format!("{} (operator)", k.identity)
+                        } else {
+                            k.identity.clone()
+                        };
                         vec![
                             short(k.key_id),
                             who,
                             format!("{}…", k.prefix),
                             format!("made {}", ago(k.created_at, now)),
-                            k.revoked_at.map(|at| format!("revoked {}", ago(at, now))).unwrap_or_default(),
+                            k.revoked_at
+                                .map(|at| format!("revoked {}", ago(at, now)))
+                                .unwrap_or_default(),
                         ]
                     })
                     .collect();
                 out(&table(&rows));
             }
             KeyAction::Revoke { key_id } => {
-                let answer = context.call("key_revoke", json!({"key_id": key_id})).await?;
-                if context.json { print_json(&answer) } else { out("revoked") }
+                let answer = context
+                    .call("key_revoke", json!({"key_id": key_id}))
+                    .await?;
+                if context.json {
+                    print_json(&answer)
+                } else {
+                    out("revoked")
+                }
             }
         }
         Ok(())

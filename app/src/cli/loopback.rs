@@ -53,7 +53,9 @@ impl LoopbackTest {
         let all = probes.iter().all(|p| p.outcome == ProbeOutcome::Complete);
         match probes.as_slice() {
             [probe] if context.json => print_json(&serde_json::to_value(probe).unwrap_or_default()),
-            many if context.json => print_json(&json!({"probes": many, "complete": many.iter().filter(|p| p.outcome == ProbeOutcome::Complete).count()})),
+            many if context.json => print_json(
+                &json!({"probes": many, "complete": many.iter().filter(|p| p.outcome == ProbeOutcome::Complete).count()}),
+            ),
             [probe] => out(&drawn(probe, context.style)),
             many => out(&series(many, context.style)),
         }
@@ -68,13 +70,21 @@ impl LoopbackTest {
         let Some(identity) = &context.identity else {
             return Err(Failure::Unable {
                 message: "whose session shall be probed?".into(),
-                hint: Some("--as <identity> takes its newest session here; --session <id> any".into()),
+                hint: Some(
+                    "--as <identity> takes its newest session here; --session <id> any".into(),
+                ),
             });
         };
-        let (whois, _): (WhoisAnswer, _) = context.ask("whois", json!({ "identity": identity })).await?;
+        let (whois, _): (WhoisAnswer, _) = context
+            .ask("whois", json!({ "identity": identity }))
+            .await?;
         let here = crate::config::machine_id();
         // Sessions come newest verb first.
-        Ok(whois.sessions.iter().find(|s| s.machine_id == here && s.state.name() != "stale").map(|s| s.session_id))
+        Ok(whois
+            .sessions
+            .iter()
+            .find(|s| s.machine_id == here && s.state.name() != "stale")
+            .map(|s| s.session_id))
     }
 }
 
@@ -82,14 +92,26 @@ fn drawn(probe: &Probe, style: Style) -> String {
     let who = format!(
         "{}  {}",
         style.bold(&probe.requested_by_identity),
-        style.dim(&probe.requested_by_session.map_or_else(|| "no live session here".into(), |s| format!("{} on {} ({})", probe.surface, probe.machine_id, short(s))))
+        style.dim(&probe.requested_by_session.map_or_else(
+            || "no live session here".into(),
+            |s| format!("{} on {} ({})", probe.surface, probe.machine_id, short(s))
+        ))
     );
-    let rows: Vec<Vec<String>> = probe.layers.each().iter().map(|(layer, seen)| line(*layer, seen, style)).collect();
+    let rows: Vec<Vec<String>> = probe
+        .layers
+        .each()
+        .iter()
+        .map(|(layer, seen)| line(*layer, seen, style))
+        .collect();
     let verdict = match probe.broken_at() {
         None => style.paint("32", "complete"),
         Some(layer) => {
             let (means, todo) = diagnosis(layer);
-            format!("{}: it got lost at {}.\n  {means};\n  {todo}.", style.paint("31", probe.outcome.name()), style.bold(layer.name()))
+            format!(
+                "{}: it got lost at {}.\n  {means};\n  {todo}.",
+                style.paint("31", probe.outcome.name()),
+                style.bold(layer.name())
+            )
         }
     };
     let echo = match (probe.echo.expected, probe.echo.signal_id) {
@@ -97,7 +119,11 @@ fn drawn(probe: &Probe, style: Style) -> String {
         (true, None) => "no echo came".into(),
         (false, _) => "no echo was asked for".into(),
     };
-    format!("{who}\n{}\n{verdict}\n{}", table(&rows), style.dim(&format!("loopback {}, {echo}", short(probe.loopback_id))))
+    format!(
+        "{who}\n{}\n{verdict}\n{}",
+        table(&rows),
+        style.dim(&format!("loopback {}, {echo}", short(probe.loopback_id)))
+    )
 }
 
 fn line(layer: Layer, seen: &Seen, style: Style) -> Vec<String> {
@@ -108,27 +134,56 @@ fn line(layer: Layer, seen: &Seen, style: Style) -> Vec<String> {
         (false, false) => style.paint("31", "✗"),
     };
     let said = match (layer, seen.evidence.as_deref(), seen.observed) {
-        (Layer::ChannelNotification, Some("sent"), true) => format!("{}: sent; this host cannot confirm it", seen.strategy.as_deref().unwrap_or_default()),
+        (Layer::ChannelNotification, Some("sent"), true) => format!(
+            "{}: sent; this host cannot confirm it",
+            seen.strategy.as_deref().unwrap_or_default()
+        ),
         (Layer::ChannelNotification, ..) => seen.strategy.clone().unwrap_or_default(),
         (Layer::RedisPublish, ..) => seen.transport.clone().unwrap_or_default(),
         (Layer::ModelAck, _, false) => "not waited for, or silent: no failure".into(),
         _ => String::new(),
     };
-    vec![format!("  {mark}"), layer.name().into(), seen.elapsed_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms")), style.dim(&said)]
+    vec![
+        format!("  {mark}"),
+        layer.name().into(),
+        seen.elapsed_ms
+            .map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms")),
+        style.dim(&said),
+    ]
 }
 
 /// A series: each layer's time as a bar, and how often it was missed.
 fn series(probes: &[Probe], style: Style) -> String {
-    let layers = [Layer::BackendWrite, Layer::RedisPublish, Layer::ShimTeeReceipt, Layer::ChannelNotification];
+    let layers = [
+        Layer::BackendWrite,
+        Layer::RedisPublish,
+        Layer::ShimTeeReceipt,
+        Layer::ChannelNotification,
+    ];
     let stats: Vec<(Layer, f64, f64, usize, usize)> = layers
         .iter()
         .enumerate()
         .map(|(i, layer)| {
-            let asked: Vec<&Seen> = probes.iter().map(|p| p.layers.each()[i].1).filter(|s| s.strategy.as_deref() != Some("suppressed")).collect();
+            let asked: Vec<&Seen> = probes
+                .iter()
+                .map(|p| p.layers.each()[i].1)
+                .filter(|s| s.strategy.as_deref() != Some("suppressed"))
+                .collect();
             let mut times: Vec<f64> = asked.iter().filter_map(|s| s.elapsed_ms).collect();
             times.sort_by(f64::total_cmp);
-            let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).copied().unwrap_or(0.0);
-            (*layer, at(0.5), at(0.95), asked.len() - times.len(), asked.len())
+            let at = |share: f64| {
+                times
+                    .get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1)))
+                    .copied()
+                    .unwrap_or(0.0)
+            };
+            (
+                *layer,
+                at(0.5),
+                at(0.95),
+                asked.len() - times.len(),
+                asked.len(),
+            )
         })
         .collect();
     let longest = stats.iter().map(|s| s.2).fold(0.001, f64::max);
@@ -136,10 +191,23 @@ fn series(probes: &[Probe], style: Style) -> String {
         .iter()
         .map(|(layer, p50, p95, missed, asked)| {
             let bar = "█".repeat(((p50 / longest) * 24.0).ceil() as usize);
-            let missed = if *missed == 0 { style.dim("none missed") } else { style.paint("31", &format!("{missed} of {asked} missed")) };
-            vec![format!("  {}", layer.name()), format!("p50 {p50:.1} ms"), format!("p95 {p95:.1} ms"), missed, style.paint("36", &bar)]
+            let missed = if *missed == 0 {
+                style.dim("none missed")
+            } else {
+                style.paint("31", &format!("{missed} of {asked} missed"))
+            };
+            vec![
+                format!("  {}", layer.name()),
+                format!("p50 {p50:.1} ms"),
+                format!("p95 {p95:.1} ms"),
+                missed,
+                style.paint("36", &bar),
+            ]
         })
         .collect();
-    let complete = probes.iter().filter(|p| p.outcome == ProbeOutcome::Complete).count();
+    let complete = probes
+        .iter()
+        .filter(|p| p.outcome == ProbeOutcome::Complete)
+        .count();
     format!("{complete} of {} complete\n{}", probes.len(), table(&rows))
 }

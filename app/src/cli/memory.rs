@@ -4,7 +4,10 @@ use super::{Context, print_json};
 use crate::clock;
 use crate::ui::{Failure, Outcome, Progress, Style, ago, note, out, short, table};
 use clap::{Args, Subcommand};
-use prism_core::api::memory::{Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Reviewed, Rot};
+use prism_core::api::memory::{
+    Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit,
+    Recalled, Reembedding, Reviewed, Rot,
+};
 use prism_core::memory::question::telling_words;
 use prism_core::memory::vector::RULED_OUT;
 use prism_core::text::{clip, one_line};
@@ -54,10 +57,16 @@ impl Recall {
             out(&drawn(hit, &words, context.style));
         }
         if let Some(doubt) = &recalled.note {
-            note(&context.style.paint("33", &format!("{doubt} (confidence {:.2})", recalled.confidence)));
+            note(&context.style.paint(
+                "33",
+                &format!("{doubt} (confidence {:.2})", recalled.confidence),
+            ));
         }
         if recalled.legs.vector.state == "off" {
-            note(&context.style.dim(&format!("found by words and links alone: {}", recalled.legs.vector.reason.unwrap_or_default())));
+            note(&context.style.dim(&format!(
+                "found by words and links alone: {}",
+                recalled.legs.vector.reason.unwrap_or_default()
+            )));
         }
         Ok(())
     }
@@ -70,10 +79,17 @@ fn drawn(hit: &RecallHit, words: &[String], style: Style) -> String {
         "broken" => style.paint("31", "✗ broken"),
         _ => style.paint("33", "± partial"),
     });
-    let superseded = hit.superseded_by.map(|id| style.paint("33", &format!("superseded by {}", short(id))));
+    let superseded = hit
+        .superseded_by
+        .map(|id| style.paint("33", &format!("superseded by {}", short(id))));
     let head = [
         Some(style.bold(&hit.kind.replace('_', " "))),
-        Some(style.dim(&format!("{} · {} · {}", ago(hit.created_at, clock::now()), one_line(&hit.identity), short(hit.id)))),
+        Some(style.dim(&format!(
+            "{} · {} · {}",
+            ago(hit.created_at, clock::now()),
+            one_line(&hit.identity),
+            short(hit.id)
+        ))),
         badge,
         superseded,
     ];
@@ -89,10 +105,22 @@ fn drawn(hit: &RecallHit, words: &[String], style: Style) -> String {
             .map(|line| format!("  {}", marked(&clip(&one_line(line), 160), words, style))),
     );
     for verdict in hit.verdicts.iter().filter(|v| v.notes.is_some()).take(2) {
-        lines.push(format!("  {} {}", style.paint("32", "│"), one_line(&format!("{}: {}", verdict.confirmed_by, verdict.notes.clone().unwrap_or_default()))));
+        lines.push(format!(
+            "  {} {}",
+            style.paint("32", "│"),
+            one_line(&format!(
+                "{}: {}",
+                verdict.confirmed_by,
+                verdict.notes.clone().unwrap_or_default()
+            ))
+        ));
     }
     for attempt in hit.ruled_out.iter().take(3) {
-        lines.push(format!("  {} {}", style.paint("31", "✗ ruled out:"), one_line(&format!("{}: {}", attempt.approach, attempt.outcome))));
+        lines.push(format!(
+            "  {} {}",
+            style.paint("31", "✗ ruled out:"),
+            one_line(&format!("{}: {}", attempt.approach, attempt.outcome))
+        ));
     }
     lines.push(style.dim(&format!("  {:.3}  {}", hit.score, hit.why.join(", "))));
     lines.join("\n") + "\n"
@@ -103,11 +131,31 @@ fn marked(line: &str, words: &[String], style: Style) -> String {
         return line.to_owned();
     }
     // Endings differ: the word without its last two letters, as long as four are left.
-    let stems: Vec<String> = words.iter().map(|w| w.chars().take(w.chars().count().saturating_sub(2).max(4)).collect()).collect();
-    let matches =
-        |word: &str| stems.iter().any(|stem| if stem.chars().count() < 4 { word.to_lowercase() == *stem } else { word.to_lowercase().starts_with(stem.as_str()) });
+    let stems: Vec<String> = words
+        .iter()
+        .map(|w| {
+            w.chars()
+                .take(w.chars().count().saturating_sub(2).max(4))
+                .collect()
+        })
+        .collect();
+    let matches = |word: &str| {
+        stems.iter().any(|stem| {
+            if stem.chars().count() < 4 {
+                word.to_lowercase() == *stem
+            } else {
+                word.to_lowercase().starts_with(stem.as_str())
+            }
+        })
+    };
     line.split(' ')
-        .map(|word| if matches(word.trim_matches(|c: char| !c.is_alphanumeric())) { style.paint("1;33", word) } else { word.to_owned() })
+        .map(|word| {
+            if matches(word.trim_matches(|c: char| !c.is_alphanumeric())) {
+                style.paint("1;33", word)
+            } else {
+                word.to_owned()
+            }
+        })
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -145,7 +193,9 @@ async fn keep(context: &Context, path: &str, body: Value) -> Outcome {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  prism input correction \"stop, look in memory first\" --action \"reading git log\" --as Donna")]
+#[command(
+    after_help = "Example:\n  prism input correction \"stop, look in memory first\" --action \"reading git log\" --as Donna"
+)]
 pub struct Input {
     /// correction, confirmation or direction_pivot
     class: String,
@@ -169,9 +219,16 @@ impl Input {
         if context.json {
             print_json(&answer);
         } else {
-            out(&captured.id.map_or_else(|| "not kept: a routine acknowledgment".into(), |id| format!("kept as {}", short(id))));
+            out(&captured.id.map_or_else(
+                || "not kept: a routine acknowledgment".into(),
+                |id| format!("kept as {}", short(id)),
+            ));
         }
-        if captured.captured { Ok(()) } else { Err(Failure::Negative) }
+        if captured.captured {
+            Ok(())
+        } else {
+            Err(Failure::Negative)
+        }
     }
 }
 
@@ -207,9 +264,14 @@ impl Review {
         };
         if !self.ids.is_empty() {
             if action.is_empty() {
-                return Err(Failure::Unable { message: "what shall become of them?".into(), hint: Some("add --accept, --reject or --undo".into()) });
+                return Err(Failure::Unable {
+                    message: "what shall become of them?".into(),
+                    hint: Some("add --accept, --reject or --undo".into()),
+                });
             }
-            let (reviewed, answer): (Reviewed, _) = context.ask("review", json!({"ids": self.ids, "action": action})).await?;
+            let (reviewed, answer): (Reviewed, _) = context
+                .ask("review", json!({"ids": self.ids, "action": action}))
+                .await?;
             if context.json {
                 print_json(&answer)
             } else {
@@ -217,7 +279,9 @@ impl Review {
             }
             return Ok(());
         }
-        let (waiting, answer): (InputsAnswer, _) = context.ask("inputs", json!({"review": "unreviewed"})).await?;
+        let (waiting, answer): (InputsAnswer, _) = context
+            .ask("inputs", json!({"review": "unreviewed"}))
+            .await?;
         if context.json {
             print_json(&answer);
             return Ok(());
@@ -237,14 +301,26 @@ impl Review {
 }
 
 fn input_line(input: &InputView, style: Style) -> String {
-    let doing = input.triggered_action.as_deref().map(|a| style.dim(&format!("\n          while {}", one_line(a)))).unwrap_or_default();
-    let confidence = if input.confidence == "low" { style.paint("33", " low") } else { String::new() };
+    let doing = input
+        .triggered_action
+        .as_deref()
+        .map(|a| style.dim(&format!("\n          while {}", one_line(a))))
+        .unwrap_or_default();
+    let confidence = if input.confidence == "low" {
+        style.paint("33", " low")
+    } else {
+        String::new()
+    };
     format!(
         "{} {}{confidence}  “{}”  {}{doing}",
         short(input.id),
         style.bold(&input.class),
         one_line(&input.prompt_text),
-        style.dim(&format!("by {} {}", input.captured_via, ago(input.captured_at, clock::now())))
+        style.dim(&format!(
+            "by {} {}",
+            input.captured_via,
+            ago(input.captured_at, clock::now())
+        ))
     )
 }
 
@@ -254,14 +330,27 @@ async fn interactively(context: &Context, inputs: &[InputView]) -> Outcome {
     let (mut at, mut done): (usize, Vec<(usize, bool)>) = (0, Vec::new());
     while at < inputs.len() {
         let input = &inputs[at];
-        out(&format!("{}/{}  {}\r", at + 1, inputs.len(), input_line(input, context.style).replace('\n', "\r\n")));
-        drop(write!(std::io::stdout(), "  [a]ccept [r]eject [s]kip [u]ndo [q]uit ").and_then(|()| std::io::stdout().flush()));
+        out(&format!(
+            "{}/{}  {}\r",
+            at + 1,
+            inputs.len(),
+            input_line(input, context.style).replace('\n', "\r\n")
+        ));
+        drop(
+            write!(
+                std::io::stdout(),
+                "  [a]ccept [r]eject [s]kip [u]ndo [q]uit "
+            )
+            .and_then(|()| std::io::stdout().flush()),
+        );
         let key = keys.next()?;
         out("\r");
         match key {
             b'a' | b'r' => {
                 let action = if key == b'a' { "accept" } else { "reject" };
-                context.call("review", json!({"ids": [input.id], "action": action})).await?;
+                context
+                    .call("review", json!({"ids": [input.id], "action": action}))
+                    .await?;
                 done.push((at, true));
                 at += 1;
             }
@@ -272,7 +361,12 @@ async fn interactively(context: &Context, inputs: &[InputView]) -> Outcome {
             b'u' => {
                 if let Some((previous, reviewed)) = done.pop() {
                     if reviewed {
-                        context.call("review", json!({"ids": [inputs[previous].id], "action": "undo"})).await?;
+                        context
+                            .call(
+                                "review",
+                                json!({"ids": [inputs[previous].id], "action": "undo"}),
+                            )
+                            .await?;
                     }
                     at = previous;
                 }
@@ -282,7 +376,10 @@ async fn interactively(context: &Context, inputs: &[InputView]) -> Outcome {
         }
     }
     drop(keys);
-    out(&format!("{} reviewed", done.iter().filter(|(_, reviewed)| *reviewed).count()));
+    out(&format!(
+        "{} reviewed",
+        done.iter().filter(|(_, reviewed)| *reviewed).count()
+    ));
     Ok(())
 }
 
@@ -294,23 +391,30 @@ struct Keys {
 impl Keys {
     fn raw() -> Result<Self, Failure> {
         let stdin = std::io::stdin();
-        let before = rustix::termios::tcgetattr(&stdin).map_err(|e| anyhow::anyhow!("this terminal cannot be read key by key: {e}"))?;
+        let before = rustix::termios::tcgetattr(&stdin)
+            .map_err(|e| anyhow::anyhow!("this terminal cannot be read key by key: {e}"))?;
         let mut raw = before.clone();
         raw.make_raw();
-        rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Now, &raw).map_err(|e| anyhow::anyhow!("this terminal cannot be read key by key: {e}"))?;
+        rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Now, &raw)
+            .map_err(|e| anyhow::anyhow!("this terminal cannot be read key by key: {e}"))?;
         Ok(Self { before })
     }
 
     fn next(&self) -> Result<u8, Failure> {
         let mut byte = [0u8];
-        let n = std::io::Read::read(&mut std::io::stdin(), &mut byte).map_err(|e| anyhow::anyhow!("cannot read a key: {e}"))?;
+        let n = std::io::Read::read(&mut std::io::stdin(), &mut byte)
+            .map_err(|e| anyhow::anyhow!("cannot read a key: {e}"))?;
         Ok(if n == 0 { b'q' } else { byte[0] })
     }
 }
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        let _ = rustix::termios::tcsetattr(std::io::stdin(), rustix::termios::OptionalActions::Now, &self.before);
+        let _ = rustix::termios::tcsetattr(
+            std::io::stdin(),
+            rustix::termios::OptionalActions::Now,
+            &self.before,
+        );
     }
 }
 
@@ -326,7 +430,9 @@ impl Note {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  prism todo add \"clean up old branches\"\n  prism todo list\n  prism todo done 4")]
+#[command(
+    after_help = "Examples:\n  prism todo add \"clean up old branches\"\n  prism todo list\n  prism todo done 4"
+)]
 pub struct Todo {
     #[command(subcommand)]
     action: TodoAction,
@@ -356,7 +462,14 @@ enum TodoAction {
 impl Todo {
     pub async fn run(self, context: Context) -> Outcome {
         let request = match self.action {
-            TodoAction::Add { title, body, tags, paths } => json!({"action": "add", "title": title, "body": body, "tags": tags, "paths": paths}),
+            TodoAction::Add {
+                title,
+                body,
+                tags,
+                paths,
+            } => {
+                json!({"action": "add", "title": title, "body": body, "tags": tags, "paths": paths})
+            }
             TodoAction::List { status } => json!({"action": "list", "status": status}),
             TodoAction::Done { number } => json!({"action": "done", "number": number}),
         };
@@ -371,11 +484,19 @@ impl Todo {
                         format!("#{}", i.number.unwrap_or_default()),
                         i.status.clone(),
                         one_line(&i.title),
-                        context.style.dim(&format!("{} {}", i.identity, ago(i.created_at, clock::now()))),
+                        context.style.dim(&format!(
+                            "{} {}",
+                            i.identity,
+                            ago(i.created_at, clock::now())
+                        )),
                     ]
                 })
                 .collect();
-            out(&if rows.is_empty() { "no todos".into() } else { table(&rows) });
+            out(&if rows.is_empty() {
+                "no todos".into()
+            } else {
+                table(&rows)
+            });
         } else {
             out(&format!("todo #{}", answered.number.unwrap_or_default()));
             for warning in &answered.warnings {
@@ -387,7 +508,9 @@ impl Todo {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  prism graph show 2901d7ce\n  prism graph show path:core/src/ring.rs")]
+#[command(
+    after_help = "Examples:\n  prism graph show 2901d7ce\n  prism graph show path:core/src/ring.rs"
+)]
 pub struct Graph {
     #[command(subcommand)]
     action: GraphAction,
@@ -408,12 +531,31 @@ impl Graph {
             return Ok(());
         }
         let style = context.style;
-        out(&format!("{} {}", style.bold(&graph.node.kind), graph.node.title));
+        out(&format!(
+            "{} {}",
+            style.bold(&graph.node.kind),
+            graph.node.title
+        ));
         let last = graph.edges.len().saturating_sub(1);
         for (i, edge) in graph.edges.iter().enumerate() {
-            let arrow = if edge.out { format!("─{}→", edge.kind) } else { format!("←{}─", edge.kind) };
-            let id = if edge.node.id.contains(':') { String::new() } else { format!(" {}", short(&edge.node.id)) };
-            out(&format!("{}{} {} {}{}", if i == last { "└" } else { "├" }, style.dim(&arrow), style.bold(&edge.node.kind), edge.node.title, style.dim(&id)));
+            let arrow = if edge.out {
+                format!("─{}→", edge.kind)
+            } else {
+                format!("←{}─", edge.kind)
+            };
+            let id = if edge.node.id.contains(':') {
+                String::new()
+            } else {
+                format!(" {}", short(&edge.node.id))
+            };
+            out(&format!(
+                "{}{} {} {}{}",
+                if i == last { "└" } else { "├" },
+                style.dim(&arrow),
+                style.bold(&edge.node.kind),
+                edge.node.title,
+                style.dim(&id)
+            ));
         }
         Ok(())
     }
@@ -431,7 +573,8 @@ enum MemoryAction {
     Stats,
     /// Verdicts, misclassifications, corrections and dead ends
     Metrics,
-    /// What has gone stale: duplicates, rows nobody finds, superseded ones in the way, effects without words
+    /// What has gone stale: duplicates, rows nobody finds, superseded ones in the way, effects
+    /// without words
     Rot,
     /// Embed rows again: those without a vector, or all
     Reembed {
@@ -448,12 +591,17 @@ impl Memory {
     pub async fn run(self, context: Context) -> Outcome {
         match self.action {
             MemoryAction::Stats => {
-                let (stats, answer): (MemoryStats, _) = context.ask("memory_stats", json!({})).await?;
+                let (stats, answer): (MemoryStats, _) =
+                    context.ask("memory_stats", json!({})).await?;
                 if context.json {
                     print_json(&answer);
                     return Ok(());
                 }
-                let mut rows: Vec<Vec<String>> = stats.rows.iter().map(|(kind, n)| vec![kind.clone(), n.to_string()]).collect();
+                let mut rows: Vec<Vec<String>> = stats
+                    .rows
+                    .iter()
+                    .map(|(kind, n)| vec![kind.clone(), n.to_string()])
+                    .collect();
                 rows.extend(
                     [
                         ("entities", stats.entities),
@@ -470,15 +618,32 @@ impl Memory {
             MemoryAction::Rot => return rot(&context).await,
             MemoryAction::Reembed { all, no_wait } => return reembed(&context, all, no_wait).await,
             MemoryAction::Metrics => {
-                let (metrics, answer): (Metrics, _) = context.ask("memory_metrics", json!({})).await?;
+                let (metrics, answer): (Metrics, _) =
+                    context.ask("memory_metrics", json!({})).await?;
                 if context.json {
                     print_json(&answer);
                     return Ok(());
                 }
                 let style = context.style;
-                for (name, tallies) in [("verdicts", &metrics.confirmations), ("corrections", &metrics.corrections), ("dead ends", &metrics.dead_ends)] {
+                for (name, tallies) in [
+                    ("verdicts", &metrics.confirmations),
+                    ("corrections", &metrics.corrections),
+                    ("dead ends", &metrics.dead_ends),
+                ] {
                     out(&style.bold(name));
-                    out(&table(&tallies.iter().take(10).map(|t| vec![format!("  {}", t.n), clip(&one_line(&t.what), 70), style.dim(&t.group)]).collect::<Vec<_>>()));
+                    out(&table(
+                        &tallies
+                            .iter()
+                            .take(10)
+                            .map(|t| {
+                                vec![
+                                    format!("  {}", t.n),
+                                    clip(&one_line(&t.what), 70),
+                                    style.dim(&t.group),
+                                ]
+                            })
+                            .collect::<Vec<_>>(),
+                    ));
                 }
                 out(&style.bold("inputs by agent"));
                 out(&table(
@@ -503,9 +668,16 @@ impl Memory {
 
 /// Queues rows and shows how the queue gets shorter.
 async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
-    let (queued, answer): (Reembedding, _) = context.ask("memory_reembed", json!({"all": all})).await?;
+    let (queued, answer): (Reembedding, _) =
+        context.ask("memory_reembed", json!({"all": all})).await?;
     if let Some(reason) = &queued.off {
-        return Err(Failure::Unable { message: format!("{} row(s) are queued, but nothing is embedded: {reason}", queued.queued), hint: None });
+        return Err(Failure::Unable {
+            message: format!(
+                "{} row(s) are queued, but nothing is embedded: {reason}",
+                queued.queued
+            ),
+            hint: None,
+        });
     }
     let mut progress = Progress::new("embedding", queued.queued as usize);
     let mut left = (queued.queued, 0);
@@ -521,9 +693,20 @@ async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
     if context.json {
         print_json(&answer);
     } else {
-        out(&format!("{} row(s) {}", queued.queued, if no_wait { "are queued" } else { "were embedded" }));
+        out(&format!(
+            "{} row(s) {}",
+            queued.queued,
+            if no_wait {
+                "are queued"
+            } else {
+                "were embedded"
+            }
+        ));
         if left.1 > 0 && !no_wait {
-            note(&format!("{} row(s) were set aside: their text breaks the embedding worker", left.1));
+            note(&format!(
+                "{} row(s) were set aside: their text breaks the embedding worker",
+                left.1
+            ));
         }
     }
     Ok(())
@@ -531,15 +714,30 @@ async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
 
 async fn rot(context: &Context) -> Outcome {
     let cwd = std::env::current_dir().map_err(anyhow::Error::from)?;
-    let (rot, answer): (Rot, _) = context.ask("memory_rot", json!({"surfaces": crate::config::surfaces(&cwd)})).await?;
+    let (rot, answer): (Rot, _) = context
+        .ask(
+            "memory_rot",
+            json!({"surfaces": crate::config::surfaces(&cwd)}),
+        )
+        .await?;
     if context.json {
         print_json(&answer);
         return Ok(());
     }
     let style = context.style;
-    out(&format!("{} {:.3} of {} rows (0 is fresh, 1 is rotten)", style.bold("rot"), rot.score, rot.rows));
+    out(&format!(
+        "{} {:.3} of {} rows (0 is fresh, 1 is rotten)",
+        style.bold("rot"),
+        rot.score,
+        rot.rows
+    ));
     for kind in &rot.kinds {
-        out(&format!("  {:>5}  {} {}", kind.rows, kind.kind.replace('_', " "), style.dim(&format!("(each counts {})", kind.weight))));
+        out(&format!(
+            "  {:>5}  {} {}",
+            kind.rows,
+            kind.kind.replace('_', " "),
+            style.dim(&format!("(each counts {})", kind.weight))
+        ));
         for example in &kind.examples {
             out(&style.dim(&format!("         {example}")));
         }

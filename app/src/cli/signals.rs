@@ -21,8 +21,14 @@ pub struct Send {
     to: String,
     /// One line that says what it is about; `-` reads it from standard input
     summary: String,
-    /// TaskAssigned, ReviewRequested, ReviewCompleted, Acknowledgment, StatusUpdate, Question or Answer
-    #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "StatusUpdate")]
+    /// TaskAssigned, ReviewRequested, ReviewCompleted, Acknowledgment, StatusUpdate, Question or
+    /// Answer
+    #[arg(
+        long = "type",
+        short = 't',
+        value_name = "TYPE",
+        default_value = "StatusUpdate"
+    )]
     signal_type: String,
     /// INFO, TASK, ASK or BLOCKER [default: by type]
     #[arg(long, short = 'c')]
@@ -50,15 +56,21 @@ pub struct Send {
 impl Send {
     pub async fn run(self, context: Context) -> Outcome {
         let mut payload: Map<String, Value> = match &self.payload {
-            Some(json) => serde_json::from_str(json).map_err(|e| anyhow::anyhow!("--payload is not a JSON object: {e}"))?,
+            Some(json) => serde_json::from_str(json)
+                .map_err(|e| anyhow::anyhow!("--payload is not a JSON object: {e}"))?,
             None => Map::new(),
         };
-        let summary = if self.summary == "-" { read_stdin()? } else { self.summary };
+        let summary = if self.summary == "-" {
+            read_stdin()?
+        } else {
+            self.summary
+        };
         payload.insert("summary".into(), summary.into());
         if let Some(body) = self.body {
             payload.insert("body".into(), body.into());
         }
-        let mut request = json!({"to": self.to, "signal_type": self.signal_type, "payload": payload});
+        let mut request =
+            json!({"to": self.to, "signal_type": self.signal_type, "payload": payload});
         let optional = [
             ("category", self.category.map(Value::from)),
             ("in_reply_to", self.reply_to.map(Value::from)),
@@ -81,15 +93,23 @@ impl Send {
             "no_subscriber" => "queued; the recipient is live but has no socket just now".into(),
             _ => format!("queued; the recipient is {}", sent.recipient_state),
         };
-        out(&format!("{}  {told}", context.style.bold(&short(sent.signal_id))));
-        out(&context.style.dim(&format!("prism trace {}  shows where it got to", short(sent.signal_id))));
+        out(&format!(
+            "{}  {told}",
+            context.style.bold(&short(sent.signal_id))
+        ));
+        out(&context.style.dim(&format!(
+            "prism trace {}  shows where it got to",
+            short(sent.signal_id)
+        )));
         Ok(())
     }
 }
 
 fn read_stdin() -> Result<String, Failure> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|e| anyhow::anyhow!("cannot read standard input: {e}"))?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|e| anyhow::anyhow!("cannot read standard input: {e}"))?;
     Ok(text.trim_end().to_owned())
 }
 
@@ -105,7 +125,9 @@ pub struct Pending {
 
 impl Pending {
     pub async fn run(self, context: Context) -> Outcome {
-        let (pending, mut answer): (api::Pending, Value) = context.ask("signals_pending", json!({"limit": self.limit})).await?;
+        let (pending, mut answer): (api::Pending, Value) = context
+            .ask("signals_pending", json!({"limit": self.limit}))
+            .await?;
         if context.json {
             if let Some(answer) = answer.as_object_mut() {
                 answer.remove("lease_id");
@@ -118,14 +140,22 @@ impl Pending {
                 out(&drawn(envelope, context.style));
             }
             if pending.more > 0 {
-                out(&context.style.dim(&format!("{} more wait: prism pending again", pending.more)));
+                out(&context
+                    .style
+                    .dim(&format!("{} more wait: prism pending again", pending.more)));
             }
         }
         // Printed means read: only now do they leave the queue.
         if let Some(lease_id) = pending.lease_id {
-            context.call("signals_confirm", json!({"lease_id": lease_id})).await?;
+            context
+                .call("signals_confirm", json!({"lease_id": lease_id}))
+                .await?;
             if let Some(identity) = &context.identity {
-                let sids: Vec<String> = pending.signals.iter().map(|s| s.signal_id.to_string()).collect();
+                let sids: Vec<String> = pending
+                    .signals
+                    .iter()
+                    .map(|s| s.signal_id.to_string())
+                    .collect();
                 drop(Cache::new(context.home.clone(), identity).mark_read(Which::These(&sids)));
             }
         }
@@ -135,24 +165,44 @@ impl Pending {
 
 fn drawn(envelope: &Envelope, style: Style) -> String {
     let category = envelope.resolved_category();
-    let age = envelope.created_at.map(|at| ago(at, clock::now())).unwrap_or_default();
+    let age = envelope
+        .created_at
+        .map(|at| ago(at, clock::now()))
+        .unwrap_or_default();
     let mut lines = vec![format!(
         "{} {} {}  {}  {}",
         style.category(category, &format!("{category:<7}")),
         style.bold(&text::one_line(&envelope.from_identity)),
-        style.dim(&format!("{} {age} {}", envelope.signal_type, short(envelope.signal_id))),
+        style.dim(&format!(
+            "{} {age} {}",
+            envelope.signal_type,
+            short(envelope.signal_id)
+        )),
         envelope.summary(),
-        envelope.in_reply_to.map(|id| style.dim(&format!("(answers {})", short(id)))).unwrap_or_default(),
+        envelope
+            .in_reply_to
+            .map(|id| style.dim(&format!("(answers {})", short(id))))
+            .unwrap_or_default(),
     )];
-    let extra = envelope.payload.iter().filter(|(field, _)| !matches!(field.as_str(), "summary" | "shape"));
+    let extra = envelope
+        .payload
+        .iter()
+        .filter(|(field, _)| !matches!(field.as_str(), "summary" | "shape"));
     for (field, value) in extra {
-        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        lines.extend(
-            shown
-                .lines()
-                .enumerate()
-                .map(|(i, line)| format!("        {} {}", style.dim(&if i == 0 { format!("{}:", text::one_line(field)) } else { " ".into() }), text::one_line(line))),
-        );
+        let shown = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        lines.extend(shown.lines().enumerate().map(|(i, line)| {
+            format!(
+                "        {} {}",
+                style.dim(&if i == 0 {
+                    format!("{}:", text::one_line(field))
+                } else {
+                    " ".into()
+                }),
+                text::one_line(line)
+            )
+        }));
     }
     lines.join("\n")
 }
@@ -166,10 +216,15 @@ pub struct Trace {
 
 impl Trace {
     pub async fn run(self, context: Context) -> Outcome {
-        let by_signal = context.ask::<api::Trace>("signal_trace", json!({"signal_id": self.id})).await;
+        let by_signal = context
+            .ask::<api::Trace>("signal_trace", json!({"signal_id": self.id}))
+            .await;
         let (trace, answer) = match by_signal {
             Ok(found) => found,
-            Err(unknown) => context.ask::<api::Trace>("signal_trace", json!({"trace_id": self.id})).await.map_err(|_| unknown)?,
+            Err(unknown) => context
+                .ask::<api::Trace>("signal_trace", json!({"trace_id": self.id}))
+                .await
+                .map_err(|_| unknown)?,
         };
         if context.json {
             print_json(&answer);
@@ -182,12 +237,35 @@ impl Trace {
 
 /// Draws a trace: each fact with its time after the first, and who saw it.
 fn timeline(trace: &api::Trace, style: Style) -> String {
-    let head = format!("{}  {}  {} → {}", style.bold(&short(trace.signal_id)), trace.signal_type, trace.from_identity, trace.to_identity);
-    let start = trace.timeline.first().map(|e| e.observed_at).unwrap_or_default();
+    let head = format!(
+        "{}  {}  {} → {}",
+        style.bold(&short(trace.signal_id)),
+        trace.signal_type,
+        trace.from_identity,
+        trace.to_identity
+    );
+    let start = trace
+        .timeline
+        .first()
+        .map(|e| e.observed_at)
+        .unwrap_or_default();
     let place = |event: &TraceEvent| {
-        let session = event.session_id.and_then(|id| trace.receipt.sessions.iter().find(|s| s.session_id == id));
-        let session = session.map(|s| format!("{} on {} ({})", s.surface, s.machine_id, short(s.session_id)));
-        [session, event.detail.as_deref().map(text::one_line)].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let session = event
+            .session_id
+            .and_then(|id| trace.receipt.sessions.iter().find(|s| s.session_id == id));
+        let session = session.map(|s| {
+            format!(
+                "{} on {} ({})",
+                s.surface,
+                s.machine_id,
+                short(s.session_id)
+            )
+        });
+        [session, event.detail.as_deref().map(text::one_line)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let last = trace.timeline.len().saturating_sub(1);
     let rows: Vec<Vec<String>> = trace
@@ -208,12 +286,22 @@ fn timeline(trace: &api::Trace, style: Style) -> String {
     let verdict = match state.name() {
         "queued" | "pushed" => "No shim has confirmed it yet.",
         "received" => "A shim has it; no bell was handed to a host.",
-        "rung" => "The bell was handed to the host, which gave no sign of taking it; nobody has drained it.",
+        "rung" => {
+            "The bell was handed to the host, which gave no sign of taking it; nobody has drained it."
+        }
         "rendered" => "The host took the bell; nobody has drained it.",
         "drained" => "The agent was given it; it has not acted on it.",
         _ => "",
     };
-    format!("{head}\n{}\n{}", table(&rows), if verdict.is_empty() { format!("  It is {state}.") } else { format!("  It is {state}. {verdict}") })
+    format!(
+        "{head}\n{}\n{}",
+        table(&rows),
+        if verdict.is_empty() {
+            format!("  It is {state}.")
+        } else {
+            format!("  It is {state}. {verdict}")
+        }
+    )
 }
 
 #[derive(Args)]
@@ -258,16 +346,50 @@ impl Signals {
                 Ok(())
             }
             Action::Recall { signal_id } => {
-                let (recalled, answer): (api::Recalled, _) = context.ask("signal_recall", json!({"signal_id": signal_id})).await?;
+                let (recalled, answer): (api::Recalled, _) = context
+                    .ask("signal_recall", json!({"signal_id": signal_id}))
+                    .await?;
                 if context.json {
                     print_json(&answer);
                 } else {
-                    out(&format!("{}: {}", if recalled.recalled { "taken back" } else { "not taken back" }, recalled.reason));
+                    out(&format!(
+                        "{}: {}",
+                        if recalled.recalled {
+                            "taken back"
+                        } else {
+                            "not taken back"
+                        },
+                        recalled.reason
+                    ));
                 }
-                if recalled.recalled { Ok(()) } else { Err(Failure::Negative) }
+                if recalled.recalled {
+                    Ok(())
+                } else {
+                    Err(Failure::Negative)
+                }
             }
-            Action::Ack { signal_id, state, note } => plain(&context, "signal_ack", json!({"signal_id": signal_id, "state": state, "note": note}), "noted").await,
-            Action::Dismiss { signal_ids } => plain(&context, "signals_ack", json!({"signal_ids": signal_ids}), "dismissed").await,
+            Action::Ack {
+                signal_id,
+                state,
+                note,
+            } => {
+                plain(
+                    &context,
+                    "signal_ack",
+                    json!({"signal_id": signal_id, "state": state, "note": note}),
+                    "noted",
+                )
+                .await
+            }
+            Action::Dismiss { signal_ids } => {
+                plain(
+                    &context,
+                    "signals_ack",
+                    json!({"signal_ids": signal_ids}),
+                    "dismissed",
+                )
+                .await
+            }
         }
     }
 }
@@ -277,17 +399,20 @@ async fn plain(context: &Context, path: &str, body: Value, done: &str) -> Outcom
     if context.json {
         print_json(&answer);
     } else {
-        let n = answer.get("dismissed").map(|n| format!("{n} ")).unwrap_or_default();
+        let n = answer
+            .get("dismissed")
+            .map(|n| format!("{n} "))
+            .unwrap_or_default();
         out(&format!("{n}{done}"));
     }
     Ok(())
 }
 
 fn cache(context: &Context) -> Result<Cache, Failure> {
-    let identity = context
-        .identity
-        .as_ref()
-        .ok_or_else(|| Failure::Unable { message: "the local ring belongs to an agent".into(), hint: Some("say whose with --as, or set PRISM_AGENT_IDENTITY".into()) })?;
+    let identity = context.identity.as_ref().ok_or_else(|| Failure::Unable {
+        message: "the local ring belongs to an agent".into(),
+        hint: Some("say whose with --as, or set PRISM_AGENT_IDENTITY".into()),
+    })?;
     Ok(Cache::new(context.home.clone(), identity))
 }
 
@@ -303,15 +428,28 @@ fn tail(context: &Context, n: usize) -> Outcome {
         .iter()
         .map(|e| {
             vec![
-                if e.read { style.dim("read") } else { style.bold("new") },
+                if e.read {
+                    style.dim("read")
+                } else {
+                    style.bold("new")
+                },
                 style.category(e.cat, e.cat.name()),
                 text::one_line(&e.from),
                 text::one_line(&e.summary),
-                style.dim(&format!("{} {} {}", e.sig_type, ago(e.ts, now), short(&e.sid))),
+                style.dim(&format!(
+                    "{} {} {}",
+                    e.sig_type,
+                    ago(e.ts, now),
+                    short(&e.sid)
+                )),
             ]
         })
         .collect();
-    out(&if rows.is_empty() { "nothing has arrived".into() } else { table(&rows) });
+    out(&if rows.is_empty() {
+        "nothing has arrived".into()
+    } else {
+        table(&rows)
+    });
     Ok(())
 }
 
@@ -321,7 +459,10 @@ fn count(context: &Context) -> Outcome {
         print_json(&json!({"count": count}));
     } else {
         let b = count.by_cat;
-        out(&format!("{} unread  ASK:{} BLOCKER:{} TASK:{} INFO:{}", count.unread, b.ask, b.blocker, b.task, b.info));
+        out(&format!(
+            "{} unread  ASK:{} BLOCKER:{} TASK:{} INFO:{}",
+            count.unread, b.ask, b.blocker, b.task, b.info
+        ));
     }
     Ok(())
 }

@@ -11,14 +11,24 @@ use std::time::Duration;
 
 pub async fn run(context: Context) -> Outcome {
     if context.identity.is_some() {
-        return Err(Failure::Unable { message: "only the operator watches a project".into(), hint: Some("unset PRISM_AGENT_IDENTITY and leave out --as".into()) });
+        return Err(Failure::Unable {
+            message: "only the operator watches a project".into(),
+            hint: Some("unset PRISM_AGENT_IDENTITY and leave out --as".into()),
+        });
     }
     // A call first: it creates the project if need be, and names what is wrong with the key.
     context.call("ping", serde_json::json!({})).await?;
     let client = context.client()?;
     let mut ws = socket::connect(&client.locator().url()?, client.key()).await?;
-    let hello = ClientFrame::Hello { pid: context.pid().into(), session_id: None, last_seq: None, confirm: Vec::new() };
-    ws.send(socket::encode(&hello)).await.map_err(|e| anyhow::anyhow!("the stream broke: {e}"))?;
+    let hello = ClientFrame::Hello {
+        pid: context.pid().into(),
+        session_id: None,
+        last_seq: None,
+        confirm: Vec::new(),
+    };
+    ws.send(socket::encode(&hello))
+        .await
+        .map_err(|e| anyhow::anyhow!("the stream broke: {e}"))?;
     let mut heartbeat = tokio::time::interval(Duration::from_secs(prism_core::limits::HEARTBEAT_S));
     loop {
         tokio::select! {
@@ -43,16 +53,42 @@ fn show(context: &Context, frame: Option<ServerFrame>) {
     }
     match frame {
         ServerFrame::Hello { pid, .. } => out(&style.dim(&format!("watching {pid}; ctrl-c ends"))),
-        ServerFrame::Watched { envelope, publish_path } => {
+        ServerFrame::Watched {
+            envelope,
+            publish_path,
+        } => {
             let category = envelope.resolved_category();
-            let time = clock::now().to_string().chars().skip(11).take(8).collect::<String>();
-            let who = format!("{} → {}", one_line(&envelope.from_identity), one_line(&envelope.to_identity));
-            let tail = style.dim(&format!("{} {} {publish_path}", envelope.signal_type, short(envelope.signal_id)));
-            out(&format!("{time} {} {who}  {}  {tail}", style.category(category, &format!("{category:<7}")), envelope.summary()));
+            let time = clock::now()
+                .to_string()
+                .chars()
+                .skip(11)
+                .take(8)
+                .collect::<String>();
+            let who = format!(
+                "{} → {}",
+                one_line(&envelope.from_identity),
+                one_line(&envelope.to_identity)
+            );
+            let tail = style.dim(&format!(
+                "{} {} {publish_path}",
+                envelope.signal_type,
+                short(envelope.signal_id)
+            ));
+            out(&format!(
+                "{time} {} {who}  {}  {tail}",
+                style.category(category, &format!("{category:<7}")),
+                envelope.summary()
+            ));
         }
-        ServerFrame::Event { envelope } => {
-            out(&style.dim(&format!("         {} {}", one_line(&envelope.from_identity), if envelope.signal_type == "PeerJoined" { "joined" } else { "left" })))
-        }
+        ServerFrame::Event { envelope } => out(&style.dim(&format!(
+            "         {} {}",
+            one_line(&envelope.from_identity),
+            if envelope.signal_type == "PeerJoined" {
+                "joined"
+            } else {
+                "left"
+            }
+        ))),
         _ => {}
     }
 }

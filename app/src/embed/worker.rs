@@ -36,7 +36,9 @@ pub fn run(dir: &Path, idle: Duration) -> Result<()> {
         Ok(model) => model,
         Err(error) => return say(&Said::Failed(format!("{error:#}"))),
     };
-    say(&Said::Ready { model: MODEL_ID.into() })?;
+    say(&Said::Ready {
+        model: MODEL_ID.into(),
+    })?;
     let (lines, asked) = sync_channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -58,7 +60,12 @@ pub fn run(dir: &Path, idle: Duration) -> Result<()> {
         }
         let answer = serde_json::from_str::<Ask>(&line)
             .context("the question is not JSON")
-            .and_then(|ask| ask.texts.iter().map(|text| model.embed(text)).collect::<Result<Vec<_>>>())
+            .and_then(|ask| {
+                ask.texts
+                    .iter()
+                    .map(|text| model.embed(text))
+                    .collect::<Result<Vec<_>>>()
+            })
             .map_or_else(|error| Said::Failed(format!("{error:#}")), Said::Vectors);
         say(&answer)?;
     }

@@ -22,23 +22,41 @@ fn judge(prism: &Prism, request: &Request) -> Result<(), Problem> {
     let host = text(headers, header::HOST.as_str()).unwrap_or_default();
     if !host_allowed(host, &prism.allowed_hosts) {
         let message = format!("this server is not {:?}", prism_core::text::clip(host, 80));
-        return Err(Problem::new(Code::ForeignHost, message, "call it by a loopback name, or add the name to server.allowed_hosts in config.toml"));
+        return Err(Problem::new(
+            Code::ForeignHost,
+            message,
+            "call it by a loopback name, or add the name to server.allowed_hosts in config.toml",
+        ));
     }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         if !origin_allowed(origin, host, &prism.allowed_hosts) {
             return Err(Problem::new(
                 Code::ForeignOrigin,
-                format!("pages of {:?} may not call this server", prism_core::text::clip(origin, 80)),
+                format!(
+                    "pages of {:?} may not call this server",
+                    prism_core::text::clip(origin, 80)
+                ),
                 "open Prism's own page, or call it without a browser",
             ));
         }
     }
     // A page can send a simple POST without asking; only JSON makes it ask first.
-    if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
+    if matches!(
+        *request.method(),
+        Method::POST | Method::PUT | Method::PATCH | Method::DELETE
+    ) {
         let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
-        if !kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("application/json")) {
-            return Err(Problem::new(Code::WrongContentType, "a call's body is application/json", "send `Content-Type: application/json`"));
+        if !kind
+            .split(';')
+            .next()
+            .is_some_and(|k| k.trim().eq_ignore_ascii_case("application/json"))
+        {
+            return Err(Problem::new(
+                Code::WrongContentType,
+                "a call's body is application/json",
+                "send `Content-Type: application/json`",
+            ));
         }
     }
     Ok(())

@@ -16,7 +16,15 @@ pub fn build() -> Value {
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
     let mut schemas = settings.into_generator();
-    let paths: Map<String, Value> = VERBS.iter().map(|verb| (format!("/api/v1/{{pid}}/{}", verb.path), json!({ "post": operation(verb, &mut schemas) }))).collect();
+    let paths: Map<String, Value> = VERBS
+        .iter()
+        .map(|verb| {
+            (
+                format!("/api/v1/{{pid}}/{}", verb.path),
+                json!({ "post": operation(verb, &mut schemas) }),
+            )
+        })
+        .collect();
     let mut components: Map<String, Value> = schemas.take_definitions(true).into_iter().collect();
     components.insert("Error".into(), error_schema());
     json!({
@@ -38,12 +46,19 @@ fn operation(verb: &Verb, schemas: &mut SchemaGenerator) -> Value {
         Who::Operator => format!("{} Operator only.", verb.about),
         _ => verb.about.to_owned(),
     };
-    let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The verb's answer.", "content": {"application/json": {"schema": answer}}}))]);
+    let mut responses = Map::from_iter([(
+        "200".to_owned(),
+        json!({"description": "The verb's answer.", "content": {"application/json": {"schema": answer}}}),
+    )]);
     let mut statuses: Vec<u16> = Code::ALL.iter().map(|c| c.status()).collect();
     statuses.sort_unstable();
     statuses.dedup();
     for status in statuses {
-        let codes: Vec<_> = Code::ALL.iter().filter(|c| c.status() == status).map(|c| c.name()).collect();
+        let codes: Vec<_> = Code::ALL
+            .iter()
+            .filter(|c| c.status() == status)
+            .map(|c| c.name())
+            .collect();
         responses
             .insert(status.to_string(), json!({"description": codes.join(", "), "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}));
     }

@@ -23,7 +23,11 @@ pub struct Bell {
 
 impl Bell {
     pub fn new(configured: Strategy) -> Self {
-        Self { configured, peer: OnceLock::new(), standing: Mutex::default() }
+        Self {
+            configured,
+            peer: OnceLock::new(),
+            standing: Mutex::default(),
+        }
     }
 
     /// Learns how to reach the host.
@@ -32,7 +36,9 @@ impl Bell {
     }
 
     fn standing(&self) -> std::sync::MutexGuard<'_, Coalescer> {
-        self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.standing
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Somebody drained the inbox: the next arrival rings again.
@@ -59,7 +65,11 @@ impl Bell {
         let handed = match strategy {
             Strategy::ClaudeChannel => self.claude_channel(envelope).await,
             // No bell of its own: the signal rides on the agent's next verb.
-            Strategy::Auto | Strategy::ClaudeInbox | Strategy::Codex | Strategy::Hooks | Strategy::None => false,
+            Strategy::Auto
+            | Strategy::ClaudeInbox
+            | Strategy::Codex
+            | Strategy::Hooks
+            | Strategy::None => false,
         };
         if handed && !envelope.is_loopback() {
             self.standing().rang(now);
@@ -69,13 +79,18 @@ impl Bell {
 
     /// Fire and forget: nothing ever confirms a channel notification.
     async fn claude_channel(&self, envelope: &Envelope) -> bool {
-        let Some(peer) = self.peer.get() else { return false };
+        let Some(peer) = self.peer.get() else {
+            return false;
+        };
         let params = json!({
             "content": sentence(&envelope.from_identity, &envelope.signal_type),
             "meta": {"from": envelope.from_identity, "category": envelope.resolved_category().name(), "signal_id": envelope.signal_id.to_string()},
         });
         let bell = CustomNotification::new("notifications/claude/channel", Some(params));
-        match peer.send_notification(ServerNotification::CustomNotification(bell)).await {
+        match peer
+            .send_notification(ServerNotification::CustomNotification(bell))
+            .await
+        {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(%error, "The host did not take the bell");

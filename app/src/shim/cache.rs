@@ -24,8 +24,14 @@ impl Cache {
     /// Files carry the canonical spelling; an existing file of another spelling is the same inbox.
     pub fn new(home: Home, identity: &Identity) -> Self {
         let exact = format!("signals-{identity}.jsonl");
-        let found = home.list("", "signals-", ".jsonl").into_iter().find(|n| n.eq_ignore_ascii_case(&exact));
-        let identity = found.map_or_else(|| identity.to_string(), |n| n["signals-".len()..n.len() - ".jsonl".len()].to_owned());
+        let found = home
+            .list("", "signals-", ".jsonl")
+            .into_iter()
+            .find(|n| n.eq_ignore_ascii_case(&exact));
+        let identity = found.map_or_else(
+            || identity.to_string(),
+            |n| n["signals-".len()..n.len() - ".jsonl".len()].to_owned(),
+        );
         Self { home, identity }
     }
 
@@ -39,9 +45,16 @@ impl Cache {
 
     /// Reads ring and count; the number is of lines that had to be skipped.
     pub fn load(&self) -> (Ring, usize) {
-        let huge = std::fs::metadata(self.home.path(&self.ring_file())).is_ok_and(|m| m.len() > RING_FILE_BYTES_MAX);
-        let ring = if huge { None } else { std::fs::read(self.home.path(&self.ring_file())).ok() };
-        let ring = ring.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let huge = std::fs::metadata(self.home.path(&self.ring_file()))
+            .is_ok_and(|m| m.len() > RING_FILE_BYTES_MAX);
+        let ring = if huge {
+            None
+        } else {
+            std::fs::read(self.home.path(&self.ring_file())).ok()
+        };
+        let ring = ring
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
         let (ring, skipped) = Ring::parse(&ring, self.home.read(&self.count_file()).as_deref());
         (ring, skipped + usize::from(huge))
     }
@@ -60,7 +73,10 @@ impl Cache {
     pub fn record(&self, arrivals: &[Arrival<'_>], project: &str) -> Result<Vec<Recorded>> {
         self.change(|ring| {
             let now = clock::now();
-            arrivals.iter().map(|a| ring.record(a.envelope, &self.identity, project, a.drained, now)).collect()
+            arrivals
+                .iter()
+                .map(|a| ring.record(a.envelope, &self.identity, project, a.drained, now))
+                .collect()
         })
     }
 
@@ -73,7 +89,13 @@ impl Cache {
     }
 
     /// Agrees with what a hello said: what is pending, and how far the inbox reaches.
-    pub fn reconcile(&self, pid: &str, project: &str, pending: &[String], head: i64) -> Result<usize> {
+    pub fn reconcile(
+        &self,
+        pid: &str,
+        project: &str,
+        pending: &[String],
+        head: i64,
+    ) -> Result<usize> {
         self.change(|ring| {
             if let Some(seen) = ring.seen_seq.get_mut(project) {
                 // A restored database may reach less far than this ring has seen.
@@ -92,11 +114,13 @@ impl Cache {
         let result = change(&mut ring);
         // The ring first: whoever reads a count finds the entries it speaks of.
         if ring.entries != before.entries || skipped > 0 {
-            self.home.write(&self.ring_file(), ring.to_lines().as_bytes())?;
+            self.home
+                .write(&self.ring_file(), ring.to_lines().as_bytes())?;
         }
         let count = ring.count();
         if stored.as_ref() != Some(&count) && !(ring == before && ring.entries.is_empty()) {
-            self.home.write(&self.count_file(), &serde_json::to_vec(&count)?)?;
+            self.home
+                .write(&self.count_file(), &serde_json::to_vec(&count)?)?;
         }
         Ok(result)
     }

@@ -25,16 +25,29 @@ struct Wanted {
 }
 
 /// Listens on a random loopback port until the task is dropped.
-pub async fn start(tee: Tee, probes: Probes, token: String) -> std::io::Result<(u16, tokio::task::JoinHandle<()>)> {
+pub async fn start(
+    tee: Tee,
+    probes: Probes,
+    token: String,
+) -> std::io::Result<(u16, tokio::task::JoinHandle<()>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
-    let app = Router::new().route("/tee-frames", get(tee_frames)).with_state(Endpoint { tee, probes, token });
+    let app = Router::new()
+        .route("/tee-frames", get(tee_frames))
+        .with_state(Endpoint { tee, probes, token });
     let task = tokio::spawn(async move { drop(axum::serve(listener, app).await) });
     Ok((port, task))
 }
 
-async fn tee_frames(State(endpoint): State<Endpoint>, headers: HeaderMap, Query(wanted): Query<Wanted>) -> Response {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
+async fn tee_frames(
+    State(endpoint): State<Endpoint>,
+    headers: HeaderMap,
+    Query(wanted): Query<Wanted>,
+) -> Response {
+    let bearer = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.strip_prefix("Bearer "));
     // A browser page has an Origin; this door is for programs on this machine.
     if bearer != Some(endpoint.token.as_str()) || headers.contains_key(header::ORIGIN) {
         return (

@@ -24,7 +24,11 @@ impl ShimFile {
 /// The shims that run here, and how many files of dead ones lie about.
 pub fn shims(home: &Home) -> (Vec<ShimFile>, usize) {
     let names = home.list("shims", "", ".json");
-    let files: Vec<ShimFile> = names.iter().filter_map(|n| serde_json::from_str(&home.read(&format!("shims/{n}"))?).ok()).filter(|f: &ShimFile| alive(f.pid)).collect();
+    let files: Vec<ShimFile> = names
+        .iter()
+        .filter_map(|n| serde_json::from_str(&home.read(&format!("shims/{n}"))?).ok())
+        .filter(|f: &ShimFile| alive(f.pid))
+        .collect();
     let dead = names.len() - files.len();
     (files, dead)
 }
@@ -33,7 +37,9 @@ pub fn shims(home: &Home) -> (Vec<ShimFile>, usize) {
 pub fn sweep(home: &Home) {
     for name in home.list("shims", "", ".json") {
         let path = format!("shims/{name}");
-        let file: Option<ShimFile> = home.read(&path).and_then(|text| serde_json::from_str(&text).ok());
+        let file: Option<ShimFile> = home
+            .read(&path)
+            .and_then(|text| serde_json::from_str(&text).ok());
         if file.is_none_or(|f| !alive(f.pid)) {
             home.remove(&path);
         }
@@ -41,6 +47,8 @@ pub fn sweep(home: &Home) {
 }
 
 fn alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }

@@ -21,9 +21,20 @@ pub struct Baseline {
 
 impl Baseline {
     pub async fn of(cwd: &Path) -> Option<Self> {
-        let root = PathBuf::from(git(cwd, &["rev-parse", "--show-toplevel"]).await?.trim_end().to_owned());
-        let head = git(&root, &["rev-parse", "--verify", "-q", "HEAD"]).await.map(|h| h.trim().to_owned());
-        let dirty = changed(&root, head.as_deref()).await?.into_iter().map(|path| (path.clone(), fingerprint(&root, &path))).collect();
+        let root = PathBuf::from(
+            git(cwd, &["rev-parse", "--show-toplevel"])
+                .await?
+                .trim_end()
+                .to_owned(),
+        );
+        let head = git(&root, &["rev-parse", "--verify", "-q", "HEAD"])
+            .await
+            .map(|h| h.trim().to_owned());
+        let dirty = changed(&root, head.as_deref())
+            .await?
+            .into_iter()
+            .map(|path| (path.clone(), fingerprint(&root, &path)))
+            .collect();
         Some(Self { root, head, dirty })
     }
 
@@ -32,7 +43,11 @@ impl Baseline {
         let mut touched: Vec<String> = changed(&self.root, self.head.as_deref())
             .await?
             .into_iter()
-            .filter(|path| self.dirty.get(path).is_none_or(|then| *then != fingerprint(&self.root, path)))
+            .filter(|path| {
+                self.dirty
+                    .get(path)
+                    .is_none_or(|then| *then != fingerprint(&self.root, path))
+            })
             .collect();
         touched.sort();
         touched.dedup();
@@ -53,11 +68,28 @@ async fn changed(root: &Path, head: Option<&str>) -> Option<Vec<String>> {
         None => git(root, &["ls-files", "-z"]).await?,
     };
     let new = git(root, &["ls-files", "--others", "--exclude-standard", "-z"]).await?;
-    Some(tracked.split('\0').chain(new.split('\0')).filter(|p| !p.is_empty()).map(str::to_owned).collect())
+    Some(
+        tracked
+            .split('\0')
+            .chain(new.split('\0'))
+            .filter(|p| !p.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 async fn git(dir: &Path, args: &[&str]) -> Option<String> {
-    let run = Command::new("git").arg("-C").arg(dir).args(args).env("GIT_OPTIONAL_LOCKS", "0").stdin(std::process::Stdio::null()).kill_on_drop(true).output();
+    let run = Command::new("git")
+        .arg("-C")
+        .arg(dir)
+        .args(args)
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .output();
     let output = tokio::time::timeout(PATIENCE, run).await.ok()?.ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }

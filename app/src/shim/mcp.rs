@@ -9,8 +9,10 @@ use prism_core::limits::RING_ENTRIES_MAX;
 use prism_core::ring::Which;
 use prism_core::{Code, Problem};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientRequest, ContentBlock, ErrorCode, ErrorData, Implementation, JsonObject, JsonRpcMessage,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, RequestId, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientRequest, ContentBlock,
+    ErrorCode, ErrorData, Implementation, JsonObject, JsonRpcMessage, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, RequestId, ServerCapabilities, ServerConfig, Tool,
+    ToolAnnotations,
 };
 use rmcp::service::{NotificationContext, RequestContext, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -39,7 +41,16 @@ const SIGNALS: &str = "prism_signals";
 /// The verb whose envelope the shim assembles itself.
 const LOOPBACK_TEST: &str = "prism_loopback_test";
 /// The verbs shown with `PRISM_TOOLS=core`.
-const CORE: [&str; 8] = ["prism_start", "prism_checkpoint", "prism_wrap", "prism_signal", "prism_signals_pending", "prism_signal_ack", "semantic_recall", "prism_status"];
+const CORE: [&str; 8] = [
+    "prism_start",
+    "prism_checkpoint",
+    "prism_wrap",
+    "prism_signal",
+    "prism_signals_pending",
+    "prism_signal_ack",
+    "semantic_recall",
+    "prism_status",
+];
 
 /// Serves the host until it closes its end or a signal ends us.
 pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
@@ -48,7 +59,10 @@ pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let written = Written::default();
     let (stdin, stdout) = rmcp::transport::stdio_pipes();
-    let transport = Watched { inner: AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX), written: written.clone() };
+    let transport = Watched {
+        inner: AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX),
+        written: written.clone(),
+    };
     let host = Host { shim, written };
     let served = async {
         match host.serve(transport).await {
@@ -81,11 +95,17 @@ struct Written {
 
 impl Written {
     fn owe(&self, request: RequestId, owed: Owed) {
-        self.owed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(request, owed);
+        self.owed
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(request, owed);
     }
 
     fn take(&self, request: &RequestId) -> Option<Owed> {
-        self.owed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(request)
+        self.owed
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(request)
     }
 }
 
@@ -98,7 +118,10 @@ struct Watched<T> {
 impl<T: Transport<RoleServer>> Transport<RoleServer> for Watched<T> {
     type Error = T::Error;
 
-    fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let owed = match &item {
             JsonRpcMessage::Response(response) => self.written.take(&response.id),
             _ => None,
@@ -118,12 +141,21 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Watched<T> {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             let message = self.inner.receive().await?;
-            let JsonRpcMessage::Request(request) = &message else { return Some(message) };
+            let JsonRpcMessage::Request(request) = &message else {
+                return Some(message);
+            };
             if !matches!(request.request, ClientRequest::DiscoverRequest(_)) {
                 return Some(message);
             }
-            let refusal = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "server/discover is not supported: use initialize", None);
-            self.inner.send(JsonRpcMessage::error(refusal, Some(request.id.clone()))).await.ok()?;
+            let refusal = ErrorData::new(
+                ErrorCode::METHOD_NOT_FOUND,
+                "server/discover is not supported: use initialize",
+                None,
+            );
+            self.inner
+                .send(JsonRpcMessage::error(refusal, Some(request.id.clone())))
+                .await
+                .ok()?;
         }
     }
 
@@ -152,7 +184,9 @@ impl ServerHandler for Host {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         capabilities.experimental = Some([("claude/channel".to_owned(), JsonObject::new())].into());
-        ServerConfig::new(capabilities).with_server_info(Implementation::new("prism", crate::VERSION)).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("prism", crate::VERSION))
+            .with_instructions(INSTRUCTIONS)
     }
 
     // Later revisions have no path for unsolicited notifications, so a host
@@ -163,16 +197,33 @@ impl ServerHandler for Host {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         self.shim.bell().connect(context.peer.clone());
-        let name = context.peer.peer_info().map(|info| info.client_info.name.clone()).unwrap_or_default();
+        let name = context
+            .peer
+            .peer_info()
+            .map(|info| info.client_info.name.clone())
+            .unwrap_or_default();
         self.shim.host_is_ready(&name);
     }
 
-    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
         let core_only = self.shim.env().tools.as_deref() == Some("core");
-        Ok(ListToolsResult::with_all_items(tools().into_iter().filter(|t| !core_only || CORE.contains(&t.name.as_ref())).collect()))
+        Ok(ListToolsResult::with_all_items(
+            tools()
+                .into_iter()
+                .filter(|t| !core_only || CORE.contains(&t.name.as_ref()))
+                .collect(),
+        ))
     }
 
-    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
         self.shim.bell().connect(context.peer.clone());
         let arguments = request.arguments.unwrap_or_default();
         let answered = match request.name.as_ref() {
@@ -181,8 +232,16 @@ impl ServerHandler for Host {
             name => match verb::by_name(name).filter(|v| v.tool) {
                 Some(verb) => self.call(verb, arguments, context.id).await,
                 None => {
-                    let near = prism_core::id::nearest(name, VERBS.iter().filter(|v| v.tool).map(|v| v.name), 3).join(", ");
-                    return Err(ErrorData::invalid_params(format!("there is no tool {name:?}; near it: {near}"), None));
+                    let near = prism_core::id::nearest(
+                        name,
+                        VERBS.iter().filter(|v| v.tool).map(|v| v.name),
+                        3,
+                    )
+                    .join(", ");
+                    return Err(ErrorData::invalid_params(
+                        format!("there is no tool {name:?}; near it: {near}"),
+                        None,
+                    ));
                 }
             },
         };
@@ -197,15 +256,33 @@ impl ServerHandler for Host {
 /// One JSON object, for programs and for models.
 fn result(answer: Value, is_error: bool) -> CallToolResult {
     let text = vec![ContentBlock::text(answer.to_string())];
-    let mut result = if is_error { CallToolResult::error(text) } else { CallToolResult::success(text) };
+    let mut result = if is_error {
+        CallToolResult::error(text)
+    } else {
+        CallToolResult::success(text)
+    };
     result.structured_content = Some(answer);
     result
 }
 
 impl Host {
-    async fn call(&self, verb: &'static verb::Verb, mut arguments: Map<String, Value>, request: RequestId) -> Result<Map<String, Value>, Problem> {
+    async fn call(
+        &self,
+        verb: &'static verb::Verb,
+        mut arguments: Map<String, Value>,
+        request: RequestId,
+    ) -> Result<Map<String, Value>, Problem> {
         let session = match verb.path {
-            "start" => self.shim.start(arguments.remove("identity").as_ref().and_then(Value::as_str)).await?,
+            "start" => {
+                self.shim
+                    .start(
+                        arguments
+                            .remove("identity")
+                            .as_ref()
+                            .and_then(Value::as_str),
+                    )
+                    .await?
+            }
             _ => self.shim.session().await?,
         };
         let pid = match arguments.remove("pid") {
@@ -220,14 +297,24 @@ impl Host {
             session.complete_wrap(&mut arguments).await;
         }
         // A session belongs to one project; in another the identity acts without it.
-        let client = if pid == session.pid { session.client.clone() } else { session.client.with_session(None) };
+        let client = if pid == session.pid {
+            session.client.clone()
+        } else {
+            session.client.with_session(None)
+        };
         let answer = match verb.path {
             "signal" => client.send_signal(&pid, arguments).await,
             path => client.call(&pid, path, Value::Object(arguments)).await,
         };
         let mut answer = match answer {
             Ok(Value::Object(answer)) => answer,
-            Ok(_) => return Err(Problem::new(Code::Internal, "the server's answer is no object", "are server and shim of one version?")),
+            Ok(_) => {
+                return Err(Problem::new(
+                    Code::Internal,
+                    "the server's answer is no object",
+                    "are server and shim of one version?",
+                ));
+            }
             Err(problem) => {
                 if problem.is(Code::SessionReleased) {
                     self.shim.released(&session).await;
@@ -239,7 +326,11 @@ impl Host {
         self.owe(&session, drained, request);
         match verb.path {
             "start" => {
-                let stream = if Shim::connected(&session).await { "live" } else { "connecting" };
+                let stream = if Shim::connected(&session).await {
+                    "live"
+                } else {
+                    "connecting"
+                };
                 answer.insert("stream".into(), stream.into());
             }
             "wrap" => self.shim.released(&session).await,
@@ -248,16 +339,28 @@ impl Host {
         Ok(answer)
     }
 
-    async fn loopback_test(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+    async fn loopback_test(
+        &self,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, Problem> {
         arguments.remove("pid");
-        let request = serde_json::from_value(Value::Object(arguments))
-            .map_err(|e| Problem::new(Code::InvalidRequest, e.to_string(), "it takes timeout_ms, drain_timeout_ms and echo"))?;
+        let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| {
+            Problem::new(
+                Code::InvalidRequest,
+                e.to_string(),
+                "it takes timeout_ms, drain_timeout_ms and echo",
+            )
+        })?;
         let session = self.shim.session().await?;
         Shim::connected(&session).await;
         let probe = super::probe::test(&session, request).await?;
         match serde_json::to_value(probe) {
             Ok(Value::Object(probe)) => Ok(probe),
-            _ => Err(Problem::new(Code::Internal, "the probe's result could not be written", "report this")),
+            _ => Err(Problem::new(
+                Code::Internal,
+                "the probe's result could not be written",
+                "report this",
+            )),
         }
     }
 
@@ -266,31 +369,67 @@ impl Host {
         if drained.lease_id.is_none() && drained.envelopes.is_empty() {
             return;
         }
-        let arrivals: Vec<Arrival<'_>> = drained.envelopes.iter().map(|envelope| Arrival { envelope, drained: false }).collect();
-        if let Err(error) = session.cache.record(&arrivals, &session.project_id.to_string()) {
+        let arrivals: Vec<Arrival<'_>> = drained
+            .envelopes
+            .iter()
+            .map(|envelope| Arrival {
+                envelope,
+                drained: false,
+            })
+            .collect();
+        if let Err(error) = session
+            .cache
+            .record(&arrivals, &session.project_id.to_string())
+        {
             tracing::warn!(error = %format!("{error:#}"), "Could not write the ring");
         }
-        let sids = drained.envelopes.iter().map(|e| e.signal_id.to_string()).collect();
-        self.written.owe(request, Owed { session: session.clone(), shim: self.shim.clone(), lease_id: drained.lease_id, sids });
+        let sids = drained
+            .envelopes
+            .iter()
+            .map(|e| e.signal_id.to_string())
+            .collect();
+        self.written.owe(
+            request,
+            Owed {
+                session: session.clone(),
+                shim: self.shim.clone(),
+                lease_id: drained.lease_id,
+                sids,
+            },
+        );
     }
 }
 
 /// `prism_signals`: the ring and count as the statusline sees them; no server needed.
-fn local_signals(shim: &Shim, arguments: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+fn local_signals(
+    shim: &Shim,
+    arguments: &Map<String, Value>,
+) -> Result<Map<String, Value>, Problem> {
     let action = match arguments.get("action") {
         None => "both",
         Some(action) => action.as_str().unwrap_or_default(),
     };
     if !matches!(action, "tail" | "count" | "both") {
-        return Err(Problem::field("action", "must be `tail`, `count` or `both`"));
+        return Err(Problem::field(
+            "action",
+            "must be `tail`, `count` or `both`",
+        ));
     }
     let n = match arguments.get("n") {
         None => 5,
-        Some(n) => n.as_u64().filter(|n| (1..=RING_ENTRIES_MAX as u64).contains(n)).ok_or_else(|| Problem::field("n", format!("must be 1 to {RING_ENTRIES_MAX}")))?,
+        Some(n) => n
+            .as_u64()
+            .filter(|n| (1..=RING_ENTRIES_MAX as u64).contains(n))
+            .ok_or_else(|| Problem::field("n", format!("must be 1 to {RING_ENTRIES_MAX}")))?,
     };
     let identity = shim.env().identity().ok().flatten();
-    let ring = identity.map(|i| Cache::new(shim.home().clone(), &i).load().0).unwrap_or_default();
-    let answer = LocalSignals { tail: (action != "count").then(|| ring.tail(n as usize).to_vec()), count: (action != "tail").then(|| ring.count()) };
+    let ring = identity
+        .map(|i| Cache::new(shim.home().clone(), &i).load().0)
+        .unwrap_or_default();
+    let answer = LocalSignals {
+        tail: (action != "count").then(|| ring.tail(n as usize).to_vec()),
+        count: (action != "tail").then(|| ring.count()),
+    };
     match serde_json::to_value(answer) {
         Ok(Value::Object(mut answer)) => {
             // The shape the statusline knows; cursors are the shim's own business.
@@ -309,7 +448,14 @@ pub fn tools() -> Vec<Tool> {
     settings.inline_subschemas = true;
     settings.meta_schema = None;
     let mut schemas = settings.into_generator();
-    let read_only = ["prism_status", "prism_whois", "prism_signal_trace", "prism_deltas", "semantic_recall", SIGNALS];
+    let read_only = [
+        "prism_status",
+        "prism_whois",
+        "prism_signal_trace",
+        "prism_deltas",
+        "semantic_recall",
+        SIGNALS,
+    ];
     let tool = |name: &'static str, about: &'static str, schema: Value| {
         let mut tool = Tool::new(name, about, Arc::new(minified(schema)));
         if read_only.contains(&name) {
@@ -317,14 +463,23 @@ pub fn tools() -> Vec<Tool> {
         }
         tool
     };
-    let mut tools: Vec<Tool> = VERBS.iter().filter(|v| v.tool).map(|v| tool(v.name, v.about, (v.request)(&mut schemas).to_value())).collect();
+    let mut tools: Vec<Tool> = VERBS
+        .iter()
+        .filter(|v| v.tool)
+        .map(|v| tool(v.name, v.about, (v.request)(&mut schemas).to_value()))
+        .collect();
     let local = json!({"type": "object", "properties": {"action": {"enum": ["tail", "count", "both"]}, "n": {"type": "integer"}}});
     tools.push(tool(
         LOOPBACK_TEST,
         "Probe your own inbox: which layers a signal reaches, with times.",
-        <prism_core::api::LoopbackTest as schemars::JsonSchema>::json_schema(&mut schemas).to_value(),
+        <prism_core::api::LoopbackTest as schemars::JsonSchema>::json_schema(&mut schemas)
+            .to_value(),
     ));
-    tools.push(tool(SIGNALS, "What arrived lately and what is unread, from the local ring; works without the server.", local));
+    tools.push(tool(
+        SIGNALS,
+        "What arrived lately and what is unread, from the local ring; works without the server.",
+        local,
+    ));
     tools
 }
 
@@ -333,14 +488,26 @@ fn minified(schema: Value) -> JsonObject {
     fn shrink(value: &mut Value) {
         match value {
             Value::Object(map) => {
-                for noise in ["$schema", "title", "default", "format", "minimum", "additionalProperties", "$defs"] {
+                for noise in [
+                    "$schema",
+                    "title",
+                    "default",
+                    "format",
+                    "minimum",
+                    "additionalProperties",
+                    "$defs",
+                ] {
                     // A property may well be called `title`; only keywords go.
-                    if !map.get(noise).is_some_and(|v| v.is_object() && v.get("type").is_some()) {
+                    if !map
+                        .get(noise)
+                        .is_some_and(|v| v.is_object() && v.get("type").is_some())
+                    {
                         map.remove(noise);
                     }
                 }
                 if let Some(Value::Array(types)) = map.get("type") {
-                    let named: Vec<Value> = types.iter().filter(|t| *t != "null").cloned().collect();
+                    let named: Vec<Value> =
+                        types.iter().filter(|t| *t != "null").cloned().collect();
                     if let [only] = named.as_slice() {
                         map.insert("type".into(), only.clone());
                     }

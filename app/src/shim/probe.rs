@@ -23,7 +23,9 @@ pub struct Probes {
 
 impl Probes {
     fn held(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, ShimEvidence>> {
-        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub fn get(&self, loopback_id: Uuid) -> Option<ShimEvidence> {
@@ -50,33 +52,77 @@ impl Probes {
 /// The probe a frame belongs to, when it is for this session.
 pub fn belongs(session: &Session, envelope: &Envelope) -> Option<Uuid> {
     let text = |field: &str| envelope.payload.get(field).and_then(Value::as_str);
-    (text("requested_by_session")? == session.id.to_string()).then(|| text("loopback_id")?.parse().ok())?
+    (text("requested_by_session")? == session.id.to_string())
+        .then(|| text("loopback_id")?.parse().ok())?
 }
 
 /// Rings and echoes a probe; an echo is only noted. Returns how the bell was handed over.
-pub async fn arrived(shim: &Shim, session: &Arc<Session>, envelope: &Envelope, loopback_id: Uuid, at: Moment) -> Option<String> {
+pub async fn arrived(
+    shim: &Shim,
+    session: &Arc<Session>,
+    envelope: &Envelope,
+    loopback_id: Uuid,
+    at: Moment,
+) -> Option<String> {
     if envelope.in_reply_to.is_some() {
-        session.probes.note(loopback_id, |e| e.echo = Some(EchoSeen { signal_id: envelope.signal_id, observed_at: at }));
+        session.probes.note(loopback_id, |e| {
+            e.echo = Some(EchoSeen {
+                signal_id: envelope.signal_id,
+                observed_at: at,
+            })
+        });
         return None;
     }
     if !session.probes.received(loopback_id, at) {
         return None;
     }
-    let wanted = |field: &str| envelope.payload.get(field).and_then(Value::as_bool).unwrap_or(true);
+    let wanted = |field: &str| {
+        envelope
+            .payload
+            .get(field)
+            .and_then(Value::as_bool)
+            .unwrap_or(true)
+    };
     let (notification, rang) = if wanted("ring") {
         let strategy = shim.bell().strategy(session.surface).name().to_owned();
         let rang = shim.bell().ring(envelope, session.surface).await;
         let handed = rang.is_some();
         // Nothing confirms a channel notification: it was sent, no more.
-        (Notification { observed_at: clock::now(), strategy: strategy.clone(), evidence: handed.then(|| "sent".to_owned()), handed }, handed.then_some(strategy))
+        (
+            Notification {
+                observed_at: clock::now(),
+                strategy: strategy.clone(),
+                evidence: handed.then(|| "sent".to_owned()),
+                handed,
+            },
+            handed.then_some(strategy),
+        )
     } else {
-        (Notification { observed_at: clock::now(), strategy: "suppressed".into(), evidence: None, handed: false }, None)
+        (
+            Notification {
+                observed_at: clock::now(),
+                strategy: "suppressed".into(),
+                evidence: None,
+                handed: false,
+            },
+            None,
+        )
     };
-    session.probes.note(loopback_id, |e| e.notification = Some(notification));
+    session
+        .probes
+        .note(loopback_id, |e| e.notification = Some(notification));
     if wanted("echo") {
         let (session, signal_id) = (session.clone(), envelope.signal_id);
         tokio::spawn(async move {
-            if let Err(problem) = session.client.call(&session.pid, "signal/loopback-echo", json!({ "signal_id": signal_id })).await {
+            if let Err(problem) = session
+                .client
+                .call(
+                    &session.pid,
+                    "signal/loopback-echo",
+                    json!({ "signal_id": signal_id }),
+                )
+                .await
+            {
                 tracing::warn!(%problem, "A probe was not echoed");
             }
         });
@@ -86,7 +132,17 @@ pub async fn arrived(shim: &Shim, session: &Arc<Session>, envelope: &Envelope, l
 
 /// `prism_loopback_test`: the shim knows its own side, so it assembles the whole envelope.
 pub async fn test(session: &Arc<Session>, request: LoopbackTest) -> Result<Probe, Problem> {
-    let mut options = Options::new(Some(session.id), request.timeout_ms, request.drain_timeout_ms)?;
+    let mut options = Options::new(
+        Some(session.id),
+        request.timeout_ms,
+        request.drain_timeout_ms,
+    )?;
     options.echo = request.echo.unwrap_or(true);
-    loopback::run(&session.client, &session.pid, &options, &Source::Own(session.probes.clone())).await
+    loopback::run(
+        &session.client,
+        &session.pid,
+        &options,
+        &Source::Own(session.probes.clone()),
+    )
+    .await
 }

@@ -13,18 +13,37 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub async fn connect(url: &str, key: &str) -> Result<Socket, Problem> {
-    let unreachable = |why: String| Problem::new(Code::ServerUnreachable, format!("no stream from {url}: {why}"), "start the server with `prism serve`");
+    let unreachable = |why: String| {
+        Problem::new(
+            Code::ServerUnreachable,
+            format!("no stream from {url}: {why}"),
+            "start the server with `prism serve`",
+        )
+    };
     let address = format!("{}/api/v1/stream", url.replacen("http", "ws", 1));
-    let mut request = address.into_client_request().map_err(|e| unreachable(e.to_string()))?;
-    let bearer = format!("Bearer {key}").parse().map_err(|_| Problem::new(Code::InvalidKey, "the key has characters that no header can carry", "check PRISM_API_KEY"))?;
+    let mut request = address
+        .into_client_request()
+        .map_err(|e| unreachable(e.to_string()))?;
+    let bearer = format!("Bearer {key}").parse().map_err(|_| {
+        Problem::new(
+            Code::InvalidKey,
+            "the key has characters that no header can carry",
+            "check PRISM_API_KEY",
+        )
+    })?;
     request.headers_mut().insert(AUTHORIZATION, bearer);
-    let limits =
-        WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(0).max_message_size(Some(FRAME_BYTES_MAX * 2)).max_frame_size(Some(FRAME_BYTES_MAX * 2));
+    let limits = WebSocketConfig::default()
+        .read_buffer_size(4096)
+        .write_buffer_size(0)
+        .max_message_size(Some(FRAME_BYTES_MAX * 2))
+        .max_frame_size(Some(FRAME_BYTES_MAX * 2));
     match tokio_tungstenite::connect_async_with_config(request, Some(limits), true).await {
         Ok((socket, _)) => Ok(socket),
-        Err(Error::Http(response)) if response.status() == 401 => {
-            Err(Problem::new(Code::InvalidKey, "the server does not know this key", "mint a new one: `prism key mint <identity>`"))
-        }
+        Err(Error::Http(response)) if response.status() == 401 => Err(Problem::new(
+            Code::InvalidKey,
+            "the server does not know this key",
+            "mint a new one: `prism key mint <identity>`",
+        )),
         Err(error) => Err(unreachable(error.to_string())),
     }
 }

@@ -19,15 +19,28 @@ const STDIN_BYTES_MAX: usize = 256 * 1024;
 /// Prints the line; false when the arguments ask for help instead.
 pub fn run(args: impl Iterator<Item = OsString>) -> bool {
     let args: Vec<String> = args.map(|a| a.to_string_lossy().into_owned()).collect();
-    if args.iter().any(|a| a == "--help" || a == "-h" || a == "--version") {
+    if args
+        .iter()
+        .any(|a| a == "--help" || a == "-h" || a == "--version")
+    {
         return false;
     }
     let env = Env::read();
-    let never = args.windows(2).any(|w| w == ["--color", "never"]) || args.iter().any(|a| a == "--color=never");
-    let always = args.windows(2).any(|w| w == ["--color", "always"]) || args.iter().any(|a| a == "--color=always");
+    let never = args.windows(2).any(|w| w == ["--color", "never"])
+        || args.iter().any(|a| a == "--color=never");
+    let always = args.windows(2).any(|w| w == ["--color", "always"])
+        || args.iter().any(|a| a == "--color=always");
     let identity = env.identity().ok().flatten();
-    let count = identity.as_ref().and_then(|i| read_count(&env.prism_home(), i));
-    let cwd = folder_from_stdin().or_else(|| std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned())).unwrap_or_default();
+    let count = identity
+        .as_ref()
+        .and_then(|i| read_count(&env.prism_home(), i));
+    let cwd = folder_from_stdin()
+        .or_else(|| {
+            std::env::current_dir()
+                .ok()
+                .map(|d| d.to_string_lossy().into_owned())
+        })
+        .unwrap_or_default();
     let cwd = shortened(&cwd, env.home.as_deref());
     let line = render(&View {
         persona: identity.as_ref().map(Identity::as_str),
@@ -43,10 +56,14 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
 
 /// The count file; without one, what the ring says.
 fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
-    let exact = home.read(&format!("sigcount-{identity}.json")).and_then(|text| serde_json::from_str(&text).ok());
+    let exact = home
+        .read(&format!("sigcount-{identity}.json"))
+        .and_then(|text| serde_json::from_str(&text).ok());
     exact.or_else(|| {
         let cache = Cache::new(home.clone(), identity);
-        cache.stored_count().or_else(|| Some(cache.load().0.count()))
+        cache
+            .stored_count()
+            .or_else(|| Some(cache.load().0.count()))
     })
 }
 
@@ -63,7 +80,10 @@ fn folder_from_stdin() -> Option<String> {
     while bytes.len() < STDIN_BYTES_MAX {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: left.subsec_nanos().into(),
+        };
         if poll(&mut waiting, Some(&timeout)).ok()? == 0 {
             break;
         }
@@ -74,13 +94,24 @@ fn folder_from_stdin() -> Option<String> {
     }
     let text = String::from_utf8_lossy(&bytes);
     let json: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let folder = json["workspace"]["current_dir"].as_str().or_else(|| json["cwd"].as_str());
+    let folder = json["workspace"]["current_dir"]
+        .as_str()
+        .or_else(|| json["cwd"].as_str());
     folder.map(str::to_owned)
 }
 
 fn shortened(cwd: &str, home: Option<&str>) -> String {
-    let Some(rest) = home.filter(|h| h.len() > 1).and_then(|home| cwd.strip_prefix(home.trim_end_matches('/'))) else { return cwd.to_owned() };
-    if rest.is_empty() || rest.starts_with('/') { format!("~{rest}") } else { cwd.to_owned() }
+    let Some(rest) = home
+        .filter(|h| h.len() > 1)
+        .and_then(|home| cwd.strip_prefix(home.trim_end_matches('/')))
+    else {
+        return cwd.to_owned();
+    };
+    if rest.is_empty() || rest.starts_with('/') {
+        format!("~{rest}")
+    } else {
+        cwd.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -89,7 +120,12 @@ mod tests {
 
     #[test]
     fn the_home_folder_is_a_tilde_and_a_namesake_is_not() {
-        for (cwd, short) in [("/home/f", "~"), ("/home/f/prism", "~/prism"), ("/home/frank", "/home/frank"), ("/tmp", "/tmp")] {
+        for (cwd, short) in [
+            ("/home/f", "~"),
+            ("/home/f/prism", "~/prism"),
+            ("/home/frank", "/home/frank"),
+            ("/tmp", "/tmp"),
+        ] {
             assert_eq!(shortened(cwd, Some("/home/f")), short);
         }
         assert_eq!(shortened("/x", None), "/x");

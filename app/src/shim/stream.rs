@@ -57,7 +57,9 @@ pub async fn run(shim: Arc<Shim>, session: Arc<Session>) {
 
 /// One connection, from hello to its end.
 async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) -> End {
-    let Ok(url) = session.client.locator().url() else { return End::Broken };
+    let Ok(url) = session.client.locator().url() else {
+        return End::Broken;
+    };
     let mut ws = match socket::connect(&url, session.client.key()).await {
         Ok(ws) => ws,
         Err(problem) => {
@@ -65,9 +67,18 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
             return End::Broken;
         }
     };
-    let unconfirmed: Vec<Uuid> = session.unconfirmed.lock().map(|u| u.clone()).unwrap_or_default();
+    let unconfirmed: Vec<Uuid> = session
+        .unconfirmed
+        .lock()
+        .map(|u| u.clone())
+        .unwrap_or_default();
     let project = session.project_id.to_string();
-    let hello = ClientFrame::Hello { pid: session.pid.clone(), session_id: Some(session.id), last_seq: session.cache.seen(&project), confirm: unconfirmed.clone() };
+    let hello = ClientFrame::Hello {
+        pid: session.pid.clone(),
+        session_id: Some(session.id),
+        last_seq: session.cache.seen(&project),
+        confirm: unconfirmed.clone(),
+    };
     if ws.send(socket::encode(&hello)).await.is_err() {
         return End::Broken;
     }
@@ -83,15 +94,29 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
             }
         };
         let message = match message {
-            Some(Ok(Message::Close(Some(frame)))) if CLOSE_TERMINAL.contains(&frame.code.into()) => return End::Over,
+            Some(Ok(Message::Close(Some(frame))))
+                if CLOSE_TERMINAL.contains(&frame.code.into()) =>
+            {
+                return End::Over;
+            }
             Some(Ok(message)) => message,
             Some(Err(_)) | None => return End::Broken,
         };
-        let Some(frame) = socket::decode(&message) else { continue };
+        let Some(frame) = socket::decode(&message) else {
+            continue;
+        };
         match frame {
-            ServerFrame::Hello { pid, head_seq, pending, .. } => {
+            ServerFrame::Hello {
+                pid,
+                head_seq,
+                pending,
+                ..
+            } => {
                 let pending: Vec<String> = pending.iter().map(Uuid::to_string).collect();
-                logged("agree with the server", session.cache.reconcile(&pid, &project, &pending, head_seq));
+                logged(
+                    "agree with the server",
+                    session.cache.reconcile(&pid, &project, &pending, head_seq),
+                );
                 left_over = pending;
                 if let Ok(mut list) = session.unconfirmed.lock() {
                     list.retain(|lease| !unconfirmed.contains(lease));
@@ -100,7 +125,11 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
                 session.connected.send_replace(true);
             }
             ServerFrame::Signal { envelope, drained } => {
-                let arrived = Arrived { envelope, drained, bytes: message.len() };
+                let arrived = Arrived {
+                    envelope,
+                    drained,
+                    bytes: message.len(),
+                };
                 match &mut backlog {
                     // The backlog is recorded and rung for as one.
                     Some(backlog) => backlog.push(arrived),
@@ -116,18 +145,28 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
             }
             ServerFrame::Drained { signal_ids, .. } | ServerFrame::Ended { signal_ids, .. } => {
                 let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
-                logged("mark signals read", session.cache.mark_read(Which::These(&sids)));
+                logged(
+                    "mark signals read",
+                    session.cache.mark_read(Which::These(&sids)),
+                );
                 shim.bell().drained();
             }
-            ServerFrame::Returned { signal_ids } => returned(shim, session, &mut ws, &signal_ids).await,
+            ServerFrame::Returned { signal_ids } => {
+                returned(shim, session, &mut ws, &signal_ids).await
+            }
             ServerFrame::Released { .. } => return End::Over,
-            ServerFrame::Event { .. } | ServerFrame::Watched { .. } | ServerFrame::Pong | ServerFrame::Unknown => {}
+            ServerFrame::Event { .. }
+            | ServerFrame::Watched { .. }
+            | ServerFrame::Pong
+            | ServerFrame::Unknown => {}
         }
     }
 }
 
 fn logged<T>(what: &str, result: anyhow::Result<T>) -> Option<T> {
-    result.inspect_err(|error| tracing::warn!(error = %format!("{error:#}"), "Could not {what}")).ok()
+    result
+        .inspect_err(|error| tracing::warn!(error = %format!("{error:#}"), "Could not {what}"))
+        .ok()
 }
 
 /// Tee, ring and count, then the bell, then what was achieved.
@@ -138,30 +177,64 @@ async fn arrive(shim: &Shim, session: &Arc<Session>, ws: &mut Socket, mut arrive
         return;
     }
     let now = clock::now();
-    let frames: Vec<TeeFrame> = arrived.iter().map(|a| TeeFrame::of(&a.envelope, a.bytes, now)).collect();
+    let frames: Vec<TeeFrame> = arrived
+        .iter()
+        .map(|a| TeeFrame::of(&a.envelope, a.bytes, now))
+        .collect();
     logged("write the tee log", session.tee.record(&frames));
-    let arrivals: Vec<Arrival<'_>> = arrived.iter().map(|a| Arrival { envelope: &a.envelope, drained: a.drained }).collect();
-    let recorded = logged("write the ring", session.cache.record(&arrivals, &session.project_id.to_string()));
+    let arrivals: Vec<Arrival<'_>> = arrived
+        .iter()
+        .map(|a| Arrival {
+            envelope: &a.envelope,
+            drained: a.drained,
+        })
+        .collect();
+    let recorded = logged(
+        "write the ring",
+        session
+            .cache
+            .record(&arrivals, &session.project_id.to_string()),
+    );
     let fresh: Vec<&Envelope> = match &recorded {
         // Another shim of this identity may have recorded it first; our host still needs its bell.
         Some(recorded) => arrived
             .iter()
             .zip(recorded)
-            .filter(|(a, r)| !a.drained && !a.envelope.is_loopback() && matches!(r, Recorded::Added | Recorded::Known))
+            .filter(|(a, r)| {
+                !a.drained
+                    && !a.envelope.is_loopback()
+                    && matches!(r, Recorded::Added | Recorded::Known)
+            })
             .map(|(a, _)| &a.envelope)
             .collect(),
         // A home that cannot be written costs the history, not the bell.
         None => arrived
             .iter()
-            .filter(|a| !a.drained && !a.envelope.is_loopback() && a.envelope.to_identity.eq_ignore_ascii_case(session.identity.as_str()))
+            .filter(|a| {
+                !a.drained
+                    && !a.envelope.is_loopback()
+                    && a.envelope
+                        .to_identity
+                        .eq_ignore_ascii_case(session.identity.as_str())
+            })
             .map(|a| &a.envelope)
             .collect(),
     };
-    let ids: Vec<Uuid> = arrived.iter().filter(|a| !a.drained).map(|a| a.envelope.signal_id).collect();
+    let ids: Vec<Uuid> = arrived
+        .iter()
+        .filter(|a| !a.drained)
+        .map(|a| a.envelope.signal_id)
+        .collect();
     report(ws, State::Received, ids, None).await;
     ring(shim, session, ws, &fresh).await;
-    for envelope in arrived.iter().map(|a| &a.envelope).filter(|e| e.is_loopback()) {
-        let Some(loopback_id) = probe::belongs(session, envelope) else { continue };
+    for envelope in arrived
+        .iter()
+        .map(|a| &a.envelope)
+        .filter(|e| e.is_loopback())
+    {
+        let Some(loopback_id) = probe::belongs(session, envelope) else {
+            continue;
+        };
         if let Some(strategy) = probe::arrived(shim, session, envelope, loopback_id, now).await {
             report(ws, State::Rung, vec![envelope.signal_id], Some(strategy)).await;
         }
@@ -182,7 +255,14 @@ async fn report(ws: &mut Socket, state: State, signal_ids: Vec<Uuid>, strategy: 
         return;
     }
     // A socket that broke is noticed where it is read; the replay repeats the receipt.
-    drop(ws.send(socket::encode(&ClientFrame::Receipt { state, signal_ids, strategy })).await);
+    drop(
+        ws.send(socket::encode(&ClientFrame::Receipt {
+            state,
+            signal_ids,
+            strategy,
+        }))
+        .await,
+    );
 }
 
 /// A drain was not confirmed in time: the signals wait again, so the bell rings again.
@@ -196,8 +276,14 @@ async fn returned(shim: &Shim, session: &Session, ws: &mut Socket, signal_ids: &
 /// Rings for the newest of these that is unread in the ring, unless a bell stands.
 async fn ring_for(shim: &Shim, session: &Session, ws: &mut Socket, sids: &[String]) {
     let (ring_file, _) = session.cache.load();
-    let newest = ring_file.entries.iter().rev().find(|e| !e.read && sids.contains(&e.sid));
-    let Some((entry, id)) = newest.and_then(|e| Some((e, e.sid.parse::<Uuid>().ok()?))) else { return };
+    let newest = ring_file
+        .entries
+        .iter()
+        .rev()
+        .find(|e| !e.read && sids.contains(&e.sid));
+    let Some((entry, id)) = newest.and_then(|e| Some((e, e.sid.parse::<Uuid>().ok()?))) else {
+        return;
+    };
     let envelope = Envelope {
         signal_id: id,
         signal_type: entry.sig_type.clone(),

@@ -25,7 +25,11 @@ pub struct Tee {
 
 impl Tee {
     pub fn new(home: Home, identity: &str) -> Self {
-        Self { home, identity: identity.to_owned(), known: Arc::default() }
+        Self {
+            home,
+            identity: identity.to_owned(),
+            known: Arc::default(),
+        }
     }
 
     fn file(&self) -> String {
@@ -38,21 +42,41 @@ impl Tee {
         if frames.is_empty() {
             return Ok(());
         }
-        let _lock = self.home.lock(&format!("tee-frames-{}.lock", self.identity))?;
+        let _lock = self
+            .home
+            .lock(&format!("tee-frames-{}.lock", self.identity))?;
         let (file, now) = (self.file(), clock::now());
-        let bytes = std::fs::metadata(self.home.path(&file)).map(|m| m.len()).unwrap_or(0);
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let fits = known.filter(|k| k.bytes == bytes && k.frames + frames.len() <= TEE_FRAMES_MAX && k.oldest.is_none_or(|at| now.since_us(at) < TEE_AGE_US));
+        let bytes = std::fs::metadata(self.home.path(&file))
+            .map(|m| m.len())
+            .unwrap_or(0);
+        let mut known = self
+            .known
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let fits = known.filter(|k| {
+            k.bytes == bytes
+                && k.frames + frames.len() <= TEE_FRAMES_MAX
+                && k.oldest.is_none_or(|at| now.since_us(at) < TEE_AGE_US)
+        });
         let after = match fits {
             Some(k) => {
                 let added = lines(frames);
                 self.home.append(&file, added.as_bytes())?;
-                Known { bytes: bytes + added.len() as u64, frames: k.frames + frames.len(), oldest: k.oldest.or_else(|| frames.first().map(|f| f.received_at)) }
+                Known {
+                    bytes: bytes + added.len() as u64,
+                    frames: k.frames + frames.len(),
+                    oldest: k.oldest.or_else(|| frames.first().map(|f| f.received_at)),
+                }
             }
             None => {
-                let (log, frames, oldest) = rotated(&self.home.read(&file).unwrap_or_default(), frames, now);
+                let (log, frames, oldest) =
+                    rotated(&self.home.read(&file).unwrap_or_default(), frames, now);
                 self.home.write(&file, log.as_bytes())?;
-                Known { bytes: log.len() as u64, frames, oldest }
+                Known {
+                    bytes: log.len() as u64,
+                    frames,
+                    oldest,
+                }
             }
         };
         *known = Some(after);
@@ -62,6 +86,8 @@ impl Tee {
     pub fn find(&self, loopback_id: Uuid) -> Option<TeeFrame> {
         let log = self.home.read(&self.file())?;
         // The echo carries the same id; the probe came first.
-        parse(&log).into_iter().find(|f| f.loopback_id == Some(loopback_id))
+        parse(&log)
+            .into_iter()
+            .find(|f| f.loopback_id == Some(loopback_id))
     }
 }

@@ -46,28 +46,48 @@ impl Sqlite {
             .map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(128);
         migrate::migrate(&mut connection)?;
-        let readers = (0..READERS).map(|_| reader(file)).collect::<Result<Vec<_>>>()?;
+        let readers = (0..READERS)
+            .map(|_| reader(file))
+            .collect::<Result<Vec<_>>>()?;
         let writer = writer::Writer::start(connection)?;
         Ok(Self {
             writer: Arc::new(writer),
-            readers: Arc::new(Readers { idle: Mutex::new(readers), permits: Semaphore::new(READERS) }),
+            readers: Arc::new(Readers {
+                idle: Mutex::new(readers),
+                permits: Semaphore::new(READERS),
+            }),
             vectors: Arc::default(),
             embed_wanted: Arc::default(),
         })
     }
 
     /// Runs one transaction on the writer thread and waits until it is on disk.
-    async fn write<T: Send + 'static>(&self, job: impl FnOnce(&Connection) -> Result<T> + Send + 'static) -> Result<T> {
+    async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         self.writer.write(job, |_| ()).await
     }
 
     /// Runs one read on a connection of its own, in one snapshot.
-    async fn read<T: Send + 'static>(&self, query: impl FnOnce(&Connection) -> Result<T> + Send + 'static) -> Result<T> {
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let readers = self.readers.clone();
-        let _permit = readers.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        let _permit = readers
+            .permits
+            .acquire()
+            .await
+            .map_err(|_| StoreError::Closed)?;
         let pool = self.readers.clone();
         tokio::task::spawn_blocking(move || {
-            let connection = pool.idle.lock().ok().and_then(|mut idle| idle.pop()).ok_or(StoreError::Closed)?;
+            let connection = pool
+                .idle
+                .lock()
+                .ok()
+                .and_then(|mut idle| idle.pop())
+                .ok_or(StoreError::Closed)?;
             let result = snapshot(&connection, query);
             if let Ok(mut idle) = pool.idle.lock() {
                 idle.push(connection);
@@ -88,9 +108,15 @@ impl Sqlite {
 }
 
 fn reader(file: &Path) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(file, flags).map_err(failed)?;
-    connection.execute_batch("pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -8000;").map_err(failed)?;
+    connection
+        .execute_batch(
+            "pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -8000;",
+        )
+        .map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
 }
@@ -106,7 +132,9 @@ fn snapshot<T>(connection: &Connection, query: impl FnOnce(&Connection) -> Resul
 fn failed(error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as E;
     match error.sqlite_error_code() {
-        Some(E::DiskFull | E::ReadOnly | E::SystemIoFailure | E::CannotOpen | E::PermissionDenied) => StoreError::Unwritable(error.to_string()),
+        Some(
+            E::DiskFull | E::ReadOnly | E::SystemIoFailure | E::CannotOpen | E::PermissionDenied,
+        ) => StoreError::Unwritable(error.to_string()),
         _ => StoreError::Failed(error.to_string()),
     }
 }
@@ -119,11 +147,15 @@ mod column {
 
     pub fn id(row: &Row<'_>, name: &str) -> rusqlite::Result<Uuid> {
         let text: String = row.get(name)?;
-        text.parse().map_err(|e: uuid::Error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(e)))
+        text.parse().map_err(|e: uuid::Error| {
+            rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(e))
+        })
     }
 
     pub fn opt_id(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<Uuid>> {
-        Ok(row.get::<_, Option<String>>(name)?.and_then(|text| text.parse().ok()))
+        Ok(row
+            .get::<_, Option<String>>(name)?
+            .and_then(|text| text.parse().ok()))
     }
 
     pub fn moment(row: &Row<'_>, name: &str) -> rusqlite::Result<Moment> {
@@ -135,6 +167,7 @@ mod column {
     }
 
     pub fn parsed<T: TryFrom<String>>(row: &Row<'_>, name: &str) -> rusqlite::Result<T> {
-        T::try_from(row.get(name)?).map_err(|_| rusqlite::Error::InvalidColumnType(0, name.to_owned(), Type::Text))
+        T::try_from(row.get(name)?)
+            .map_err(|_| rusqlite::Error::InvalidColumnType(0, name.to_owned(), Type::Text))
     }
 }

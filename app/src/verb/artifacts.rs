@@ -6,7 +6,9 @@ use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{ArtifactChange, NewMemory};
-use prism_core::api::memory::{ArtifactView, Artifacts, Decide, Document, Id, Journal, Postmortem, Retro, Todo};
+use prism_core::api::memory::{
+    ArtifactView, Artifacts, Decide, Document, Id, Journal, Postmortem, Retro, Todo,
+};
 use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
@@ -15,59 +17,192 @@ use prism_core::{Problem, text};
 use serde_json::{Map, json};
 use uuid::Uuid;
 
-async fn create(prism: &Prism, caller: &Caller, new: New, supersedes: Option<Uuid>) -> Result<Id, Problem> {
+async fn create(
+    prism: &Prism,
+    caller: &Caller,
+    new: New,
+    supersedes: Option<Uuid>,
+) -> Result<Id, Problem> {
     let by = writer(caller);
     let (row, indexed) = row::artifact(by.identity.as_str(), new);
-    let entities = entities_of(prism, caller, &format!("{} {}", indexed.title.as_deref().unwrap_or_default(), indexed.text));
+    let entities = entities_of(
+        prism,
+        caller,
+        &format!(
+            "{} {}",
+            indexed.title.as_deref().unwrap_or_default(),
+            indexed.text
+        ),
+    );
     let id = clock::new_id();
-    let number = prism.store.remember(NewMemory { id, by, row, indexed: Some(indexed), entities, edges: Vec::new(), supersedes, imported_session: None }).await?;
-    Ok(Id { id, number, version: None, warnings: Vec::new() })
+    let number = prism
+        .store
+        .remember(NewMemory {
+            id,
+            by,
+            row,
+            indexed: Some(indexed),
+            entities,
+            edges: Vec::new(),
+            supersedes,
+            imported_session: None,
+        })
+        .await?;
+    Ok(Id {
+        id,
+        number,
+        version: None,
+        warnings: Vec::new(),
+    })
 }
 
 pub async fn journal(prism: &Prism, caller: &Caller, request: Journal) -> Result<Id, Problem> {
     let body = required("body", &request.body)?;
-    let title = optional("title", request.title.as_deref())?.unwrap_or_else(|| text::clip(&text::one_line(&body), 80));
-    create(prism, caller, New { kind: Kind::Journal, title, parts: vec![("body", Some(body))], status: "written".into(), fields: Map::new() }, None).await
+    let title = optional("title", request.title.as_deref())?
+        .unwrap_or_else(|| text::clip(&text::one_line(&body), 80));
+    create(
+        prism,
+        caller,
+        New {
+            kind: Kind::Journal,
+            title,
+            parts: vec![("body", Some(body))],
+            status: "written".into(),
+            fields: Map::new(),
+        },
+        None,
+    )
+    .await
 }
 
 pub async fn retro(prism: &Prism, caller: &Caller, request: Retro) -> Result<Id, Problem> {
     let parts: Parts = vec![
-        ("went_well", Some(required("went_well", &request.went_well)?)),
-        ("went_badly", Some(required("went_badly", &request.went_badly)?)),
+        (
+            "went_well",
+            Some(required("went_well", &request.went_well)?),
+        ),
+        (
+            "went_badly",
+            Some(required("went_badly", &request.went_badly)?),
+        ),
         ("change", Some(required("change", &request.change)?)),
     ];
     let title = text::clip(&text::one_line(&request.change), 80);
-    create(prism, caller, New { kind: Kind::Retro, title, parts, status: "written".into(), fields: Map::new() }, None).await
+    create(
+        prism,
+        caller,
+        New {
+            kind: Kind::Retro,
+            title,
+            parts,
+            status: "written".into(),
+            fields: Map::new(),
+        },
+        None,
+    )
+    .await
 }
 
-pub async fn postmortem(prism: &Prism, caller: &Caller, request: Postmortem) -> Result<Id, Problem> {
+pub async fn postmortem(
+    prism: &Prism,
+    caller: &Caller,
+    request: Postmortem,
+) -> Result<Id, Problem> {
     if let Some(number) = request.resolve {
-        let change = ArtifactChange { kind: Kind::Postmortem, number, title: None, body: None, status: Some("resolved".into()), fields: Map::new(), by: writer(caller) };
+        let change = ArtifactChange {
+            kind: Kind::Postmortem,
+            number,
+            title: None,
+            body: None,
+            status: Some("resolved".into()),
+            fields: Map::new(),
+            by: writer(caller),
+        };
         let item = change_item(prism, caller, change).await?;
-        return Ok(Id { id: item.id, number: item.number, version: Some(item.version), warnings: Vec::new() });
+        return Ok(Id {
+            id: item.id,
+            number: item.number,
+            version: Some(item.version),
+            warnings: Vec::new(),
+        });
     }
     let parts: Parts = vec![
-        ("what_happened", Some(required("what_happened", &request.what_happened)?)),
-        ("choice_point", Some(required("choice_point", &request.choice_point)?)),
-        ("prevention", Some(required("prevention", &request.prevention)?)),
+        (
+            "what_happened",
+            Some(required("what_happened", &request.what_happened)?),
+        ),
+        (
+            "choice_point",
+            Some(required("choice_point", &request.choice_point)?),
+        ),
+        (
+            "prevention",
+            Some(required("prevention", &request.prevention)?),
+        ),
     ];
-    create(prism, caller, New { kind: Kind::Postmortem, title: required("title", &request.title)?, parts, status: "open".into(), fields: Map::new() }, None).await
+    create(
+        prism,
+        caller,
+        New {
+            kind: Kind::Postmortem,
+            title: required("title", &request.title)?,
+            parts,
+            status: "open".into(),
+            fields: Map::new(),
+        },
+        None,
+    )
+    .await
 }
 
 pub async fn decide(prism: &Prism, caller: &Caller, request: Decide) -> Result<Id, Problem> {
     let parts: Parts = vec![
         ("context", Some(required("context", &request.context)?)),
         ("decision", Some(required("decision", &request.decision)?)),
-        ("consequences", optional("consequences", request.consequences.as_deref())?),
+        (
+            "consequences",
+            optional("consequences", request.consequences.as_deref())?,
+        ),
     ];
     let supersedes = match request.supersedes.as_deref() {
         None => None,
-        Some(number) if number.trim().parse::<i64>().is_ok() => {
-            Some(prism.store.artifact(caller.project.id, Kind::Decision, number.trim().parse().unwrap_or_default(), None).await?.id)
-        }
-        Some(quoted) => Some(prism.store.resolve(caller.project.id, Table::Memory, "supersedes", Quoted::parse("supersedes", quoted)?).await?),
+        Some(number) if number.trim().parse::<i64>().is_ok() => Some(
+            prism
+                .store
+                .artifact(
+                    caller.project.id,
+                    Kind::Decision,
+                    number.trim().parse().unwrap_or_default(),
+                    None,
+                )
+                .await?
+                .id,
+        ),
+        Some(quoted) => Some(
+            prism
+                .store
+                .resolve(
+                    caller.project.id,
+                    Table::Memory,
+                    "supersedes",
+                    Quoted::parse("supersedes", quoted)?,
+                )
+                .await?,
+        ),
     };
-    create(prism, caller, New { kind: Kind::Decision, title: required("title", &request.title)?, parts, status: "accepted".into(), fields: Map::new() }, supersedes).await
+    create(
+        prism,
+        caller,
+        New {
+            kind: Kind::Decision,
+            title: required("title", &request.title)?,
+            parts,
+            status: "accepted".into(),
+            fields: Map::new(),
+        },
+        supersedes,
+    )
+    .await
 }
 
 pub async fn spec(prism: &Prism, caller: &Caller, request: Document) -> Result<Artifacts, Problem> {
@@ -78,31 +213,90 @@ pub async fn plan(prism: &Prism, caller: &Caller, request: Document) -> Result<A
     document(prism, caller, request, Kind::Plan).await
 }
 
-async fn document(prism: &Prism, caller: &Caller, request: Document, kind: Kind) -> Result<Artifacts, Problem> {
-    let number = || request.number.ok_or_else(|| Problem::field("number", format!("must say which {kind}")));
+async fn document(
+    prism: &Prism,
+    caller: &Caller,
+    request: Document,
+    kind: Kind,
+) -> Result<Artifacts, Problem> {
+    let number = || {
+        request
+            .number
+            .ok_or_else(|| Problem::field("number", format!("must say which {kind}")))
+    };
     match request.action.as_str() {
         "create" => {
             let title = required("title", request.title.as_deref().unwrap_or_default())?;
             let body = required("body", request.body.as_deref().unwrap_or_default())?;
-            let made = create(prism, caller, New { kind, title, parts: vec![("body", Some(body))], status: "draft".into(), fields: Map::new() }, None).await?;
-            Ok(Artifacts { id: Some(made.id), number: made.number, version: Some(1), item: None, items: None, warnings: Vec::new() })
+            let made = create(
+                prism,
+                caller,
+                New {
+                    kind,
+                    title,
+                    parts: vec![("body", Some(body))],
+                    status: "draft".into(),
+                    fields: Map::new(),
+                },
+                None,
+            )
+            .await?;
+            Ok(Artifacts {
+                id: Some(made.id),
+                number: made.number,
+                version: Some(1),
+                item: None,
+                items: None,
+                warnings: Vec::new(),
+            })
         }
         "update" => {
-            let (title, body, status) =
-                (optional("title", request.title.as_deref())?, optional("body", request.body.as_deref())?, optional("status", request.status.as_deref())?);
+            let (title, body, status) = (
+                optional("title", request.title.as_deref())?,
+                optional("body", request.body.as_deref())?,
+                optional("status", request.status.as_deref())?,
+            );
             if title.is_none() && body.is_none() && status.is_none() {
-                return Err(Problem::field("action", "`update` needs a title, a body or a status"));
+                return Err(Problem::field(
+                    "action",
+                    "`update` needs a title, a body or a status",
+                ));
             }
-            changed(prism, caller, ArtifactChange { kind, number: number()?, title, body, status, fields: Map::new(), by: writer(caller) }).await
+            changed(
+                prism,
+                caller,
+                ArtifactChange {
+                    kind,
+                    number: number()?,
+                    title,
+                    body,
+                    status,
+                    fields: Map::new(),
+                    by: writer(caller),
+                },
+            )
+            .await
         }
-        "get" => Ok(shown(prism.store.artifact(caller.project.id, kind, number()?, request.version).await?)),
+        "get" => Ok(shown(
+            prism
+                .store
+                .artifact(caller.project.id, kind, number()?, request.version)
+                .await?,
+        )),
         "list" => listed(prism, caller, kind, request.status).await,
-        _ => Err(Problem::field("action", "must be create, update, get or list")),
+        _ => Err(Problem::field(
+            "action",
+            "must be create, update, get or list",
+        )),
     }
 }
 
 pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artifacts, Problem> {
-    let number = || request.number.ok_or_else(|| Problem::field("number", "must say which todo"));
+    let number = || {
+        request
+            .number
+            .ok_or_else(|| Problem::field("number", "must say which todo"))
+    };
     let mut fields = Map::new();
     for (name, list) in [("tags", &request.tags), ("paths", &request.paths)] {
         if !list.is_empty() {
@@ -115,54 +309,180 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
             let body = optional("body", request.body.as_deref())?;
             let parts: Parts = vec![
                 ("body", body),
-                ("tags", (!request.tags.is_empty()).then(|| request.tags.join(" "))),
-                ("paths", (!request.paths.is_empty()).then(|| request.paths.join(" "))),
+                (
+                    "tags",
+                    (!request.tags.is_empty()).then(|| request.tags.join(" ")),
+                ),
+                (
+                    "paths",
+                    (!request.paths.is_empty()).then(|| request.paths.join(" ")),
+                ),
             ];
-            let assignment =
-                Assignment { text: format!("{title}\n{}", request.body.as_deref().unwrap_or_default()), tags: request.tags.clone(), paths: request.paths.clone() };
-            let made = create(prism, caller, New { kind: Kind::Todo, title, parts, status: "open".into(), fields }, None).await?;
-            let source = made.number.map_or(AssignmentSource::Unknown, |number| AssignmentSource::Todo { project: caller.project.id, number });
-            let warning = prism.gate.meets(&prism.store, caller, &source, &assignment, clock::now(), Trigger::TodoAdd);
-            Ok(Artifacts { id: Some(made.id), number: made.number, version: None, item: None, items: None, warnings: warning.into_iter().collect() })
+            let assignment = Assignment {
+                text: format!("{title}\n{}", request.body.as_deref().unwrap_or_default()),
+                tags: request.tags.clone(),
+                paths: request.paths.clone(),
+            };
+            let made = create(
+                prism,
+                caller,
+                New {
+                    kind: Kind::Todo,
+                    title,
+                    parts,
+                    status: "open".into(),
+                    fields,
+                },
+                None,
+            )
+            .await?;
+            let source =
+                made.number
+                    .map_or(AssignmentSource::Unknown, |number| AssignmentSource::Todo {
+                        project: caller.project.id,
+                        number,
+                    });
+            let warning = prism.gate.meets(
+                &prism.store,
+                caller,
+                &source,
+                &assignment,
+                clock::now(),
+                Trigger::TodoAdd,
+            );
+            Ok(Artifacts {
+                id: Some(made.id),
+                number: made.number,
+                version: None,
+                item: None,
+                items: None,
+                warnings: warning.into_iter().collect(),
+            })
         }
-        "list" => listed(prism, caller, Kind::Todo, request.status.or_else(|| Some("open".into())).filter(|s| s != "all")).await,
+        "list" => {
+            listed(
+                prism,
+                caller,
+                Kind::Todo,
+                request
+                    .status
+                    .or_else(|| Some("open".into()))
+                    .filter(|s| s != "all"),
+            )
+            .await
+        }
         "update" | "done" => {
-            let status = if request.action == "done" { Some("done".to_owned()) } else { optional("status", request.status.as_deref())? };
+            let status = if request.action == "done" {
+                Some("done".to_owned())
+            } else {
+                optional("status", request.status.as_deref())?
+            };
             if let Some(status) = &status
                 && !["open", "doing", "blocked", "done", "dropped"].contains(&status.as_str())
             {
-                return Err(Problem::field("status", "must be open, doing, blocked, done or dropped"));
+                return Err(Problem::field(
+                    "status",
+                    "must be open, doing, blocked, done or dropped",
+                ));
             }
-            let (title, body) = (optional("title", request.title.as_deref())?, optional("body", request.body.as_deref())?);
-            changed(prism, caller, ArtifactChange { kind: Kind::Todo, number: number()?, title, body, status, fields, by: writer(caller) }).await
+            let (title, body) = (
+                optional("title", request.title.as_deref())?,
+                optional("body", request.body.as_deref())?,
+            );
+            changed(
+                prism,
+                caller,
+                ArtifactChange {
+                    kind: Kind::Todo,
+                    number: number()?,
+                    title,
+                    body,
+                    status,
+                    fields,
+                    by: writer(caller),
+                },
+            )
+            .await
         }
-        _ => Err(Problem::field("action", "must be add, list, update or done")),
+        _ => Err(Problem::field(
+            "action",
+            "must be add, list, update or done",
+        )),
     }
 }
 
-async fn change_item(prism: &Prism, caller: &Caller, change: ArtifactChange) -> Result<ArtifactView, Problem> {
-    let names: Vec<String> = prism.directory.personas(caller.project.id).iter().map(|p| p.identity.to_string()).collect();
+async fn change_item(
+    prism: &Prism,
+    caller: &Caller,
+    change: ArtifactChange,
+) -> Result<ArtifactView, Problem> {
+    let names: Vec<String> = prism
+        .directory
+        .personas(caller.project.id)
+        .iter()
+        .map(|p| p.identity.to_string())
+        .collect();
     let kind = change.kind;
     let indexed = move |item: &ArtifactView| {
-        let indexed = Indexed::new(kind, Some(&item.title), format!("{} {kind} {}", item.identity, item.status), vec![("body", Some(item.body.clone()))]);
+        let indexed = Indexed::new(
+            kind,
+            Some(&item.title),
+            format!("{} {kind} {}", item.identity, item.status),
+            vec![("body", Some(item.body.clone()))],
+        );
         let entities = find(&format!("{} {}", item.title, item.body), &names);
         (indexed, entities)
     };
     Ok(prism.store.change_artifact(change, indexed).await?)
 }
 
-async fn changed(prism: &Prism, caller: &Caller, change: ArtifactChange) -> Result<Artifacts, Problem> {
+async fn changed(
+    prism: &Prism,
+    caller: &Caller,
+    change: ArtifactChange,
+) -> Result<Artifacts, Problem> {
     let item = change_item(prism, caller, change).await?;
-    Ok(Artifacts { id: Some(item.id), number: item.number, version: Some(item.version), item: None, items: None, warnings: Vec::new() })
+    Ok(Artifacts {
+        id: Some(item.id),
+        number: item.number,
+        version: Some(item.version),
+        item: None,
+        items: None,
+        warnings: Vec::new(),
+    })
 }
 
 fn shown(item: ArtifactView) -> Artifacts {
-    Artifacts { id: Some(item.id), number: item.number, version: Some(item.version), item: Some(item), items: None, warnings: Vec::new() }
+    Artifacts {
+        id: Some(item.id),
+        number: item.number,
+        version: Some(item.version),
+        item: Some(item),
+        items: None,
+        warnings: Vec::new(),
+    }
 }
 
-async fn listed(prism: &Prism, caller: &Caller, kind: Kind, status: Option<String>) -> Result<Artifacts, Problem> {
-    let mut items = prism.store.artifacts(caller.project.id, kind, status, 100).await?;
+async fn listed(
+    prism: &Prism,
+    caller: &Caller,
+    kind: Kind,
+    status: Option<String>,
+) -> Result<Artifacts, Problem> {
+    let mut items = prism
+        .store
+        .artifacts(caller.project.id, kind, status, 100)
+        .await?;
     // A list is for choosing; `get` shows the whole.
-    items.iter_mut().for_each(|i| i.body = text::clip(&i.body, 200));
-    Ok(Artifacts { id: None, number: None, version: None, item: None, items: Some(items), warnings: Vec::new() })
+    items
+        .iter_mut()
+        .for_each(|i| i.body = text::clip(&i.body, 200));
+    Ok(Artifacts {
+        id: None,
+        number: None,
+        version: None,
+        item: None,
+        items: Some(items),
+        warnings: Vec::new(),
+    })
 }

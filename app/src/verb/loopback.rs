@@ -15,21 +15,38 @@ use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
 /// Writes a probe to one session and says what the server saw of it; always answers.
-pub async fn issue(prism: &Prism, caller: &Caller, request: api::LoopbackIssue) -> Result<Probe, Problem> {
+pub async fn issue(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::LoopbackIssue,
+) -> Result<Probe, Problem> {
     let started_at = clock::now();
     let target = target(prism, caller, request.session_id)?;
     let persona = match &target {
-        Some(session) => prism.directory.named(caller.project.id, session.identity.as_str(), Code::UnknownIdentity)?,
+        Some(session) => prism.directory.named(
+            caller.project.id,
+            session.identity.as_str(),
+            Code::UnknownIdentity,
+        )?,
         None => caller.persona.clone(),
     };
     let echo = request.echo.unwrap_or(true);
     let loopback_id = clock::new_id();
-    let (surface, machine_id) = target.as_ref().map_or_else(|| ("none".to_owned(), String::new()), |s| (s.surface.clone(), s.machine_id.clone()));
+    let (surface, machine_id) = target.as_ref().map_or_else(
+        || ("none".to_owned(), String::new()),
+        |s| (s.surface.clone(), s.machine_id.clone()),
+    );
     let payload = Map::from_iter([
         ("loopback_id".to_owned(), loopback_id.to_string().into()),
         ("nonce".to_owned(), nonce()?.into()),
-        ("requested_by_identity".to_owned(), persona.identity.to_string().into()),
-        ("requested_by_session".to_owned(), target.as_ref().map(|s| s.id.to_string()).into()),
+        (
+            "requested_by_identity".to_owned(),
+            persona.identity.to_string().into(),
+        ),
+        (
+            "requested_by_session".to_owned(),
+            target.as_ref().map(|s| s.id.to_string()).into(),
+        ),
         ("surface".to_owned(), surface.clone().into()),
         ("machine_id".to_owned(), machine_id.clone().into()),
         ("summary".to_owned(), "loopback probe".into()),
@@ -38,7 +55,9 @@ pub async fn issue(prism: &Prism, caller: &Caller, request: api::LoopbackIssue) 
     ]);
     let session = target.as_ref().map(|s| s.id);
     let sent = send(prism, caller, &persona, session, payload, None).await?;
-    let state = prism.presence.recipient_state(persona.id, persona.is_operator, clock::now());
+    let state = prism
+        .presence
+        .recipient_state(persona.id, persona.is_operator, clock::now());
     let mut probe = Probe {
         spec: "SPEC-100".into(),
         version: "0.1".into(),
@@ -54,31 +73,65 @@ pub async fn issue(prism: &Prism, caller: &Caller, request: api::LoopbackIssue) 
         outcome: Outcome::Timeout,
         layers: Layers::default(),
         missing_layers: Vec::new(),
-        echo: Echo { expected: echo, ..Echo::default() },
+        echo: Echo {
+            expected: echo,
+            ..Echo::default()
+        },
         recipient_state: Some(state.name().into()),
     };
     probe.layers.backend_write = probe.seen(sent.committed_at, 0.0);
     if let Some(at) = sent.pushed_at {
-        probe.layers.redis_publish = probe.seen(at, probe.layers.backend_write.elapsed_ms.unwrap_or(0.0));
+        probe.layers.redis_publish =
+            probe.seen(at, probe.layers.backend_write.elapsed_ms.unwrap_or(0.0));
     }
     probe.layers.redis_publish.transport = Some("in_process".into());
-    Ok(probe.finish(&prism_core::loopback::ShimEvidence::default(), None, clock::now()))
+    Ok(probe.finish(
+        &prism_core::loopback::ShimEvidence::default(),
+        None,
+        clock::now(),
+    ))
 }
 
-/// The session a probe is for: the caller's own, one that the operator or the same identity names, or none.
-fn target(prism: &Prism, caller: &Caller, named: Option<Uuid>) -> Result<Option<SessionRow>, Problem> {
-    let Some(id) = named else { return Ok(caller.session.clone()) };
-    let found = prism.presence.get(id).filter(|s| s.project_id == caller.project.id && s.released_at.is_none());
-    let session = found.ok_or_else(|| Problem::new(Code::UnknownSession, format!("no open session {id} in this project"), "`prism status` lists them"))?;
+/// The session a probe is for: the caller's own, one that the operator or the same identity names,
+/// or none.
+fn target(
+    prism: &Prism,
+    caller: &Caller,
+    named: Option<Uuid>,
+) -> Result<Option<SessionRow>, Problem> {
+    let Some(id) = named else {
+        return Ok(caller.session.clone());
+    };
+    let found = prism
+        .presence
+        .get(id)
+        .filter(|s| s.project_id == caller.project.id && s.released_at.is_none());
+    let session = found.ok_or_else(|| {
+        Problem::new(
+            Code::UnknownSession,
+            format!("no open session {id} in this project"),
+            "`prism status` lists them",
+        )
+    })?;
     if session.persona_id != caller.persona.id && !caller.is_operator {
-        return Err(Problem::new(Code::NotYours, format!("that session is {}'s", session.identity), "probe your own sessions, or use the operator's key"));
+        return Err(Problem::new(
+            Code::NotYours,
+            format!("that session is {}'s", session.identity),
+            "probe your own sessions, or use the operator's key",
+        ));
     }
     Ok(Some(session))
 }
 
 fn nonce() -> Result<String, Problem> {
     let mut bytes = [0u8; NONCE_BYTES];
-    getrandom::fill(&mut bytes).map_err(|e| Problem::new(Code::Internal, format!("the system gave no random bytes: {e}"), "try again"))?;
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Problem::new(
+            Code::Internal,
+            format!("the system gave no random bytes: {e}"),
+            "try again",
+        )
+    })?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
@@ -90,7 +143,14 @@ struct Issued {
 }
 
 /// Writes a Loopback row and offers it to the one session it is for.
-async fn send(prism: &Prism, caller: &Caller, to: &Persona, session: Option<Uuid>, payload: Map<String, Value>, in_reply_to: Option<String>) -> Result<Issued, Problem> {
+async fn send(
+    prism: &Prism,
+    caller: &Caller,
+    to: &Persona,
+    session: Option<Uuid>,
+    payload: Map<String, Value>,
+    in_reply_to: Option<String>,
+) -> Result<Issued, Problem> {
     let now = clock::now();
     let body_sha256 = sha256_hex(Value::Object(payload.clone()).to_string().as_bytes());
     let send = CheckedSend {
@@ -121,55 +181,139 @@ async fn send(prism: &Prism, caller: &Caller, to: &Persona, session: Option<Uuid
         .store
         .send(new, move |row| {
             let committed = clock::now();
-            let frame = encode(&ServerFrame::Signal { envelope: row.envelope.clone(), drained: false });
+            let frame = encode(&ServerFrame::Signal {
+                envelope: row.envelope.clone(),
+                drained: false,
+            });
             let took = match (session, row.envelope.seq) {
                 (Some(session), Some(seq)) => hub.offer(row.to_persona, Some(session), seq, &frame),
                 _ => Vec::new(),
             };
-            *seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = (committed, (!took.is_empty()).then(clock::now));
+            *seen
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) =
+                (committed, (!took.is_empty()).then(clock::now));
         })
         .await?;
-    let (committed_at, pushed_at) = *times.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let path = if pushed_at.is_some() { PublishPath::PushedToWs } else { PublishPath::NoSubscriber };
-    prism.store.note_push(row.envelope.signal_id, path, session.filter(|_| pushed_at.is_some()).into_iter().collect(), pushed_at.unwrap_or(committed_at));
-    Ok(Issued { signal_id: row.envelope.signal_id, trace_id: row.envelope.trace_id.unwrap_or_default(), committed_at, pushed_at })
+    let (committed_at, pushed_at) = *times
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let path = if pushed_at.is_some() {
+        PublishPath::PushedToWs
+    } else {
+        PublishPath::NoSubscriber
+    };
+    prism.store.note_push(
+        row.envelope.signal_id,
+        path,
+        session
+            .filter(|_| pushed_at.is_some())
+            .into_iter()
+            .collect(),
+        pushed_at.unwrap_or(committed_at),
+    );
+    Ok(Issued {
+        signal_id: row.envelope.signal_id,
+        trace_id: row.envelope.trace_id.unwrap_or_default(),
+        committed_at,
+        pushed_at,
+    })
 }
 
 /// The shim's answer to a probe; a probe is answered once, and an echo never.
-pub async fn echo(prism: &Prism, caller: &Caller, request: api::LoopbackEcho) -> Result<api::LoopbackEchoed, Problem> {
-    let probe = prism.store.trace(caller.project.id, Some(request.signal_id.to_string()), None).await?.envelope;
-    let refuse = |why: &str| Problem::new(Code::InvalidRequest, why.to_owned(), "a shim echoes the probes that its own session received");
+pub async fn echo(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::LoopbackEcho,
+) -> Result<api::LoopbackEchoed, Problem> {
+    let probe = prism
+        .store
+        .trace(caller.project.id, Some(request.signal_id.to_string()), None)
+        .await?
+        .envelope;
+    let refuse = |why: &str| {
+        Problem::new(
+            Code::InvalidRequest,
+            why.to_owned(),
+            "a shim echoes the probes that its own session received",
+        )
+    };
     if !probe.is_loopback() || probe.in_reply_to.is_some() {
         return Err(refuse("this is no probe to echo"));
     }
-    let asked = probe.payload.get("requested_by_session").and_then(Value::as_str);
+    let asked = probe
+        .payload
+        .get("requested_by_session")
+        .and_then(Value::as_str);
     if asked != caller.session_id().map(|s| s.to_string()).as_deref() {
         return Err(refuse("this probe was for another session"));
     }
     let mut payload = probe.payload.clone();
     // Outside the probe's own payload only the nonce's hash is kept.
-    if let Some(nonce) = payload.remove("nonce").and_then(|n| n.as_str().map(str::to_owned)) {
+    if let Some(nonce) = payload
+        .remove("nonce")
+        .and_then(|n| n.as_str().map(str::to_owned))
+    {
         payload.insert("nonce_hash".into(), sha256_hex(nonce.as_bytes()).into());
     }
     payload.insert("summary".into(), "loopback echo".into());
-    let sent = send(prism, caller, &caller.persona, caller.session_id(), payload, Some(request.signal_id.to_string())).await?;
-    Ok(api::LoopbackEchoed { signal_id: sent.signal_id })
+    let sent = send(
+        prism,
+        caller,
+        &caller.persona,
+        caller.session_id(),
+        payload,
+        Some(request.signal_id.to_string()),
+    )
+    .await?;
+    Ok(api::LoopbackEchoed {
+        signal_id: sent.signal_id,
+    })
 }
 
 /// Whether the model has read its inbox since the probe was issued.
-pub async fn model(prism: &Prism, caller: &Caller, request: api::LoopbackModel) -> Result<api::LoopbackModelSeen, Problem> {
+pub async fn model(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::LoopbackModel,
+) -> Result<api::LoopbackModelSeen, Problem> {
     let session = target(prism, caller, Some(request.session_id))?;
-    let read_at = session.and_then(|s| prism.presence.last_read(s.id)).filter(|at| *at >= request.since);
+    let read_at = session
+        .and_then(|s| prism.presence.last_read(s.id))
+        .filter(|at| *at >= request.since);
     Ok(api::LoopbackModelSeen { model_ack: read_at })
 }
 
 /// The probe is over: its rows leave the queue, its result is kept.
-pub async fn finish(prism: &Prism, caller: &Caller, request: api::LoopbackFinish) -> Result<api::Ok, Problem> {
-    let issued = prism.store.trace(caller.project.id, Some(request.probe.signal_id.to_string()), None).await?;
-    let same = issued.envelope.payload.get("loopback_id").and_then(Value::as_str) == Some(&request.probe.loopback_id.to_string());
+pub async fn finish(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::LoopbackFinish,
+) -> Result<api::Ok, Problem> {
+    let issued = prism
+        .store
+        .trace(
+            caller.project.id,
+            Some(request.probe.signal_id.to_string()),
+            None,
+        )
+        .await?;
+    let same = issued
+        .envelope
+        .payload
+        .get("loopback_id")
+        .and_then(Value::as_str)
+        == Some(&request.probe.loopback_id.to_string());
     if !same || (issued.to_persona != caller.persona.id && !caller.is_operator) {
-        return Err(Problem::new(Code::NotYours, "this probe was not yours", "finish the probe you issued"));
+        return Err(Problem::new(
+            Code::NotYours,
+            "this probe was not yours",
+            "finish the probe you issued",
+        ));
     }
-    prism.store.finish_probe(caller.project.id, request.probe, clock::now()).await?;
+    prism
+        .store
+        .finish_probe(caller.project.id, request.probe, clock::now())
+        .await?;
     Ok(api::Ok { ok: true })
 }

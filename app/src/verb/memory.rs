@@ -19,14 +19,22 @@ pub fn writer(caller: &Caller) -> Writer {
         project_id: caller.project.id,
         session_id: caller.session_id(),
         identity: caller.persona.identity.clone(),
-        surface: caller.session.as_ref().map_or_else(|| "cli".to_owned(), |s| s.surface.clone()),
+        surface: caller
+            .session
+            .as_ref()
+            .map_or_else(|| "cli".to_owned(), |s| s.surface.clone()),
         now: clock::now(),
     }
 }
 
 /// The names of everybody in the project.
 pub fn names_of(prism: &Prism, caller: &Caller) -> Vec<String> {
-    prism.directory.personas(caller.project.id).iter().map(|p| p.identity.to_string()).collect()
+    prism
+        .directory
+        .personas(caller.project.id)
+        .iter()
+        .map(|p| p.identity.to_string())
+        .collect()
 }
 
 /// The entities a text names, with the project's own names known.
@@ -35,10 +43,25 @@ pub fn entities_of(prism: &Prism, caller: &Caller, text: &str) -> Vec<Entity> {
 }
 
 /// Looks a reference up and names its node in the graph.
-pub async fn node_of(prism: &Prism, caller: &Caller, field: &'static str, reference: &Reference) -> Result<String, Problem> {
+pub async fn node_of(
+    prism: &Prism,
+    caller: &Caller,
+    field: &'static str,
+    reference: &Reference,
+) -> Result<String, Problem> {
     Ok(match reference {
-        Reference::Delta(quoted) => prism.store.resolve(caller.project.id, Table::Deltas, field, quoted.clone()).await?.to_string(),
-        Reference::Signal(quoted) => format!("signal:{}", prism.store.resolve(caller.project.id, Table::Signals, field, quoted.clone()).await?),
+        Reference::Delta(quoted) => prism
+            .store
+            .resolve(caller.project.id, Table::Deltas, field, quoted.clone())
+            .await?
+            .to_string(),
+        Reference::Signal(quoted) => format!(
+            "signal:{}",
+            prism
+                .store
+                .resolve(caller.project.id, Table::Signals, field, quoted.clone())
+                .await?
+        ),
         Reference::Spec(name) => format!("spec:{name}"),
         Reference::Commit(sha) => format!("commit:{sha}"),
     })
@@ -46,57 +69,164 @@ pub async fn node_of(prism: &Prism, caller: &Caller, field: &'static str, refere
 
 pub async fn cite(prism: &Prism, caller: &Caller, request: wire::Cite) -> Result<api::Ok, Problem> {
     let purpose = optional("for", request.r#for.as_deref())?;
-    prism.store.cite(caller.project.id, request.recall_event_id, request.result_id, purpose, caller.persona.identity.to_string(), clock::now()).await?;
+    prism
+        .store
+        .cite(
+            caller.project.id,
+            request.recall_event_id,
+            request.result_id,
+            purpose,
+            caller.persona.identity.to_string(),
+            clock::now(),
+        )
+        .await?;
     Ok(api::Ok { ok: true })
 }
 
-pub async fn remember(prism: &Prism, caller: &Caller, request: wire::Remember) -> Result<Id, Problem> {
-    for (field, n) in [("tags", request.tags.len()), ("refs", request.refs.len()), ("pieces", request.pieces.len())] {
+pub async fn remember(
+    prism: &Prism,
+    caller: &Caller,
+    request: wire::Remember,
+) -> Result<Id, Problem> {
+    for (field, n) in [
+        ("tags", request.tags.len()),
+        ("refs", request.refs.len()),
+        ("pieces", request.pieces.len()),
+    ] {
         if n > LIST_ITEMS_MAX {
-            return Err(Problem::field(field, format!("has {n} items and may have {LIST_ITEMS_MAX}")));
+            return Err(Problem::field(
+                field,
+                format!("has {n} items and may have {LIST_ITEMS_MAX}"),
+            ));
         }
     }
     let mut edges = Vec::new();
     for reference in &request.refs {
         let node = node_of(prism, caller, "refs", &Reference::parse("refs", reference)?).await?;
-        edges.push(Edge { src: None, kind: EdgeKind::Mentions, dst: node });
+        edges.push(Edge {
+            src: None,
+            kind: EdgeKind::Mentions,
+            dst: node,
+        });
     }
     let supersedes = match &request.supersedes {
-        Some(quoted) => {
-            Some(prism.store.resolve(caller.project.id, Table::Memory, "supersedes", Quoted::parse("supersedes", quoted.trim_start_matches("delta:"))?).await?)
-        }
+        Some(quoted) => Some(
+            prism
+                .store
+                .resolve(
+                    caller.project.id,
+                    Table::Memory,
+                    "supersedes",
+                    Quoted::parse("supersedes", quoted.trim_start_matches("delta:"))?,
+                )
+                .await?,
+        ),
         None => None,
     };
     let subject = optional("subject", request.subject.as_deref())?;
     let identity = caller.persona.identity.as_str();
     let (row, indexed) = match request.kind.as_str() {
-        "note" => row::words(DeltaKind::Note, identity, required("body", &request.body)?, subject, request.tags),
-        "other" => row::words(DeltaKind::Other, identity, required("body", &request.body)?, subject, request.tags),
-        "fact" => row::standing(Kind::Fact, identity, required("body", &request.body)?, subject, &request.tags),
-        "rule" => row::standing(Kind::Rule, identity, required("body", &request.body)?, subject, &request.tags),
+        "note" => row::words(
+            DeltaKind::Note,
+            identity,
+            required("body", &request.body)?,
+            subject,
+            request.tags,
+        ),
+        "other" => row::words(
+            DeltaKind::Other,
+            identity,
+            required("body", &request.body)?,
+            subject,
+            request.tags,
+        ),
+        "fact" => row::standing(
+            Kind::Fact,
+            identity,
+            required("body", &request.body)?,
+            subject,
+            &request.tags,
+        ),
+        "rule" => row::standing(
+            Kind::Rule,
+            identity,
+            required("body", &request.body)?,
+            subject,
+            &request.tags,
+        ),
         "integration_narrative" => narrative(prism, caller, &request, &mut edges).await?,
-        other => return Err(Problem::field("kind", format!("{:?} is not one of note, fact, rule, integration_narrative, other", text::clip(other, 40)))),
+        other => {
+            return Err(Problem::field(
+                "kind",
+                format!(
+                    "{:?} is not one of note, fact, rule, integration_narrative, other",
+                    text::clip(other, 40)
+                ),
+            ));
+        }
     };
     let id = clock::new_id();
     let entities = entities_of(prism, caller, &indexed.text);
-    prism.store.remember(NewMemory { id, by: writer(caller), row, indexed: Some(indexed), entities, edges, supersedes, imported_session: None }).await?;
-    Ok(Id { id, number: None, version: None, warnings: Vec::new() })
+    prism
+        .store
+        .remember(NewMemory {
+            id,
+            by: writer(caller),
+            row,
+            indexed: Some(indexed),
+            entities,
+            edges,
+            supersedes,
+            imported_session: None,
+        })
+        .await?;
+    Ok(Id {
+        id,
+        number: None,
+        version: None,
+        warnings: Vec::new(),
+    })
 }
 
 /// What the operator sees, what had to land together, what would break it: all three or none.
-async fn narrative(prism: &Prism, caller: &Caller, request: &wire::Remember, edges: &mut Vec<Edge>) -> Result<(Row, Indexed), Problem> {
-    let answer = |field: &str, given: Option<&str>| required(field, given.unwrap_or_default()).map_err(|_| row::unanswered(field));
+async fn narrative(
+    prism: &Prism,
+    caller: &Caller,
+    request: &wire::Remember,
+    edges: &mut Vec<Edge>,
+) -> Result<(Row, Indexed), Problem> {
+    let answer = |field: &str, given: Option<&str>| {
+        required(field, given.unwrap_or_default()).map_err(|_| row::unanswered(field))
+    };
     let operator_sees = answer("operator_sees", request.operator_sees.as_deref())?;
     let would_break_it = answer("would_break_it", request.would_break_it.as_deref())?;
     if request.pieces.is_empty() {
-        return Err(Problem::field("pieces", "must name the deltas, commits and specs that had to land together"));
+        return Err(Problem::field(
+            "pieces",
+            "must name the deltas, commits and specs that had to land together",
+        ));
     }
     for piece in &request.pieces {
-        let node = node_of(prism, caller, "pieces", &Reference::parse_loose("pieces", piece)?).await?;
-        edges.push(Edge { src: None, kind: EdgeKind::Combines, dst: node });
+        let node = node_of(
+            prism,
+            caller,
+            "pieces",
+            &Reference::parse_loose("pieces", piece)?,
+        )
+        .await?;
+        edges.push(Edge {
+            src: None,
+            kind: EdgeKind::Combines,
+            dst: node,
+        });
     }
-    let told =
-        Narrative { operator_sees, pieces: request.pieces.clone(), would_break_it, body: optional("body", Some(&request.body))?, subject: request.subject.clone() };
+    let told = Narrative {
+        operator_sees,
+        pieces: request.pieces.clone(),
+        would_break_it,
+        body: optional("body", Some(&request.body))?,
+        subject: request.subject.clone(),
+    };
     Ok(row::narrative(caller.persona.identity.as_str(), told))
 }
 
@@ -116,7 +246,11 @@ pub async fn note(prism: &Prism, caller: &Caller, request: wire::Note) -> Result
     remember(prism, caller, request).await
 }
 
-pub async fn deltas(prism: &Prism, caller: &Caller, request: wire::Deltas) -> Result<wire::DeltasAnswer, Problem> {
+pub async fn deltas(
+    prism: &Prism,
+    caller: &Caller,
+    request: wire::Deltas,
+) -> Result<wire::DeltasAnswer, Problem> {
     let n = request.n.unwrap_or(20);
     if !(1..=200).contains(&n) {
         return Err(Problem::field("n", format!("is {n} and must be 1 to 200")));
@@ -124,32 +258,80 @@ pub async fn deltas(prism: &Prism, caller: &Caller, request: wire::Deltas) -> Re
     if let Some(kind) = &request.kind
         && DeltaKind::from_name(kind).is_none()
     {
-        return Err(Problem::field("kind", format!("{:?} is not one of {}", text::clip(kind, 40), DeltaKind::names())));
+        return Err(Problem::field(
+            "kind",
+            format!(
+                "{:?} is not one of {}",
+                text::clip(kind, 40),
+                DeltaKind::names()
+            ),
+        ));
     }
-    Ok(wire::DeltasAnswer { deltas: prism.store.deltas(caller.project.id, request.since, request.kind, n).await? })
+    Ok(wire::DeltasAnswer {
+        deltas: prism
+            .store
+            .deltas(caller.project.id, request.since, request.kind, n)
+            .await?,
+    })
 }
 
-pub async fn graph(prism: &Prism, caller: &Caller, request: wire::GraphShow) -> Result<wire::GraphAnswer, Problem> {
+pub async fn graph(
+    prism: &Prism,
+    caller: &Caller,
+    request: wire::GraphShow,
+) -> Result<wire::GraphAnswer, Problem> {
     Ok(prism.store.graph_of(caller.project.id, request.id).await?)
 }
 
-pub async fn stats(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<wire::MemoryStats, Problem> {
+pub async fn stats(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<wire::MemoryStats, Problem> {
     Ok(prism.store.memory_stats(caller.project.id).await?)
 }
 
-pub async fn metrics(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<wire::Metrics, Problem> {
+pub async fn metrics(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<wire::Metrics, Problem> {
     Ok(prism.store.metrics(caller.project.id).await?)
 }
 
-pub async fn reembed(prism: &Prism, caller: &Caller, request: wire::Reembed) -> Result<wire::Reembedding, Problem> {
-    let queued = prism.store.reembed(caller.project.id, MODEL_ID, request.all, clock::now()).await?;
-    Ok(wire::Reembedding { queued, model: MODEL_ID.into(), off: prism.embedder.off() })
+pub async fn reembed(
+    prism: &Prism,
+    caller: &Caller,
+    request: wire::Reembed,
+) -> Result<wire::Reembedding, Problem> {
+    let queued = prism
+        .store
+        .reembed(caller.project.id, MODEL_ID, request.all, clock::now())
+        .await?;
+    Ok(wire::Reembedding {
+        queued,
+        model: MODEL_ID.into(),
+        off: prism.embedder.off(),
+    })
 }
 
-pub async fn training(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<wire::Training, Problem> {
-    Ok(wire::Training { inputs: prism.store.training(caller.project.id).await? })
+pub async fn training(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<wire::Training, Problem> {
+    Ok(wire::Training {
+        inputs: prism.store.training(caller.project.id).await?,
+    })
 }
 
-pub async fn rot(prism: &Prism, caller: &Caller, request: wire::AskRot) -> Result<wire::Rot, Problem> {
-    Ok(prism.store.rot(caller.project.id, request.surfaces, clock::now()).await?)
+pub async fn rot(
+    prism: &Prism,
+    caller: &Caller,
+    request: wire::AskRot,
+) -> Result<wire::Rot, Problem> {
+    Ok(prism
+        .store
+        .rot(caller.project.id, request.surfaces, clock::now())
+        .await?)
 }

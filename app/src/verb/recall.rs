@@ -24,7 +24,11 @@ const HIT_CHARS_MAX: usize = 1_200;
 /// Rows beyond those asked for that the operator's word may still bring up.
 const SPARE: usize = 8;
 
-pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Result<wire::Recalled, Problem> {
+pub async fn recall(
+    prism: &Prism,
+    caller: &Caller,
+    request: wire::Recall,
+) -> Result<wire::Recalled, Problem> {
     let started = Instant::now();
     let (query, k, filter) = checked(&request)?;
     let names = names_of(prism, caller);
@@ -35,14 +39,23 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
     // The words are looked up while the question is embedded.
     let words = async {
         match legs.has("lexical") {
-            true => prism.store.postings(caller.project.id, question.terms.clone(), filter.clone()).await,
+            true => {
+                prism
+                    .store
+                    .postings(caller.project.id, question.terms.clone(), filter.clone())
+                    .await
+            }
             false => Ok(Postings::default()),
         }
     };
     let (postings, embedded) = tokio::join!(words, embed(prism, &question, legs.has("vector")));
     let postings = postings?;
     let lexical_us = postings.us;
-    let entities = if legs.has("graph") { entity::find(&query, &names) } else { Vec::new() };
+    let entities = if legs.has("graph") {
+        entity::find(&query, &names)
+    } else {
+        Vec::new()
+    };
     let ask = Ask {
         project_id: caller.project.id,
         question,
@@ -57,13 +70,30 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         now: clock::now(),
     };
     let mut found = prism.store.find(ask).await?;
-    let Ranking { rows: ranked, confidence, places } = std::mem::take(&mut found.ranking);
-    let mut by_id: HashMap<String, MemoryRow> = std::mem::take(&mut found.rows).into_iter().map(|row| (row.id.to_string(), row)).collect();
-    let standing = by_id.iter().map(|(id, row)| (id.clone(), row.standing.clone())).collect();
-    let known = ranked.into_iter().filter(|r| by_id.contains_key(&r.id)).collect();
+    let Ranking {
+        rows: ranked,
+        confidence,
+        places,
+    } = std::mem::take(&mut found.ranking);
+    let mut by_id: HashMap<String, MemoryRow> = std::mem::take(&mut found.rows)
+        .into_iter()
+        .map(|row| (row.id.to_string(), row))
+        .collect();
+    let standing = by_id
+        .iter()
+        .map(|(id, row)| (id.clone(), row.standing.clone()))
+        .collect();
+    let known = ranked
+        .into_iter()
+        .filter(|r| by_id.contains_key(&r.id))
+        .collect();
     let ranked = recall::with_standing(known, &standing, &weights);
     let shown = recall::shown(&ranked, confidence, k);
-    let results: Vec<RecallHit> = ranked.into_iter().take(shown).filter_map(|scored| by_id.remove(&scored.id).map(|row| hit(scored, row))).collect();
+    let results: Vec<RecallHit> = ranked
+        .into_iter()
+        .take(shown)
+        .filter_map(|scored| by_id.remove(&scored.id).map(|row| hit(scored, row)))
+        .collect();
 
     let recall_event_id = clock::new_id();
     let event = RecallEvent {
@@ -75,11 +105,21 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
     };
     // What is known is told even when nothing more can be written.
-    let unrecorded = prism.store.note_recall(event).await.err().map(|error| format!("this recall was not recorded: {}", Problem::from(error).message));
+    let unrecorded = prism.store.note_recall(event).await.err().map(|error| {
+        format!(
+            "this recall was not recorded: {}",
+            Problem::from(error).message
+        )
+    });
     prism.gate.recalled(&prism.store, caller, recall_event_id);
     let on = |leg: &str, hits: usize, us: u64| {
         let state = if legs.has(leg) { "on" } else { "off" };
-        LegView { state: state.into(), hits, ms: us as f64 / 1000.0, ..LegView::default() }
+        LegView {
+            state: state.into(),
+            hits,
+            ms: us as f64 / 1000.0,
+            ..LegView::default()
+        }
     };
     let vector = LegView {
         state: if embedded.off.is_none() { "on" } else { "off" }.into(),
@@ -95,23 +135,56 @@ pub async fn recall(prism: &Prism, caller: &Caller, request: wire::Recall) -> Re
         graph: on("graph", found.graph, found.graph_us),
         recency: on("recency", found.candidates.rows.len(), found.recency_us),
     };
-    let unsure = (confidence < LOW_CONFIDENCE).then(|| "memory may not hold the answer: nothing it found is close to the question".to_owned());
-    let note = unsure.into_iter().chain(unrecorded).reduce(|a, b| format!("{a}; {b}"));
-    Ok(wire::Recalled { recall_event_id, results, confidence: (confidence * 100.0).round() / 100.0, note, legs })
+    let unsure = (confidence < LOW_CONFIDENCE).then(|| {
+        "memory may not hold the answer: nothing it found is close to the question".to_owned()
+    });
+    let note = unsure
+        .into_iter()
+        .chain(unrecorded)
+        .reduce(|a, b| format!("{a}; {b}"));
+    Ok(wire::Recalled {
+        recall_event_id,
+        results,
+        confidence: (confidence * 100.0).round() / 100.0,
+        note,
+        legs,
+    })
 }
 
 fn checked(request: &wire::Recall) -> Result<(String, usize, Filter), Problem> {
     let query = required("query", &request.query)?;
     if query.chars().count() > QUERY_CHARS_MAX {
-        return Err(Problem::field("query", format!("may have {QUERY_CHARS_MAX} characters; ask in a sentence")));
+        return Err(Problem::field(
+            "query",
+            format!("may have {QUERY_CHARS_MAX} characters; ask in a sentence"),
+        ));
     }
     let k = request.k.unwrap_or(K_DEFAULT);
     if !(1..=K_MAX).contains(&k) {
-        return Err(Problem::field("k", format!("is {k} and must be 1 to {K_MAX}")));
+        return Err(Problem::field(
+            "k",
+            format!("is {k} and must be 1 to {K_MAX}"),
+        ));
     }
-    let kind = |name: &String| Kind::from_name(name).ok_or_else(|| Problem::field("kinds", format!("{:?} is not one of {}", text::clip(name, 40), Kind::names())));
+    let kind = |name: &String| {
+        Kind::from_name(name).ok_or_else(|| {
+            Problem::field(
+                "kinds",
+                format!("{:?} is not one of {}", text::clip(name, 40), Kind::names()),
+            )
+        })
+    };
     let kinds = request.kinds.iter().map(kind).collect::<Result<_, _>>()?;
-    Ok((query, k, Filter { kinds, since: request.since, until: request.until, as_of: request.as_of }))
+    Ok((
+        query,
+        k,
+        Filter {
+            kinds,
+            since: request.since,
+            until: request.until,
+            as_of: request.as_of,
+        },
+    ))
 }
 
 /// The legs a request names; none means all of them.
@@ -134,7 +207,12 @@ impl Chosen<'_> {
             weights.session = 0.0;
         }
         if !self.has("verdicts") {
-            (weights.works, weights.broken, weights.corrected, weights.superseded) = (0.0, 0.0, 0.0, 0.0);
+            (
+                weights.works,
+                weights.broken,
+                weights.corrected,
+                weights.superseded,
+            ) = (0.0, 0.0, 0.0, 0.0);
         }
         weights
     }
@@ -149,7 +227,10 @@ struct Embedded {
 }
 
 async fn embed(prism: &Prism, question: &Question, wanted: bool) -> Embedded {
-    let off = |reason: &str| Embedded { off: Some(reason.to_owned()), ..Embedded::default() };
+    let off = |reason: &str| Embedded {
+        off: Some(reason.to_owned()),
+        ..Embedded::default()
+    };
     if !wanted {
         return off("not asked for");
     }
@@ -158,7 +239,11 @@ async fn embed(prism: &Prism, question: &Question, wanted: bool) -> Embedded {
     }
     let started = Instant::now();
     match prism.embedder.question(question.embedded.clone()).await {
-        Ok(vector) => Embedded { vector: Some(vector), ms: Some(started.elapsed().as_secs_f64() * 1000.0), off: None },
+        Ok(vector) => Embedded {
+            vector: Some(vector),
+            ms: Some(started.elapsed().as_secs_f64() * 1000.0),
+            off: None,
+        },
         Err(reason) => off(&reason),
     }
 }
@@ -182,7 +267,12 @@ fn hit(scored: recall::Scored, row: MemoryRow) -> RecallHit {
 
 /// What the recall's event keeps of each result: its place, and its place in each leg.
 fn summary(results: &[RecallHit], found: &Candidates, places: &Places) -> Value {
-    let at: HashMap<&str, usize> = found.rows.iter().enumerate().map(|(i, r)| (r.id.as_str(), i)).collect();
+    let at: HashMap<&str, usize> = found
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(i, r)| (r.id.as_str(), i))
+        .collect();
     let one = |(rank, hit): (usize, &RecallHit)| {
         let i = at.get(hit.id.to_string().as_str()).copied();
         let row = i.map(|i| &found.rows[i]);

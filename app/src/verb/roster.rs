@@ -6,16 +6,28 @@ use prism_core::api::{self, SessionView};
 use prism_core::{Code, Problem};
 use uuid::Uuid;
 
-pub async fn status(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<api::Status, Problem> {
+pub async fn status(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<api::Status, Problem> {
     let now = clock::now();
     let counts = prism.store.pending_counts(caller.project.id).await?;
     let sessions = with_proof(prism, prism.presence.sessions(caller.project.id, now)).await?;
-    let personas = prism.directory.personas(caller.project.id).into_iter().map(|p| api::PersonaView {
-        recipient_state: prism.presence.recipient_state(p.id, p.is_operator, now),
-        pending: counts.iter().find(|(id, _)| *id == p.id).map(|(_, n)| *n).unwrap_or_default(),
-        identity: p.identity.to_string(),
-        operator: p.is_operator,
-    });
+    let personas = prism
+        .directory
+        .personas(caller.project.id)
+        .into_iter()
+        .map(|p| api::PersonaView {
+            recipient_state: prism.presence.recipient_state(p.id, p.is_operator, now),
+            pending: counts
+                .iter()
+                .find(|(id, _)| *id == p.id)
+                .map(|(_, n)| *n)
+                .unwrap_or_default(),
+            identity: p.identity.to_string(),
+            operator: p.is_operator,
+        });
     Ok(api::Status {
         pid: caller.project.pid.to_string(),
         server_version: crate::VERSION.into(),
@@ -24,14 +36,35 @@ pub async fn status(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<a
     })
 }
 
-pub async fn whois(prism: &Prism, caller: &Caller, request: api::Whois) -> Result<api::WhoisAnswer, Problem> {
-    let persona = prism.directory.named(caller.project.id, &request.identity, Code::UnknownIdentity)?;
+pub async fn whois(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::Whois,
+) -> Result<api::WhoisAnswer, Problem> {
+    let persona =
+        prism
+            .directory
+            .named(caller.project.id, &request.identity, Code::UnknownIdentity)?;
     let now = clock::now();
-    let mine = prism.presence.sessions(caller.project.id, now).into_iter().filter(|(id, _)| *id == persona.id).collect();
-    let sessions: Vec<SessionView> = with_proof(prism, mine).await?.into_iter().map(|(_, view)| view).collect();
-    let reachable = sessions.iter().filter_map(|s| s.reachable.clone()).max_by_key(|r| r.at);
+    let mine = prism
+        .presence
+        .sessions(caller.project.id, now)
+        .into_iter()
+        .filter(|(id, _)| *id == persona.id)
+        .collect();
+    let sessions: Vec<SessionView> = with_proof(prism, mine)
+        .await?
+        .into_iter()
+        .map(|(_, view)| view)
+        .collect();
+    let reachable = sessions
+        .iter()
+        .filter_map(|s| s.reachable.clone())
+        .max_by_key(|r| r.at);
     Ok(api::WhoisAnswer {
-        recipient_state: prism.presence.recipient_state(persona.id, persona.is_operator, now),
+        recipient_state: prism
+            .presence
+            .recipient_state(persona.id, persona.is_operator, now),
         identity: persona.identity.to_string(),
         operator: persona.is_operator,
         since: persona.created_at,
@@ -41,14 +74,23 @@ pub async fn whois(prism: &Prism, caller: &Caller, request: api::Whois) -> Resul
 }
 
 /// Adds to each session what was last proven about it.
-async fn with_proof(prism: &Prism, mut sessions: Vec<(Uuid, SessionView)>) -> Result<Vec<(Uuid, SessionView)>, Problem> {
+async fn with_proof(
+    prism: &Prism,
+    mut sessions: Vec<(Uuid, SessionView)>,
+) -> Result<Vec<(Uuid, SessionView)>, Problem> {
     if sessions.is_empty() {
         return Ok(sessions);
     }
     prism.store.settle().await?;
-    let proven = prism.store.last_proven(sessions.iter().map(|(_, s)| s.session_id).collect()).await?;
+    let proven = prism
+        .store
+        .last_proven(sessions.iter().map(|(_, s)| s.session_id).collect())
+        .await?;
     for (_, session) in &mut sessions {
-        session.reachable = proven.iter().find(|r| r.session_id == session.session_id).cloned();
+        session.reachable = proven
+            .iter()
+            .find(|r| r.session_id == session.session_id)
+            .cloned();
     }
     Ok(sessions)
 }
@@ -57,7 +99,13 @@ pub async fn ping(_: &Prism, _: &Caller, _: api::Nothing) -> Result<api::Ok, Pro
     Ok(api::Ok { ok: true })
 }
 
-pub async fn projects(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<api::ProjectsAnswer, Problem> {
+pub async fn projects(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<api::ProjectsAnswer, Problem> {
     let identity = (!caller.is_operator).then_some(&caller.persona.identity);
-    Ok(api::ProjectsAnswer { projects: prism.directory.visible_projects(identity) })
+    Ok(api::ProjectsAnswer {
+        projects: prism.directory.visible_projects(identity),
+    })
 }

@@ -6,10 +6,19 @@ use crate::store::SessionRow;
 use prism_core::presence::Surface;
 use prism_core::{Code, Problem, api, text};
 
-pub async fn register(prism: &Prism, caller: &Caller, request: api::SessionRegister) -> Result<api::SessionRegistered, Problem> {
-    let surface = Surface::from_name(&request.surface).ok_or_else(|| Problem::field("surface", format!("must be one of {}", Surface::names())))?;
+pub async fn register(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SessionRegister,
+) -> Result<api::SessionRegistered, Problem> {
+    let surface = Surface::from_name(&request.surface)
+        .ok_or_else(|| Problem::field("surface", format!("must be one of {}", Surface::names())))?;
     if caller.is_operator {
-        return Err(Problem::new(Code::InvalidRequest, "the operator needs no session", "agents register with a key of their own"));
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            "the operator needs no session",
+            "agents register with a key of their own",
+        ));
     }
     let now = clock::now();
     let row = SessionRow {
@@ -28,29 +37,70 @@ pub async fn register(prism: &Prism, caller: &Caller, request: api::SessionRegis
         released_at: None,
     };
     prism.store.add_session(row.clone()).await?;
-    let answer = api::SessionRegistered { session_id: row.id, pid: caller.project.pid.to_string(), project_id: row.project_id, identity: row.identity.to_string() };
+    let answer = api::SessionRegistered {
+        session_id: row.id,
+        pid: caller.project.pid.to_string(),
+        project_id: row.project_id,
+        identity: row.identity.to_string(),
+    };
     prism.presence.add(row);
     Ok(answer)
 }
 
-pub async fn release(prism: &Prism, caller: &Caller, request: api::SessionRelease) -> Result<api::Ok, Problem> {
+pub async fn release(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SessionRelease,
+) -> Result<api::Ok, Problem> {
     let session = match (request.session_id, &caller.session) {
         (Some(id), own) if own.as_ref().is_none_or(|s| s.id != id) => {
             if !caller.is_operator {
-                return Err(Problem::new(Code::OperatorOnly, "only the operator releases another session", "leave out session_id to release your own"));
+                return Err(Problem::new(
+                    Code::OperatorOnly,
+                    "only the operator releases another session",
+                    "leave out session_id to release your own",
+                ));
             }
-            let found = prism.presence.get(id).filter(|s| s.project_id == caller.project.id && s.released_at.is_none());
-            found.ok_or_else(|| Problem::new(Code::UnknownSession, format!("no open session {id} in this project"), "`prism status` lists them"))?
+            let found = prism
+                .presence
+                .get(id)
+                .filter(|s| s.project_id == caller.project.id && s.released_at.is_none());
+            found.ok_or_else(|| {
+                Problem::new(
+                    Code::UnknownSession,
+                    format!("no open session {id} in this project"),
+                    "`prism status` lists them",
+                )
+            })?
         }
         (_, Some(own)) => own.clone(),
-        _ => return Err(Problem::field("session_id", "must say whose session to release")),
+        _ => {
+            return Err(Problem::field(
+                "session_id",
+                "must say whose session to release",
+            ));
+        }
     };
-    let reason = request.reason.map_or_else(|| if caller.is_operator { "forced" } else { "released" }.to_owned(), |r| text::clip(&text::one_line(&r), 64));
+    let reason = request.reason.map_or_else(
+        || {
+            if caller.is_operator {
+                "forced"
+            } else {
+                "released"
+            }
+            .to_owned()
+        },
+        |r| text::clip(&text::one_line(&r), 64),
+    );
     prism.release(&session, &reason).await?;
     Ok(api::Ok { ok: true })
 }
 
-pub async fn heartbeat(prism: &Prism, caller: &Caller, _: api::Nothing) -> Result<api::Ok, Problem> {
+pub async fn heartbeat(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<api::Ok, Problem> {
     if let Some(session) = caller.session_id() {
         prism.presence.seen(session, clock::now());
     }

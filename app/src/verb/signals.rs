@@ -9,19 +9,34 @@ use prism_core::api::{self, ServerFrame};
 use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::limits::{NOTE_CHARS_MAX, PENDING_DEFAULT, PENDING_MAX};
 use prism_core::presence::RecipientState;
-use prism_core::receipt::{PublishPath, Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline};
+use prism_core::receipt::{
+    PublishPath, Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline,
+};
 use prism_core::signal::{DeliveryClass, SendSignal, SignalType};
 use prism_core::{Code, Problem};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
-pub async fn send(prism: &Prism, caller: &Caller, request: SendSignal) -> Result<api::Sent, Problem> {
+pub async fn send(
+    prism: &Prism,
+    caller: &Caller,
+    request: SendSignal,
+) -> Result<api::Sent, Problem> {
     let send = request.check()?;
-    let to_persona = prism.directory.named(caller.project.id, send.to.as_str(), Code::UnknownRecipient)?;
+    let to_persona =
+        prism
+            .directory
+            .named(caller.project.id, send.to.as_str(), Code::UnknownRecipient)?;
     let now = clock::now();
-    let recipient_state = prism.presence.recipient_state(to_persona.id, to_persona.is_operator, now);
-    let nobody = matches!(recipient_state, RecipientState::Stale | RecipientState::Offline | RecipientState::NeverStarted);
+    let recipient_state =
+        prism
+            .presence
+            .recipient_state(to_persona.id, to_persona.is_operator, now);
+    let nobody = matches!(
+        recipient_state,
+        RecipientState::Stale | RecipientState::Offline | RecipientState::NeverStarted
+    );
     let new = NewSignal {
         signal_id: clock::new_id(),
         trace_id: clock::new_id(),
@@ -37,30 +52,62 @@ pub async fn send(prism: &Prism, caller: &Caller, request: SendSignal) -> Result
     let pushed: Arc<Mutex<Vec<Uuid>>> = Arc::default();
     let row = {
         let (pushed, hub) = (pushed.clone(), prism.hub.clone());
-        prism.store.send(new, move |row| *pushed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = push(&hub, row)).await?
+        prism
+            .store
+            .send(new, move |row| {
+                *pushed
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner) = push(&hub, row)
+            })
+            .await?
     };
     if row.failed {
-        let message = format!("{} is {recipient_state}, and a sync signal does not wait; it was kept as failed", row.envelope.to_identity);
-        return Err(Problem::new(Code::RecipientUnavailable, message, "send it without delivery_class to leave it in the inbox")
-            .with("signal_id", row.envelope.signal_id.to_string())
-            .with("recipient_state", recipient_state.name()));
+        let message = format!(
+            "{} is {recipient_state}, and a sync signal does not wait; it was kept as failed",
+            row.envelope.to_identity
+        );
+        return Err(Problem::new(
+            Code::RecipientUnavailable,
+            message,
+            "send it without delivery_class to leave it in the inbox",
+        )
+        .with("signal_id", row.envelope.signal_id.to_string())
+        .with("recipient_state", recipient_state.name()));
     }
     if row.repeated {
         return repeated(prism, caller, &row, recipient_state).await;
     }
-    let sessions = std::mem::take(&mut *pushed.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    let sessions = std::mem::take(
+        &mut *pushed
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner),
+    );
     Ok(report(prism, caller, row, sessions, recipient_state))
 }
 
 /// Offers a committed signal to the recipient's sockets, in commit order.
 pub fn push(hub: &crate::hub::Hub, row: &SentRow) -> Vec<Uuid> {
     match row.envelope.seq {
-        Some(seq) if !row.repeated => hub.offer(row.to_persona, None, seq, &encode(&ServerFrame::Signal { envelope: row.envelope.clone(), drained: false })),
+        Some(seq) if !row.repeated => hub.offer(
+            row.to_persona,
+            None,
+            seq,
+            &encode(&ServerFrame::Signal {
+                envelope: row.envelope.clone(),
+                drained: false,
+            }),
+        ),
         _ => Vec::new(),
     }
 }
 
-fn report(prism: &Prism, caller: &Caller, row: SentRow, sessions: Vec<Uuid>, recipient_state: RecipientState) -> api::Sent {
+fn report(
+    prism: &Prism,
+    caller: &Caller,
+    row: SentRow,
+    sessions: Vec<Uuid>,
+    recipient_state: RecipientState,
+) -> api::Sent {
     let at = clock::now();
     let publish_path = match recipient_state {
         _ if !sessions.is_empty() => PublishPath::PushedToWs,
@@ -68,14 +115,33 @@ fn report(prism: &Prism, caller: &Caller, row: SentRow, sessions: Vec<Uuid>, rec
         _ => PublishPath::QueuedOffline,
     };
     prism.metrics.sent.fetch_add(1, Ordering::Relaxed);
-    prism.metrics.pushed.fetch_add(sessions.len() as u64, Ordering::Relaxed);
+    prism
+        .metrics
+        .pushed
+        .fetch_add(sessions.len() as u64, Ordering::Relaxed);
     if publish_path != PublishPath::QueuedOffline {
-        prism.store.note_push(row.envelope.signal_id, publish_path, sessions.clone(), at);
+        prism
+            .store
+            .note_push(row.envelope.signal_id, publish_path, sessions.clone(), at);
     }
-    prism.hub.show(caller.project.id, || ServerFrame::Watched { envelope: row.envelope.clone(), publish_path });
+    prism.hub.show(caller.project.id, || ServerFrame::Watched {
+        envelope: row.envelope.clone(),
+        publish_path,
+    });
     let pushed = sessions.into_iter().filter_map(|id| prism.presence.get(id));
-    let receipts = pushed.map(|s| SessionReceipt { session_id: s.id, surface: s.surface, machine_id: s.machine_id, pushed: Some(at), ..Default::default() }).collect();
-    let facts = SignalFacts { queued: row.envelope.created_at.unwrap_or(at), ..Default::default() };
+    let receipts = pushed
+        .map(|s| SessionReceipt {
+            session_id: s.id,
+            surface: s.surface,
+            machine_id: s.machine_id,
+            pushed: Some(at),
+            ..Default::default()
+        })
+        .collect();
+    let facts = SignalFacts {
+        queued: row.envelope.created_at.unwrap_or(at),
+        ..Default::default()
+    };
     api::Sent {
         signal_id: row.envelope.signal_id,
         trace_id: row.envelope.trace_id.unwrap_or_default(),
@@ -86,9 +152,21 @@ fn report(prism: &Prism, caller: &Caller, row: SentRow, sessions: Vec<Uuid>, rec
 }
 
 /// A retry is answered like the first try, with what has become of the signal since.
-async fn repeated(prism: &Prism, caller: &Caller, row: &SentRow, recipient_state: RecipientState) -> Result<api::Sent, Problem> {
+async fn repeated(
+    prism: &Prism,
+    caller: &Caller,
+    row: &SentRow,
+    recipient_state: RecipientState,
+) -> Result<api::Sent, Problem> {
     prism.store.settle().await?;
-    let trace = prism.store.trace(caller.project.id, Some(row.envelope.signal_id.to_string()), None).await?;
+    let trace = prism
+        .store
+        .trace(
+            caller.project.id,
+            Some(row.envelope.signal_id.to_string()),
+            None,
+        )
+        .await?;
     Ok(api::Sent {
         signal_id: row.envelope.signal_id,
         trace_id: row.envelope.trace_id.unwrap_or_default(),
@@ -98,23 +176,47 @@ async fn repeated(prism: &Prism, caller: &Caller, row: &SentRow, recipient_state
     })
 }
 
-pub async fn pending(prism: &Prism, caller: &Caller, request: api::SignalsPending) -> Result<api::Pending, Problem> {
+pub async fn pending(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SignalsPending,
+) -> Result<api::Pending, Problem> {
     let limit = request.limit.unwrap_or(PENDING_DEFAULT);
     if !(1..=PENDING_MAX).contains(&limit) {
-        return Err(Problem::field("limit", format!("is {limit} and must be 1 to {PENDING_MAX}")));
+        return Err(Problem::field(
+            "limit",
+            format!("is {limit} and must be 1 to {PENDING_MAX}"),
+        ));
     }
     if let Some(session) = caller.session_id() {
         prism.presence.read(session, clock::now());
     }
-    let drain = prism.store.lease(caller.persona.id, caller.session_id(), limit, clock::now()).await?;
+    let drain = prism
+        .store
+        .lease(caller.persona.id, caller.session_id(), limit, clock::now())
+        .await?;
     Ok(match drain {
-        Some(drain) => api::Pending { signals: drain.envelopes, lease_id: Some(drain.lease_id), more: drain.more },
-        None => api::Pending { signals: Vec::new(), lease_id: None, more: 0 },
+        Some(drain) => api::Pending {
+            signals: drain.envelopes,
+            lease_id: Some(drain.lease_id),
+            more: drain.more,
+        },
+        None => api::Pending {
+            signals: Vec::new(),
+            lease_id: None,
+            more: 0,
+        },
     })
 }
 
-pub async fn confirm(prism: &Prism, caller: &Caller, request: api::SignalsConfirm) -> Result<api::Confirmed, Problem> {
-    confirm_lease(prism, caller.persona.id, request.lease_id).await.map(|confirmed| api::Confirmed { confirmed })
+pub async fn confirm(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SignalsConfirm,
+) -> Result<api::Confirmed, Problem> {
+    confirm_lease(prism, caller.persona.id, request.lease_id)
+        .await
+        .map(|confirmed| api::Confirmed { confirmed })
 }
 
 /// Ends a drain: the rows are drained for good, and the siblings hear of it.
@@ -124,22 +226,59 @@ pub async fn confirm_lease(prism: &Prism, persona: Uuid, lease_id: Uuid) -> Resu
     prism.metrics.drained.fetch_add(n, Ordering::Relaxed);
     if let Some(by_session) = rows.first().map(|r| r.by_session) {
         let signal_ids = rows.iter().map(|r| r.signal_id).collect();
-        prism.hub.tell(persona, by_session, &ServerFrame::Drained { signal_ids, by_session });
+        prism.hub.tell(
+            persona,
+            by_session,
+            &ServerFrame::Drained {
+                signal_ids,
+                by_session,
+            },
+        );
     }
     Ok(n)
 }
 
-pub async fn dismiss(prism: &Prism, caller: &Caller, request: api::SignalsAck) -> Result<api::Dismissed, Problem> {
-    let dismissed = prism.store.dismiss(caller.persona.id, caller.session_id(), request.signal_ids, clock::now()).await?;
+pub async fn dismiss(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SignalsAck,
+) -> Result<api::Dismissed, Problem> {
+    let dismissed = prism
+        .store
+        .dismiss(
+            caller.persona.id,
+            caller.session_id(),
+            request.signal_ids,
+            clock::now(),
+        )
+        .await?;
     Ok(api::Dismissed { dismissed })
 }
 
-pub async fn acknowledge(prism: &Prism, caller: &Caller, request: api::SignalAck) -> Result<Acknowledged, Problem> {
+pub async fn acknowledge(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SignalAck,
+) -> Result<Acknowledged, Problem> {
     let state = request.parsed_state()?;
-    if request.note.as_ref().is_some_and(|n| n.chars().count() > NOTE_CHARS_MAX) {
-        return Err(Problem::field("note", format!("may have {NOTE_CHARS_MAX} characters")));
+    if request
+        .note
+        .as_ref()
+        .is_some_and(|n| n.chars().count() > NOTE_CHARS_MAX)
+    {
+        return Err(Problem::field(
+            "note",
+            format!("may have {NOTE_CHARS_MAX} characters"),
+        ));
     }
-    let ack = Ack { signal_id: request.signal_id, persona: caller.persona.clone(), session: caller.session_id(), state, note: request.note, now: clock::now() };
+    let ack = Ack {
+        signal_id: request.signal_id,
+        persona: caller.persona.clone(),
+        session: caller.session_id(),
+        state,
+        note: request.note,
+        now: clock::now(),
+    };
     let signal = prism.store.acknowledge(ack).await?;
     // An acknowledgment is not acceptance: the gate may advise beside it, and changes nothing.
     let warning = (signal.envelope.known_type() == Some(SignalType::TaskAssigned)).then(|| {
@@ -153,15 +292,41 @@ pub async fn acknowledge(prism: &Prism, caller: &Caller, request: api::SignalAck
             Trigger::Ack,
         )
     });
-    Ok(Acknowledged { ok: true, warnings: warning.flatten().into_iter().collect() })
+    Ok(Acknowledged {
+        ok: true,
+        warnings: warning.flatten().into_iter().collect(),
+    })
 }
 
-pub async fn trace(prism: &Prism, caller: &Caller, request: api::SignalTrace) -> Result<api::Trace, Problem> {
+pub async fn trace(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SignalTrace,
+) -> Result<api::Trace, Problem> {
     // What a shim just reported may still be riding; a trace shows it all.
     prism.store.settle().await?;
-    let TraceRow { envelope, facts, sessions, notes, .. } = prism.store.trace(caller.project.id, request.signal_id, request.trace_id).await?;
-    let loopback_id = envelope.payload.get("loopback_id").and_then(|id| id.as_str()?.parse().ok()).filter(|_| envelope.is_loopback());
-    let timeline = timeline(&facts, &sessions, notes).into_iter().map(|event| TraceEvent { loopback_id, ..event }).collect();
+    let TraceRow {
+        envelope,
+        facts,
+        sessions,
+        notes,
+        ..
+    } = prism
+        .store
+        .trace(caller.project.id, request.signal_id, request.trace_id)
+        .await?;
+    let loopback_id = envelope
+        .payload
+        .get("loopback_id")
+        .and_then(|id| id.as_str()?.parse().ok())
+        .filter(|_| envelope.is_loopback());
+    let timeline = timeline(&facts, &sessions, notes)
+        .into_iter()
+        .map(|event| TraceEvent {
+            loopback_id,
+            ..event
+        })
+        .collect();
     Ok(api::Trace {
         signal_id: envelope.signal_id,
         trace_id: envelope.trace_id.unwrap_or_default(),
@@ -173,13 +338,34 @@ pub async fn trace(prism: &Prism, caller: &Caller, request: api::SignalTrace) ->
     })
 }
 
-pub async fn recall(prism: &Prism, caller: &Caller, request: api::SignalRecall) -> Result<api::Recalled, Problem> {
+pub async fn recall(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SignalRecall,
+) -> Result<api::Recalled, Problem> {
     let sender = (!caller.is_operator).then(|| caller.persona.identity.clone());
-    match prism.store.recall(caller.project.id, request.signal_id, sender, clock::now()).await? {
+    match prism
+        .store
+        .recall(caller.project.id, request.signal_id, sender, clock::now())
+        .await?
+    {
         Ok(ended) => {
-            prism.hub.tell(ended.to_persona, None, &ServerFrame::Ended { signal_ids: vec![ended.signal_id], state: State::Recalled });
-            Ok(api::Recalled { recalled: true, reason: "nobody had read it".into() })
+            prism.hub.tell(
+                ended.to_persona,
+                None,
+                &ServerFrame::Ended {
+                    signal_ids: vec![ended.signal_id],
+                    state: State::Recalled,
+                },
+            );
+            Ok(api::Recalled {
+                recalled: true,
+                reason: "nobody had read it".into(),
+            })
         }
-        Err(reason) => Ok(api::Recalled { recalled: false, reason }),
+        Err(reason) => Ok(api::Recalled {
+            recalled: false,
+            reason,
+        }),
     }
 }

@@ -5,12 +5,21 @@ use serde_json::{Value, json};
 use std::process::Stdio;
 
 fn ring(server: &Server, identity: &str) -> Vec<Value> {
-    let text = server.home().read(&format!("signals-{identity}.jsonl")).unwrap_or_default();
-    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    let text = server
+        .home()
+        .read(&format!("signals-{identity}.jsonl"))
+        .unwrap_or_default();
+    text.lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect()
 }
 
 fn count(server: &Server, identity: &str) -> Value {
-    server.home().read(&format!("sigcount-{identity}.json")).map(|t| serde_json::from_str(&t).unwrap()).unwrap_or_default()
+    server
+        .home()
+        .read(&format!("sigcount-{identity}.json"))
+        .map(|t| serde_json::from_str(&t).unwrap())
+        .unwrap_or_default()
 }
 
 fn statusline(server: &Server, identity: Option<&str>, args: &[&str]) -> String {
@@ -26,21 +35,57 @@ fn a_signal_enters_the_ring_rings_the_line_and_stays_after_the_drain() {
     // Whoever hears the bell finds the files.
     let (entry, counted) = (ring(&server, "Texi")[0].clone(), count(&server, "Texi"));
     assert_eq!(
-        (entry["cat"].as_str(), entry["summary"].as_str(), entry["read"].as_bool(), entry["pid"].as_str()),
-        (Some("ASK"), Some("which port?"), Some(false), Some("PID-TEST"))
+        (
+            entry["cat"].as_str(),
+            entry["summary"].as_str(),
+            entry["read"].as_bool(),
+            entry["pid"].as_str()
+        ),
+        (
+            Some("ASK"),
+            Some("which port?"),
+            Some(false),
+            Some("PID-TEST")
+        )
     );
-    assert_eq!((&counted["unread"], &counted["by_cat"]["ASK"], &counted["latest_actionable"]["from"]), (&json!(1), &json!(1), &json!("Donna")));
+    assert_eq!(
+        (
+            &counted["unread"],
+            &counted["by_cat"]["ASK"],
+            &counted["latest_actionable"]["from"]
+        ),
+        (&json!(1), &json!(1), &json!("Donna"))
+    );
     let line = statusline(&server, Some("texi"), &["--color", "never"]);
     assert_eq!(line, "[texi] ~ · 🔔 1 ASK · Donna: which port?\n");
     assert!(statusline(&server, Some("Texi"), &[]).contains("\u{1b}[31mASK\u{1b}[0m"));
-    assert_eq!(texi.call("prism_signals", json!({"action": "count"}))["count"]["unread"], 1);
+    assert_eq!(
+        texi.call("prism_signals", json!({"action": "count"}))["count"]["unread"],
+        1
+    );
     assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
-    wait_for("the mark", || (count(&server, "Texi")["unread"] == 0).then_some(()));
+    wait_for("the mark", || {
+        (count(&server, "Texi")["unread"] == 0).then_some(())
+    });
     assert_eq!(statusline(&server, Some("Texi"), &[]), "[Texi] ~\n");
     let local = texi.call("prism_signals", json!({"action": "both"}));
-    assert_eq!((local["tail"][0]["read"].as_bool(), local["count"]["unread"].as_u64()), (Some(true), Some(0)));
+    assert_eq!(
+        (
+            local["tail"][0]["read"].as_bool(),
+            local["count"]["unread"].as_u64()
+        ),
+        (Some(true), Some(0))
+    );
     assert!(local["count"]["seen_seq"].is_null());
-    let modes: Vec<_> = ["signals-Texi.jsonl", "sigcount-Texi.json", "tee-frames-Texi.jsonl", "keys/Texi.key"].iter().map(|f| server.home().mode(f)).collect();
+    let modes: Vec<_> = [
+        "signals-Texi.jsonl",
+        "sigcount-Texi.json",
+        "tee-frames-Texi.jsonl",
+        "keys/Texi.key",
+    ]
+    .iter()
+    .map(|f| server.home().mode(f))
+    .collect();
     assert_eq!(modes, [Some(0o600); 4]);
 }
 
@@ -49,14 +94,28 @@ fn four_shims_of_one_identity_write_one_ring() {
     let server = Server::start();
     let mut donna = server.agent("Donna");
     let shims: Vec<Agent> = (0..4).map(|_| server.agent("Texi")).collect();
-    let sent: Vec<String> = (0..40).map(|n| donna.call("prism_signal", task("Texi", &format!("{n}")))["signal_id"].as_str().unwrap().to_owned()).collect();
-    wait_for("all of them in the ring", || (ring(&server, "Texi").len() == sent.len()).then_some(()));
+    let sent: Vec<String> = (0..40)
+        .map(|n| {
+            donna.call("prism_signal", task("Texi", &format!("{n}")))["signal_id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    wait_for("all of them in the ring", || {
+        (ring(&server, "Texi").len() == sent.len()).then_some(())
+    });
     for shim in &shims {
         shim.bell();
     }
-    let recorded: Vec<String> = ring(&server, "Texi").iter().map(|e| e["sid"].as_str().unwrap().to_owned()).collect();
+    let recorded: Vec<String> = ring(&server, "Texi")
+        .iter()
+        .map(|e| e["sid"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(recorded, sent, "each once, in order");
-    wait_for("the count", || (count(&server, "Texi")["unread"] == 40).then_some(()));
+    wait_for("the count", || {
+        (count(&server, "Texi")["unread"] == 40).then_some(())
+    });
 }
 
 #[test]
@@ -72,7 +131,10 @@ fn what_arrived_while_the_shim_was_dead_is_recorded_once_and_a_kill_loses_nothin
     server.resume();
     let mut texi = server.agent("Texi");
     texi.bell();
-    let summaries: Vec<Value> = ring(&server, "Texi").iter().map(|e| e["summary"].clone()).collect();
+    let summaries: Vec<Value> = ring(&server, "Texi")
+        .iter()
+        .map(|e| e["summary"].clone())
+        .collect();
     assert_eq!(summaries, ["before", "while it was dead"]);
     assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 2);
 }
@@ -99,7 +161,9 @@ fn a_drain_elsewhere_is_learnt_at_the_next_hello() {
     assert!(String::from_utf8_lossy(&drained.stdout).contains("TaskAssigned"));
     assert_eq!(count(&server, "Texi")["unread"], 1);
     let _texi = server.agent("Texi");
-    wait_for("the count to agree", || (count(&server, "Texi")["unread"] == 0).then_some(()));
+    wait_for("the count to agree", || {
+        (count(&server, "Texi")["unread"] == 0).then_some(())
+    });
 }
 
 #[test]
@@ -109,14 +173,23 @@ fn torn_foreign_and_huge_files_are_skipped_and_reported() {
     donna.call("prism_signal", task("Texi", "kept"));
     texi.bell();
     let home = server.home();
-    let torn = format!("{}{{\"ts\":\"20\nnot json\n", home.read("signals-Texi.jsonl").unwrap());
+    let torn = format!(
+        "{}{{\"ts\":\"20\nnot json\n",
+        home.read("signals-Texi.jsonl").unwrap()
+    );
     home.write("signals-Texi.jsonl", torn.as_bytes()).unwrap();
     assert!(server.ok(None, &["doctor"]).contains("2 torn or foreign"));
     donna.call("prism_signal", task("Texi", "next"));
-    wait_for("a mended ring", || (home.read("signals-Texi.jsonl").unwrap().lines().count() == 2).then_some(()));
+    wait_for("a mended ring", || {
+        (home.read("signals-Texi.jsonl").unwrap().lines().count() == 2).then_some(())
+    });
     home.remove("sigcount-Texi.json");
-    assert!(statusline(&server, Some("Texi"), &["--color=never"]).contains("🔔 2 TASK"), "without a count file the ring is read");
-    home.write("signals-Texi.jsonl", &vec![b'x'; 5 * 1024 * 1024]).unwrap();
+    assert!(
+        statusline(&server, Some("Texi"), &["--color=never"]).contains("🔔 2 TASK"),
+        "without a count file the ring is read"
+    );
+    home.write("signals-Texi.jsonl", &vec![b'x'; 5 * 1024 * 1024])
+        .unwrap();
     assert!(statusline(&server, Some("Texi"), &[]).starts_with("[Texi] ~"));
     home.write("sigcount-Texi.json", b"{\"unread\":").unwrap();
     assert!(statusline(&server, Some("Texi"), &[]).starts_with("[Texi] ~"));
@@ -128,20 +201,56 @@ fn the_statusline_always_prints_and_takes_its_folder_from_the_host() {
     assert_eq!(statusline(&server, None, &[]), "~\n");
     assert_eq!(statusline(&server, Some("not an identity"), &[]), "~\n");
     assert!(server.ok(None, &["statusline", "--help"]).contains("Usage"));
-    assert_eq!(statusline(&server, Some("Texi"), &["--no-such-flag"]), "[Texi] ~\n");
-    let mut host = server.command(Some("Texi")).arg("statusline").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    std::io::Write::write_all(&mut host.stdin.take().unwrap(), json!({"cwd": "/x", "workspace": {"current_dir": "/repo"}}).to_string().as_bytes()).unwrap();
-    assert_eq!(String::from_utf8_lossy(&host.wait_with_output().unwrap().stdout), "[Texi] /repo\n");
+    assert_eq!(
+        statusline(&server, Some("Texi"), &["--no-such-flag"]),
+        "[Texi] ~\n"
+    );
+    let mut host = server
+        .command(Some("Texi"))
+        .arg("statusline")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(
+        &mut host.stdin.take().unwrap(),
+        json!({"cwd": "/x", "workspace": {"current_dir": "/repo"}})
+            .to_string()
+            .as_bytes(),
+    )
+    .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&host.wait_with_output().unwrap().stdout),
+        "[Texi] /repo\n"
+    );
     // A host that holds its end open without a word does not hold up the line.
-    let mut silent = server.command(Some("Texi")).arg("statusline").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut silent = server
+        .command(Some("Texi"))
+        .arg("statusline")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let held = silent.stdin.take();
     let status = wait_for("the line", || silent.try_wait().unwrap());
     drop(held);
     assert!(status.success());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../bin/statusline-claude-code.sh");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../bin/statusline-claude-code.sh"
+    );
     let wrapped = std::process::Command::new(script)
         .env_clear()
-        .env("PATH", format!("{}:/usr/bin:/bin", std::path::Path::new(crate::harness::BIN).parent().unwrap().display()))
+        .env(
+            "PATH",
+            format!(
+                "{}:/usr/bin:/bin",
+                std::path::Path::new(crate::harness::BIN)
+                    .parent()
+                    .unwrap()
+                    .display()
+            ),
+        )
         .env("HOME", server.folder())
         .current_dir(server.folder())
         .stdin(Stdio::null())

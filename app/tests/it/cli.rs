@@ -14,18 +14,60 @@ fn a_first_conversation_on_the_command_line() {
     let server = Server::start();
     server.ok(None, &["key", "mint", "Texi"]);
     server.ok(None, &["key", "mint", "Donna"]);
-    let sent: Value = serde_json::from_str(&server.ok(Some("Donna"), &["send", "Texi", "review the ring", "--type", "ReviewRequested", "--json"])).unwrap();
+    let sent: Value = serde_json::from_str(&server.ok(
+        Some("Donna"),
+        &[
+            "send",
+            "Texi",
+            "review the ring",
+            "--type",
+            "ReviewRequested",
+            "--json",
+        ],
+    ))
+    .unwrap();
     let id = sent["signal_id"].as_str().unwrap();
     let printed = server.ok(Some("Texi"), &["pending"]);
-    assert!(printed.starts_with("ASK     Donna ReviewRequested now") && printed.contains("review the ring"), "{printed}");
-    let reply = server.ok(None, &["--as", "Texi", "send", "Donna", "looks right", "--type", "ReviewCompleted", "--reply-to", &id[..8]]);
-    assert!(reply.contains("queued; the recipient is never_started"), "{reply}");
+    assert!(
+        printed.starts_with("ASK     Donna ReviewRequested now")
+            && printed.contains("review the ring"),
+        "{printed}"
+    );
+    let reply = server.ok(
+        None,
+        &[
+            "--as",
+            "Texi",
+            "send",
+            "Donna",
+            "looks right",
+            "--type",
+            "ReviewCompleted",
+            "--reply-to",
+            &id[..8],
+        ],
+    );
+    assert!(
+        reply.contains("queued; the recipient is never_started"),
+        "{reply}"
+    );
     let trace = server.ok(None, &["trace", &id[..8]]);
-    let shape: Vec<&str> = trace.lines().map(|l| l.split_whitespace().next().unwrap_or_default()).collect();
+    let shape: Vec<&str> = trace
+        .lines()
+        .map(|l| l.split_whitespace().next().unwrap_or_default())
+        .collect();
     assert_eq!(shape, [&id[..8], "├●", "├●", "└●", "It"], "{trace}");
-    assert!(trace.contains("ReviewRequested  Donna → Texi") && trace.contains("queued") && trace.contains("It is acted."), "{trace}");
+    assert!(
+        trace.contains("ReviewRequested  Donna → Texi")
+            && trace.contains("queued")
+            && trace.contains("It is acted."),
+        "{trace}"
+    );
     let status = server.ok(None, &["status"]);
-    assert!(status.contains("frank (operator)") && status.contains("INFO:1"), "{status}");
+    assert!(
+        status.contains("frank (operator)") && status.contains("INFO:1"),
+        "{status}"
+    );
 }
 
 #[test]
@@ -34,25 +76,57 @@ fn errors_say_what_to_do_and_exit_codes_tell_no_from_could_not() {
     server.ok(None, &["key", "mint", "Texi"]);
     for (args, identity, code, says) in [
         (vec!["send", "Texxi", "x"], None, 2, "did you mean Texi?"),
-        (vec!["send", "Texi", "x", "--category", "LOUD"], None, 2, "INFO, TASK, ASK, BLOCKER"),
+        (
+            vec!["send", "Texi", "x", "--category", "LOUD"],
+            None,
+            2,
+            "INFO, TASK, ASK, BLOCKER",
+        ),
         (vec!["send", "Texi"], None, 2, "Usage"),
         (vec!["nonsense"], None, 2, "Usage"),
         (vec!["--pid", "PID-NONE", "status"], None, 2, "PID-TEST"),
-        (vec!["key", "mint", "Eve"], Some("Texi"), 2, "act as the operator"),
-        (vec!["--as", "Nobody", "status"], None, 2, "prism key mint Nobody"),
+        (
+            vec!["key", "mint", "Eve"],
+            Some("Texi"),
+            2,
+            "act as the operator",
+        ),
+        (
+            vec!["--as", "Nobody", "status"],
+            None,
+            2,
+            "prism key mint Nobody",
+        ),
         (vec!["trace", "zzz"], None, 2, "8 hex digits"),
         (vec!["trace", "deadbeef"], None, 2, "check the id"),
         (vec!["signals", "tail"], None, 2, "--as"),
         (vec!["watch"], Some("Texi"), 2, "PRISM_AGENT_IDENTITY"),
     ] {
         let output = server.cli(identity, &args);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(says),
+            "{args:?}: {}",
+            stderr(&output)
+        );
     }
-    let sent: Value = serde_json::from_str(&server.ok(None, &["send", "Texi", "x", "--json"])).unwrap();
+    let sent: Value =
+        serde_json::from_str(&server.ok(None, &["send", "Texi", "x", "--json"])).unwrap();
     let id = sent["signal_id"].as_str().unwrap();
-    assert_eq!(server.cli(None, &["signals", "recall", id]).status.code(), Some(0));
-    assert_eq!(server.cli(None, &["signals", "recall", id]).status.code(), Some(1), "it ran, and the answer is no");
+    assert_eq!(
+        server.cli(None, &["signals", "recall", id]).status.code(),
+        Some(0)
+    );
+    assert_eq!(
+        server.cli(None, &["signals", "recall", id]).status.code(),
+        Some(1),
+        "it ran, and the answer is no"
+    );
 }
 
 #[test]
@@ -61,12 +135,28 @@ fn a_second_server_on_the_same_home_names_the_first() {
     assert_eq!(server.home().mode("prism.db"), Some(0o600));
     let second = server.cli(None, &["serve", "--port", "0"]);
     assert_eq!(second.status.code(), Some(2));
-    assert!(stderr(&second).contains(&format!("pid {}", server.pid())), "{}", stderr(&second));
+    assert!(
+        stderr(&second).contains(&format!("pid {}", server.pid())),
+        "{}",
+        stderr(&second)
+    );
     assert_eq!(server.terminate(), Some(0));
-    assert!(!server.home().path("server.json").exists(), "a clean stop removes it");
-    assert!(!server.home().path("prism.db-wal").exists() || std::fs::metadata(server.home().path("prism.db-wal")).unwrap().len() == 0);
+    assert!(
+        !server.home().path("server.json").exists(),
+        "a clean stop removes it"
+    );
+    assert!(
+        !server.home().path("prism.db-wal").exists()
+            || std::fs::metadata(server.home().path("prism.db-wal"))
+                .unwrap()
+                .len()
+                == 0
+    );
     let away = server.cli(None, &["status"]);
-    assert_eq!((away.status.code(), stderr(&away).contains("prism serve")), (Some(2), true));
+    assert_eq!(
+        (away.status.code(), stderr(&away).contains("prism serve")),
+        (Some(2), true)
+    );
     server.resume();
     server.ok(None, &["status"]);
 }
@@ -74,7 +164,18 @@ fn a_second_server_on_the_same_home_names_the_first() {
 #[test]
 fn a_server_does_not_listen_beyond_this_machine_by_accident() {
     let server = Server::start();
-    let refused = server.cli(None, &["serve", "--home", server.folder().join("other").to_str().unwrap(), "--host", "0.0.0.0", "--port", "0"]);
+    let refused = server.cli(
+        None,
+        &[
+            "serve",
+            "--home",
+            server.folder().join("other").to_str().unwrap(),
+            "--host",
+            "0.0.0.0",
+            "--port",
+            "0",
+        ],
+    );
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("--behind-proxy"));
 }
@@ -84,11 +185,21 @@ fn a_newer_database_is_refused_and_left_alone() {
     let mut server = Server::start();
     server.terminate();
     let file = server.home().path("prism.db");
-    rusqlite::Connection::open(&file).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    rusqlite::Connection::open(&file)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
     let refused = server.cli(None, &["serve", "--port", "0"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("schema 99"), "{}", stderr(&refused));
-    let version: i64 = rusqlite::Connection::open(&file).unwrap().pragma_query_value(None, "user_version", |r| r.get(0)).unwrap();
+    assert!(
+        stderr(&refused).contains("schema 99"),
+        "{}",
+        stderr(&refused)
+    );
+    let version: i64 = rusqlite::Connection::open(&file)
+        .unwrap()
+        .pragma_query_value(None, "user_version", |r| r.get(0))
+        .unwrap();
     assert_eq!(version, 99);
 }
 
@@ -99,24 +210,46 @@ fn the_doctor_finds_what_is_wrong_and_says_so_by_its_exit_code() {
     let fine = server.cli(None, &["doctor"]);
     let printed = String::from_utf8_lossy(&fine.stdout).into_owned();
     assert_eq!(fine.status.code(), Some(0), "{printed}");
-    assert!(printed.contains("shim") && printed.contains("Texi on claude_code"), "{printed}");
-    std::fs::set_permissions(server.home().path("keys/Texi.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(
+        printed.contains("shim") && printed.contains("Texi on claude_code"),
+        "{printed}"
+    );
+    std::fs::set_permissions(
+        server.home().path("keys/Texi.key"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o644),
+    )
+    .unwrap();
     let wrong = server.cli(None, &["doctor", "--json"]);
     assert_eq!(wrong.status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&wrong.stdout).unwrap();
-    assert!(answer["findings"].as_array().unwrap().iter().any(|f| f["level"] == "wrong" && f["says"].as_str().unwrap().contains("chmod 600")));
+    assert!(
+        answer["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|f| f["level"] == "wrong" && f["says"].as_str().unwrap().contains("chmod 600"))
+    );
 }
 
 #[test]
 fn watching_shows_signals_as_they_are_sent() {
     let server = Server::start();
     server.ok(None, &["key", "mint", "Texi"]);
-    let mut watch = server.command(None).arg("watch").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = server
+        .command(None)
+        .arg("watch")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("watching PID-TEST"));
     server.ok(None, &["send", "Texi", "hello there"]);
     let line = lines.next().unwrap().unwrap();
-    assert!(line.contains("frank → Texi") && line.contains("hello there"), "{line}");
+    assert!(
+        line.contains("frank → Texi") && line.contains("hello there"),
+        "{line}"
+    );
     watch.kill().unwrap();
     watch.wait().unwrap();
 }
@@ -125,7 +258,10 @@ fn watching_shows_signals_as_they_are_sent() {
 fn help_has_examples_and_completions_are_printed() {
     let server = Server::start();
     for command in ["send", "pending", "trace", "whois", "key", "serve"] {
-        assert!(server.ok(None, &[command, "--help"]).contains("Example"), "{command}");
+        assert!(
+            server.ok(None, &[command, "--help"]).contains("Example"),
+            "{command}"
+        );
     }
     assert!(server.ok(None, &["completions", "bash"]).contains("_prism"));
     assert!(server.ok(None, &["--version"]).starts_with("prism "));
@@ -135,7 +271,11 @@ fn help_has_examples_and_completions_are_printed() {
 fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
     // A tiny file system of its own; without the right to mount one there is nothing to try.
     let dir = tempfile::tempdir().unwrap();
-    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).status().is_ok_and(|s| s.success());
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(dir.path())
+        .status()
+        .is_ok_and(|s| s.success());
     if !mounted {
         eprintln!("skipped: no right to mount a file system");
         return;
@@ -143,7 +283,12 @@ fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
     struct Unmount(std::path::PathBuf);
     impl Drop for Unmount {
         fn drop(&mut self) {
-            drop(std::process::Command::new("umount").arg("-l").arg(&self.0).status());
+            drop(
+                std::process::Command::new("umount")
+                    .arg("-l")
+                    .arg(&self.0)
+                    .status(),
+            );
         }
     }
     let _unmount = Unmount(dir.path().to_owned());
@@ -151,14 +296,27 @@ fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
     let server = Server::start();
     let command = |args: &[&str]| {
         let mut command = server.command(None);
-        command.env("PRISM_HOME", &home).args(args).stdin(Stdio::null());
+        command
+            .env("PRISM_HOME", &home)
+            .args(args)
+            .stdin(Stdio::null());
         command
     };
-    let mut process = command(&["serve", "--port", "0"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for("the server", || home.join("server.json").exists().then_some(()));
+    let mut process = command(&["serve", "--port", "0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the server", || {
+        home.join("server.json").exists().then_some(())
+    });
     let run = |args: &[&str]| command(args).output().unwrap();
     assert!(run(&["key", "mint", "Texi"]).status.success());
-    assert!(run(&["note", "the printer wants the blue cable"]).status.success());
+    assert!(
+        run(&["note", "the printer wants the blue cable"])
+            .status
+            .success()
+    );
     let body = "x".repeat(30_000);
     let mut accepted = 0;
     let refused = wait_for("a full disk", || {
@@ -166,13 +324,26 @@ fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
         accepted += usize::from(output.status.success());
         (!output.status.success()).then_some(output)
     });
-    assert!(stderr(&refused).contains("free space"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("free space"),
+        "{}",
+        stderr(&refused)
+    );
     // Reads still work, and everything that was accepted is there.
-    let status: Value = serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap_or_default();
-    let waiting = status["personas"].as_array().and_then(|p| p.iter().find(|p| p["identity"] == "Texi")).map(|p| p["pending"]["INFO"].clone());
+    let status: Value =
+        serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap_or_default();
+    let waiting = status["personas"]
+        .as_array()
+        .and_then(|p| p.iter().find(|p| p["identity"] == "Texi"))
+        .map(|p| p["pending"]["INFO"].clone());
     assert_eq!(waiting, Some(json!(accepted)));
     let recalled = run(&["recall", "the printer's cable"]);
-    assert!(recalled.status.success() && String::from_utf8_lossy(&recalled.stdout).contains("blue cable"), "what is known is told: {}", stderr(&recalled));
+    assert!(
+        recalled.status.success()
+            && String::from_utf8_lossy(&recalled.stdout).contains("blue cable"),
+        "what is known is told: {}",
+        stderr(&recalled)
+    );
     process.kill().unwrap();
     process.wait().unwrap();
 }
@@ -182,13 +353,22 @@ fn the_server_may_go_away_in_the_middle_of_a_send() {
     let mut server = Server::start();
     let mut donna = server.agent("Donna");
     let _texi = server.agent("Texi");
-    let answers: Vec<_> = (0..20).map(|n| donna.post("tools/call", json!({"name": "prism_signal", "arguments": task("Texi", &format!("{n}"))}))).collect();
+    let answers: Vec<_> = (0..20)
+        .map(|n| {
+            donna.post(
+                "tools/call",
+                json!({"name": "prism_signal", "arguments": task("Texi", &format!("{n}"))}),
+            )
+        })
+        .collect();
     server.kill();
     server.resume();
     // Each send was stored, or its error says that it was not sent or how to ask again.
     let mut stored = 0;
     for answer in answers {
-        let answer = answer.recv_timeout(crate::harness::PATIENCE).expect("every send is answered");
+        let answer = answer
+            .recv_timeout(crate::harness::PATIENCE)
+            .expect("every send is answered");
         let body = &answer["result"]["structuredContent"];
         match body["error"]["code"].as_str() {
             None => stored += 1,
@@ -197,6 +377,13 @@ fn the_server_may_go_away_in_the_middle_of_a_send() {
         }
     }
     let status: Value = serde_json::from_str(&server.ok(None, &["status", "--json"])).unwrap();
-    let waiting = status["personas"].as_array().unwrap().iter().find(|p| p["identity"] == "Texi").unwrap()["pending"]["TASK"].as_u64().unwrap();
+    let waiting = status["personas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|p| p["identity"] == "Texi")
+        .unwrap()["pending"]["TASK"]
+        .as_u64()
+        .unwrap();
     assert!(waiting >= stored, "{waiting} of {stored}");
 }

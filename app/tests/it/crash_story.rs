@@ -23,7 +23,14 @@ async fn successor(client: Client) -> Client {
     }
     let alone = client.with_session(None);
     loop {
-        if let Ok(answer) = alone.call(PID, "session_register", json!({"surface": "other", "machine_id": "m", "process_pid": 1})).await {
+        if let Ok(answer) = alone
+            .call(
+                PID,
+                "session_register",
+                json!({"surface": "other", "machine_id": "m", "process_pid": 1}),
+            )
+            .await
+        {
             return client.with_session(answer["session_id"].as_str().unwrap().parse().ok());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -32,13 +39,21 @@ async fn successor(client: Client) -> Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
-    let mut server = Server::start_with("[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n");
+    let mut server =
+        Server::start_with("[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n");
     let accepted: Arc<Mutex<Vec<String>>> = Arc::default();
     let drained: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
-    let (sending, draining) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
+    let (sending, draining) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicBool::new(true)),
+    );
     let mut senders = Vec::new();
     for s in 0..SENDERS {
-        let (client, accepted, sending) = (server.identity(&format!("Sender{s}")).await, accepted.clone(), sending.clone());
+        let (client, accepted, sending) = (
+            server.identity(&format!("Sender{s}")).await,
+            accepted.clone(),
+            sending.clone(),
+        );
         let mut n = 0;
         senders.push(async move {
             while sending.load(Ordering::Relaxed) {
@@ -55,15 +70,29 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
     }
     let mut readers = Vec::new();
     for r in 0..RECIPIENTS {
-        let ((mut client, _), drained, draining) = (server.session(&format!("Reader{r}")).await, drained.clone(), draining.clone());
+        let ((mut client, _), drained, draining) = (
+            server.session(&format!("Reader{r}")).await,
+            drained.clone(),
+            draining.clone(),
+        );
         readers.push(async move {
             let mut unconfirmed: Option<(Value, Vec<String>)> = None;
             loop {
                 if unconfirmed.is_none() {
                     let last_round = !draining.load(Ordering::Relaxed);
-                    match client.call(PID, "signals_pending", json!({"limit": 20})).await {
-                        Ok(answer) if answer["signals"].as_array().is_some_and(|s| !s.is_empty()) => {
-                            let summaries = answer["signals"].as_array().unwrap().iter().map(|e| e["payload"]["summary"].as_str().unwrap().to_owned()).collect();
+                    match client
+                        .call(PID, "signals_pending", json!({"limit": 20}))
+                        .await
+                    {
+                        Ok(answer)
+                            if answer["signals"].as_array().is_some_and(|s| !s.is_empty()) =>
+                        {
+                            let summaries = answer["signals"]
+                                .as_array()
+                                .unwrap()
+                                .iter()
+                                .map(|e| e["payload"]["summary"].as_str().unwrap().to_owned())
+                                .collect();
                             unconfirmed = Some((answer["lease_id"].clone(), summaries));
                         }
                         Ok(_) if last_round => return,
@@ -75,10 +104,15 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
                 }
                 // A confirmation is repeated until it is answered: then it counts, once.
                 if let Some((lease, summaries)) = &unconfirmed
-                    && let Ok(answer) = client.call(PID, "signals_confirm", json!({"lease_id": lease})).await
+                    && let Ok(answer) = client
+                        .call(PID, "signals_confirm", json!({"lease_id": lease}))
+                        .await
                 {
                     let confirmed = answer["confirmed"].as_u64().unwrap() as usize;
-                    assert!(confirmed == summaries.len() || confirmed == 0, "a lease is confirmed whole, or was confirmed before the crash");
+                    assert!(
+                        confirmed == summaries.len() || confirmed == 0,
+                        "a lease is confirmed whole, or was confirmed before the crash"
+                    );
                     let mut counts = drained.lock().await;
                     for summary in summaries {
                         *counts.entry(summary.clone()).or_default() += 1;
@@ -102,10 +136,17 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
     }
     sending.store(false, Ordering::Relaxed);
     let patience = Duration::from_secs(90);
-    tokio::time::timeout(patience, senders).await.expect("senders finish").unwrap();
-    // Only now is an empty inbox the last one: a send that was still under way would arrive after it.
+    tokio::time::timeout(patience, senders)
+        .await
+        .expect("senders finish")
+        .unwrap();
+    // Only now is an empty inbox the last one: a send that was still under way would arrive after
+    // it.
     draining.store(false, Ordering::Relaxed);
-    tokio::time::timeout(patience, readers).await.expect("readers finish").unwrap();
+    tokio::time::timeout(patience, readers)
+        .await
+        .expect("readers finish")
+        .unwrap();
     let (accepted, drained) = (accepted.lock().await, drained.lock().await);
     assert!(accepted.len() >= KILLS * 20);
     for summary in accepted.iter() {
@@ -113,7 +154,12 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
     }
     assert_eq!(drained.len(), accepted.len(), "nothing was made up");
     for r in 0..RECIPIENTS {
-        let rest = server.identity(&format!("Reader{r}")).await.call(PID, "signals_pending", json!({})).await.unwrap();
+        let rest = server
+            .identity(&format!("Reader{r}"))
+            .await
+            .call(PID, "signals_pending", json!({}))
+            .await
+            .unwrap();
         assert!(ids(&rest).is_empty());
     }
 }

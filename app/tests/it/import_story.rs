@@ -1,4 +1,5 @@
-//! Importing: times and references are kept, nothing is written twice or by half, and a broken line is named.
+//! Importing: times and references are kept, nothing is written twice or by half, and a broken line
+//! is named.
 
 use crate::harness::{PID, Server};
 use serde_json::{Value, json};
@@ -43,32 +44,85 @@ async fn a_file_comes_in_with_its_times_and_references_once() {
     let server = Server::start();
     let file = write(&server, "memory.jsonl", &lines(&memory()));
     let checked = import(&server, &file, &["--dry-run"]);
-    assert_eq!((&checked["imported"], &checked["ids"]), (&json!(10), &json!({})));
+    assert_eq!(
+        (&checked["imported"], &checked["ids"]),
+        (&json!(10), &json!({}))
+    );
     let operator = server.operator();
-    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"], json!({}), "a dry run writes nothing");
+    assert_eq!(
+        operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"],
+        json!({}),
+        "a dry run writes nothing"
+    );
 
     let first = import(&server, &file, &[]);
-    assert_eq!((&first["imported"], &first["known"]), (&json!(10), &json!(0)));
+    assert_eq!(
+        (&first["imported"], &first["known"]),
+        (&json!(10), &json!(0))
+    );
     let again = import(&server, &file, &[]);
-    assert_eq!((&again["imported"], &again["known"], &again["ids"]), (&json!(0), &json!(10), &first["ids"]), "the same file once more changes nothing");
+    assert_eq!(
+        (&again["imported"], &again["known"], &again["ids"]),
+        (&json!(0), &json!(10), &first["ids"]),
+        "the same file once more changes nothing"
+    );
 
-    let hits = operator.call(PID, "recall", json!({"query": "clamped the viewport"})).await.unwrap();
-    let wrap = hits["results"].as_array().unwrap().iter().find(|h| h["id"] == first["ids"]["w1"]).expect("the wrap").clone();
-    assert_eq!((wrap["created_at"].as_str(), wrap["identity"].as_str()), (Some("2026-03-01T09:30:00.000000Z"), Some("Mira")));
-    assert_eq!(wrap["verdicts"][0]["id"], first["ids"]["c1"], "a verdict that stood before its delta in the file is on it");
+    let hits = operator
+        .call(PID, "recall", json!({"query": "clamped the viewport"}))
+        .await
+        .unwrap();
+    let wrap = hits["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|h| h["id"] == first["ids"]["w1"])
+        .expect("the wrap")
+        .clone();
+    assert_eq!(
+        (wrap["created_at"].as_str(), wrap["identity"].as_str()),
+        (Some("2026-03-01T09:30:00.000000Z"), Some("Mira"))
+    );
+    assert_eq!(
+        wrap["verdicts"][0]["id"], first["ids"]["c1"],
+        "a verdict that stood before its delta in the file is on it"
+    );
     assert_eq!(wrap["ruled_out"][0]["approach"], "sticky scroll");
-    let kinds: Vec<&str> = hits["results"].as_array().unwrap().iter().filter_map(|h| h["kind"].as_str()).collect();
-    assert!(kinds.contains(&"confirmation") && kinds.contains(&"operator_input"), "what speaks of it comes with it: {kinds:?}");
-    let old = operator.call(PID, "recall", json!({"query": "a map for phones"})).await.unwrap();
-    let old = old["results"].as_array().unwrap().iter().find(|h| h["id"] == first["ids"]["d0"]).unwrap().clone();
+    let kinds: Vec<&str> = hits["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|h| h["kind"].as_str())
+        .collect();
+    assert!(
+        kinds.contains(&"confirmation") && kinds.contains(&"operator_input"),
+        "what speaks of it comes with it: {kinds:?}"
+    );
+    let old = operator
+        .call(PID, "recall", json!({"query": "a map for phones"}))
+        .await
+        .unwrap();
+    let old = old["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|h| h["id"] == first["ids"]["d0"])
+        .unwrap()
+        .clone();
     assert_eq!(old["superseded_by"], first["ids"]["7"]);
-    let inputs = operator.call(PID, "inputs", json!({"review": "unreviewed"})).await.unwrap();
-    assert_eq!(inputs["inputs"][0]["prompt_text"], "not the header, the map", "an imported input waits for review like any other");
+    let inputs = operator
+        .call(PID, "inputs", json!({"review": "unreviewed"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        inputs["inputs"][0]["prompt_text"], "not the header, the map",
+        "an imported input waits for review like any other"
+    );
 }
 
 #[tokio::test]
 async fn a_broken_line_is_named_its_batch_is_not_half_written_and_the_rest_resumes() {
-    let server = Server::start_with("[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n");
+    let server =
+        Server::start_with("[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n");
     let note = |i: usize| json!({"id": format!("n{i}"), "kind": "note", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": format!("note number {i}")});
     let mut text = lines(&(0..450).map(note).collect::<Vec<_>>());
     let whole = text.clone();
@@ -78,23 +132,50 @@ async fn a_broken_line_is_named_its_batch_is_not_half_written_and_the_rest_resum
     let output = server.cli(None, &["import", file.to_str().unwrap()]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
-    assert!(error.contains("line 310") && error.contains("`text` must say something") && error.contains("hint:"), "{error}");
+    assert!(
+        error.contains("line 310")
+            && error.contains("`text` must say something")
+            && error.contains("hint:"),
+        "{error}"
+    );
     let operator = server.operator();
-    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"], 200, "the first batch stands, the second was taken back");
+    assert_eq!(
+        operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"],
+        200,
+        "the first batch stands, the second was taken back"
+    );
 
     // A line that is no JSON at all stops the file there; what stands before it goes in.
     let mut broken = String::new();
     for (n, line) in whole.lines().enumerate() {
-        writeln!(broken, "{}", if n == 309 { "{\"id\": \"n309\", " } else { line }).unwrap();
+        writeln!(
+            broken,
+            "{}",
+            if n == 309 {
+                "{\"id\": \"n309\", "
+            } else {
+                line
+            }
+        )
+        .unwrap();
     }
     write(&server, "big.jsonl", &broken);
     let output = server.cli(None, &["import", file.to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("line 310: this is not JSON"));
-    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"], 309);
+    assert_eq!(
+        operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"],
+        309
+    );
     write(&server, "big.jsonl", &whole);
     let mended = import(&server, &file, &[]);
-    assert_eq!((&mended["imported"], &mended["known"]), (&json!(141), &json!(309)));
-    assert_eq!(operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"], 450);
+    assert_eq!(
+        (&mended["imported"], &mended["known"]),
+        (&json!(141), &json!(309))
+    );
+    assert_eq!(
+        operator.call(PID, "memory_stats", json!({})).await.unwrap()["rows"]["note"],
+        450
+    );
 }
 
 #[tokio::test]
@@ -107,13 +188,25 @@ async fn wrong_lines_are_told_apart() {
         row
     };
     for (row, expected) in [
-        (with("kind", json!("novel")), "`kind` \"novel\" is not one of"),
+        (
+            with("kind", json!("novel")),
+            "`kind` \"novel\" is not one of",
+        ),
         (with("created_at", json!("soon")), "not an ISO 8601 time"),
-        (with("created_at", Value::Null), "`created_at` must be there"),
+        (
+            with("created_at", Value::Null),
+            "`created_at` must be there",
+        ),
         (with("identity", json!("no name!")), "identity"),
         (with("id", json!("")), "`id` must be there"),
-        (with("supersedes", json!("nowhere")), "neither a line of this file nor the id of a row"),
-        (json!({"id": "x", "kind": "confirmation", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "verdict": "works"}), "`refers_to` must name"),
+        (
+            with("supersedes", json!("nowhere")),
+            "neither a line of this file nor the id of a row",
+        ),
+        (
+            json!({"id": "x", "kind": "confirmation", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "verdict": "works"}),
+            "`refers_to` must name",
+        ),
         (
             json!({"id": "x", "kind": "operator_input", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "class": "rant", "prompt_text": "y"}),
             "`class` must be one of",
@@ -122,16 +215,29 @@ async fn wrong_lines_are_told_apart() {
             json!({"id": "x", "kind": "integration_narrative", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "text": "y", "operator_sees": "z"}),
             "`pieces` must answer",
         ),
-        (with("tags", json!(["x".repeat(200_000)])), "bytes and may have"),
+        (
+            with("tags", json!(["x".repeat(200_000)])),
+            "bytes and may have",
+        ),
         (json!(["not", "an", "object"]), "line 1"),
     ] {
         let file = write(&server, "one.jsonl", &lines(std::slice::from_ref(&row)));
         let output = server.cli(None, &["import", file.to_str().unwrap()]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && error.contains(expected) && error.contains("line 1"), "{row}: {error}");
+        assert!(
+            !output.status.success() && error.contains(expected) && error.contains("line 1"),
+            "{row}: {error}"
+        );
     }
     let twice = write(&server, "twice.jsonl", &lines(&[base(), base()]));
-    assert!(String::from_utf8_lossy(&server.cli(None, &["import", twice.to_str().unwrap()]).stderr).contains("is that of line 1, too"));
+    assert!(
+        String::from_utf8_lossy(
+            &server
+                .cli(None, &["import", twice.to_str().unwrap()])
+                .stderr
+        )
+        .contains("is that of line 1, too")
+    );
     let circle = write(
         &server,
         "circle.jsonl",
@@ -141,8 +247,21 @@ async fn wrong_lines_are_told_apart() {
             other
         }]),
     );
-    assert!(String::from_utf8_lossy(&server.cli(None, &["import", circle.to_str().unwrap()]).stderr).contains("in a circle"));
-    assert!(!server.cli(Some("Mira"), &["import", circle.to_str().unwrap()]).status.success(), "an agent may not import");
+    assert!(
+        String::from_utf8_lossy(
+            &server
+                .cli(None, &["import", circle.to_str().unwrap()])
+                .stderr
+        )
+        .contains("in a circle")
+    );
+    assert!(
+        !server
+            .cli(Some("Mira"), &["import", circle.to_str().unwrap()])
+            .status
+            .success(),
+        "an agent may not import"
+    );
 }
 
 #[tokio::test]
@@ -156,10 +275,25 @@ async fn what_was_written_elsewhere_may_say_less_than_an_agent_must() {
     ];
     let file = write(&server, "elsewhere.jsonl", &lines(&rows));
     let ids = import(&server, &file, &[])["ids"].clone();
-    for (question, id) in [("lamp relay firmware", "n"), ("horn with watts", "m"), ("soldering live", "w"), ("bells", "p")] {
-        let found = server.operator().call(PID, "recall", json!({"query": question})).await.unwrap();
+    for (question, id) in [
+        ("lamp relay firmware", "n"),
+        ("horn with watts", "m"),
+        ("soldering live", "w"),
+        ("bells", "p"),
+    ] {
+        let found = server
+            .operator()
+            .call(PID, "recall", json!({"query": question}))
+            .await
+            .unwrap();
         assert_eq!(found["results"][0]["id"], ids[id], "{question}: {found}");
-        assert!(!found["results"][0]["text"].as_str().unwrap().contains("not said"), "what was left out is not found by");
+        assert!(
+            !found["results"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("not said"),
+            "what was left out is not found by"
+        );
     }
 }
 
@@ -181,15 +315,44 @@ async fn markdown_notes_and_decisions_come_in() {
         "docs/adr/0003-one-queue.md",
         "---\ndate: 2026-04-01\nauthor: Mira\n---\n# 3. One queue\n\n## Context\nTwo lost messages.\n\n## Decision\nWe keep one durable queue.\n",
     );
-    write(&server, "docs/2026-05-02-printer.md", "# Printer\n\n## What helped\nA driver from the vendor.\n");
-    let answer = import(&server, &server.folder().join("docs"), &["--as-identity", "Wren"]);
+    write(
+        &server,
+        "docs/2026-05-02-printer.md",
+        "# Printer\n\n## What helped\nA driver from the vendor.\n",
+    );
+    let answer = import(
+        &server,
+        &server.folder().join("docs"),
+        &["--as-identity", "Wren"],
+    );
     assert_eq!(answer["imported"], 2);
-    let hits = server.operator().call(PID, "recall", json!({"query": "one durable queue"})).await.unwrap();
+    let hits = server
+        .operator()
+        .call(PID, "recall", json!({"query": "one durable queue"}))
+        .await
+        .unwrap();
     let decision = &hits["results"][0];
-    assert_eq!((decision["kind"].as_str(), decision["title"].as_str(), decision["identity"].as_str()), (Some("decision"), Some("One queue"), Some("Mira")));
+    assert_eq!(
+        (
+            decision["kind"].as_str(),
+            decision["title"].as_str(),
+            decision["identity"].as_str()
+        ),
+        (Some("decision"), Some("One queue"), Some("Mira"))
+    );
     assert_eq!(decision["created_at"], "2026-04-01T00:00:00.000000Z");
-    let hits = server.operator().call(PID, "recall", json!({"query": "driver from the vendor"})).await.unwrap();
-    assert_eq!((hits["results"][0]["title"].as_str(), hits["results"][0]["identity"].as_str()), (Some("Printer: What helped"), Some("Wren")));
+    let hits = server
+        .operator()
+        .call(PID, "recall", json!({"query": "driver from the vendor"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            hits["results"][0]["title"].as_str(),
+            hits["results"][0]["identity"].as_str()
+        ),
+        (Some("Printer: What helped"), Some("Wren"))
+    );
 }
 
 #[tokio::test]
@@ -197,37 +360,119 @@ async fn a_transcript_offers_the_operators_words_for_review() {
     let server = Server::start();
     let line = |uuid: &str, text: &str| json!({"type": "user", "uuid": uuid, "sessionId": "s1", "timestamp": "2026-03-01T10:00:00Z", "message": {"role": "user", "content": text}});
     let bell = "Signal from Donna: TaskAssigned. Use prism_signals_pending to read; prism_signal to reply if needed.";
-    let text = lines(&[line("a", "no, not the header, the map"), line("b", bell), line("c", "add a footer"), line("d", "perfect")]) + "{\"type\": \"user\", \"cut";
+    let text = lines(&[
+        line("a", "no, not the header, the map"),
+        line("b", bell),
+        line("c", "add a footer"),
+        line("d", "perfect"),
+    ]) + "{\"type\": \"user\", \"cut";
     let file = write(&server, "session.jsonl", &text);
     let nobody = server.cli(None, &["import", file.to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("--as-identity"));
-    assert_eq!(import(&server, &file, &["--as-identity", "Mira"])["imported"], 2);
-    assert_eq!(import(&server, &file, &["--as-identity", "Mira"])["known"], 2);
-    let inputs = server.operator().call(PID, "inputs", json!({"review": "unreviewed"})).await.unwrap();
-    let found: Vec<_> = inputs["inputs"].as_array().unwrap().iter().map(|i| (i["class"].as_str().unwrap(), i["confidence"].as_str().unwrap())).collect();
+    assert_eq!(
+        import(&server, &file, &["--as-identity", "Mira"])["imported"],
+        2
+    );
+    assert_eq!(
+        import(&server, &file, &["--as-identity", "Mira"])["known"],
+        2
+    );
+    let inputs = server
+        .operator()
+        .call(PID, "inputs", json!({"review": "unreviewed"}))
+        .await
+        .unwrap();
+    let found: Vec<_> = inputs["inputs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| {
+            (
+                i["class"].as_str().unwrap(),
+                i["confidence"].as_str().unwrap(),
+            )
+        })
+        .collect();
     assert_eq!(found.len(), 2);
-    assert!(found.contains(&("correction", "low")) && found.contains(&("confirmation", "low")), "{found:?}");
+    assert!(
+        found.contains(&("correction", "low")) && found.contains(&("confirmation", "low")),
+        "{found:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_the_operator_said_is_exported_without_secrets_and_with_a_card() {
     let server = Server::start();
-    assert!(String::from_utf8_lossy(&server.cli(None, &["export", "--training"]).stderr).contains("no input was captured"));
+    assert!(
+        String::from_utf8_lossy(&server.cli(None, &["export", "--training"]).stderr)
+            .contains("no input was captured")
+    );
     let (mira, _) = server.session("Mira").await;
-    mira.call(PID, "checkpoint", json!({"summary": "moved the header"})).await.unwrap();
+    mira.call(PID, "checkpoint", json!({"summary": "moved the header"}))
+        .await
+        .unwrap();
     let said = |text: &str| json!({"class": "correction", "prompt_text": text, "triggered_action": "was editing", "confidence": "high"});
-    mira.call(PID, "operator_input", said("not the header, my password is hunter22")).await.unwrap();
-    let wrong = mira.call(PID, "operator_input", said("could you explain the map")).await.unwrap();
-    server.operator().call(PID, "review", json!({"ids": [wrong["id"]], "action": "reject"})).await.unwrap();
+    mira.call(
+        PID,
+        "operator_input",
+        said("not the header, my password is hunter22"),
+    )
+    .await
+    .unwrap();
+    let wrong = mira
+        .call(PID, "operator_input", said("could you explain the map"))
+        .await
+        .unwrap();
+    server
+        .operator()
+        .call(
+            PID,
+            "review",
+            json!({"ids": [wrong["id"]], "action": "reject"}),
+        )
+        .await
+        .unwrap();
     let out = server.folder().join("out");
-    let done: Value = serde_json::from_str(&server.ok(None, &["export", "--training", "--out", out.to_str().unwrap(), "--json"])).unwrap();
+    let done: Value = serde_json::from_str(&server.ok(
+        None,
+        &[
+            "export",
+            "--training",
+            "--out",
+            out.to_str().unwrap(),
+            "--json",
+        ],
+    ))
+    .unwrap();
     assert_eq!((&done["inputs"], &done["redacted"]), (&json!(2), &json!(1)));
-    let lines: Vec<Value> = std::fs::read_to_string(out.join("inputs.jsonl")).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!((lines[0]["prompt"].as_str(), lines[0]["about"].as_str()), (Some("not the header, my [redacted]"), Some("moved the header")));
-    assert_eq!((&lines[1]["anti_example"], &lines[1]["verdict"]), (&json!(true), &json!("rejected")));
+    let lines: Vec<Value> = std::fs::read_to_string(out.join("inputs.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(
+        (lines[0]["prompt"].as_str(), lines[0]["about"].as_str()),
+        (
+            Some("not the header, my [redacted]"),
+            Some("moved the header")
+        )
+    );
+    assert_eq!(
+        (&lines[1]["anti_example"], &lines[1]["verdict"]),
+        (&json!(true), &json!("rejected"))
+    );
     let card = std::fs::read_to_string(out.join("CARD.md")).unwrap();
-    assert!(card.contains("| rejected | 1 |") && card.contains("PID-TEST"), "{card}");
-    assert!(!server.cli(Some("Mira"), &["export", "--training"]).status.success(), "an agent may not");
+    assert!(
+        card.contains("| rejected | 1 |") && card.contains("PID-TEST"),
+        "{card}"
+    );
+    assert!(
+        !server
+            .cli(Some("Mira"), &["export", "--training"])
+            .status
+            .success(),
+        "an agent may not"
+    );
 }
 
 #[tokio::test]
@@ -237,14 +482,52 @@ async fn memory_says_what_in_it_has_gone_stale() {
     let mut newer = row("c", "tiles live for a week");
     newer["supersedes"] = json!("b");
     let wrap = json!({"id": "w", "kind": "wrap", "identity": "Mira", "created_at": "2020-01-01T00:00:00Z", "text": "new colours", "touched_files": ["web/app.css"]});
-    let file = write(&server, "old.jsonl", &lines(&[row("a", "The sea is blue"), row("a2", "the sea is BLUE"), row("b", "tiles expire after a day"), newer, wrap]));
+    let file = write(
+        &server,
+        "old.jsonl",
+        &lines(&[
+            row("a", "The sea is blue"),
+            row("a2", "the sea is BLUE"),
+            row("b", "tiles expire after a day"),
+            newer,
+            wrap,
+        ]),
+    );
     import(&server, &file, &[]);
     let operator = server.operator();
-    operator.call(PID, "recall", json!({"query": "tiles expire after a day"})).await.unwrap();
+    operator
+        .call(PID, "recall", json!({"query": "tiles expire after a day"}))
+        .await
+        .unwrap();
     let rot: Value = serde_json::from_str(&server.ok(None, &["memory", "rot", "--json"])).unwrap();
-    let counted: Vec<(String, u64)> = rot["kinds"].as_array().unwrap().iter().map(|k| (k["kind"].as_str().unwrap().to_owned(), k["rows"].as_u64().unwrap())).collect();
+    let counted: Vec<(String, u64)> = rot["kinds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|k| {
+            (
+                k["kind"].as_str().unwrap().to_owned(),
+                k["rows"].as_u64().unwrap(),
+            )
+        })
+        .collect();
     let of = |kind: &str| counted.iter().find(|(k, _)| k == kind).unwrap().1;
-    assert_eq!((of("duplicate"), of("superseded_but_ranked"), of("visible_without_operator_words")), (1, 1, 1), "{counted:?}");
-    assert!(of("never_recalled") >= 2 && rot["score"].as_f64().unwrap() > 0.5, "{rot:#}");
-    assert!(server.ok(None, &["memory", "rot"]).contains("never recalled"));
+    assert_eq!(
+        (
+            of("duplicate"),
+            of("superseded_but_ranked"),
+            of("visible_without_operator_words")
+        ),
+        (1, 1, 1),
+        "{counted:?}"
+    );
+    assert!(
+        of("never_recalled") >= 2 && rot["score"].as_f64().unwrap() > 0.5,
+        "{rot:#}"
+    );
+    assert!(
+        server
+            .ok(None, &["memory", "rot"])
+            .contains("never recalled")
+    );
 }

@@ -1,4 +1,5 @@
-//! Memory in the operator's language: SPEC-060's acceptance criteria by name, and what must never happen.
+//! Memory in the operator's language: SPEC-060's acceptance criteria by name, and what must never
+//! happen.
 
 use crate::harness::{PID, Server, wait_for};
 use prism::client::{Client, Locator};
@@ -8,7 +9,10 @@ use serde_json::{Value, json};
 const FAST: &str = "[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n";
 
 async fn recall(client: &Client, query: &str, k: usize) -> Vec<Value> {
-    let answer = client.call(PID, "recall", json!({"query": query, "k": k})).await.unwrap();
+    let answer = client
+        .call(PID, "recall", json!({"query": query, "k": k}))
+        .await
+        .unwrap();
     answer["results"].as_array().unwrap().clone()
 }
 
@@ -17,14 +21,33 @@ fn position(hits: &[Value], id: &Value) -> Option<usize> {
 }
 
 async fn checkpoint(client: &Client, summary: &str) -> Value {
-    client.call(PID, "checkpoint", json!({"summary": summary})).await.unwrap()["delta_id"].clone()
+    client
+        .call(PID, "checkpoint", json!({"summary": summary}))
+        .await
+        .unwrap()["delta_id"]
+        .clone()
 }
 
 /// Deltas in the vocabulary of engineers, among which the operator's words must be found.
 async fn competing(client: &Client, n: usize) {
-    let areas = ["codex launcher", "statusline renderer", "session manager", "git plumbing", "memory index", "signal queue", "inline parser", "retry budget"];
-    let deeds =
-        ["refactored", "moved into its own module", "covered by a smoke test", "wired through the config", "guarded against a race", "working again after the rebase"];
+    let areas = [
+        "codex launcher",
+        "statusline renderer",
+        "session manager",
+        "git plumbing",
+        "memory index",
+        "signal queue",
+        "inline parser",
+        "retry budget",
+    ];
+    let deeds = [
+        "refactored",
+        "moved into its own module",
+        "covered by a smoke test",
+        "wired through the config",
+        "guarded against a race",
+        "working again after the rebase",
+    ];
     for i in 0..n {
         let summary = format!(
             "{} {}: state machine {} now takes {} arguments, fixed in commit {:07x}a, inline docs updated",
@@ -43,7 +66,11 @@ async fn acceptance_1_a_confirmation_is_stored_and_found_through_its_target() {
     let server = Server::start_with(FAST);
     let (donna, _) = server.session("Donna").await;
     competing(&donna, 30).await;
-    let delta = checkpoint(&donna, "thread state aware injection: turn/steer when active, turn/start when idle").await;
+    let delta = checkpoint(
+        &donna,
+        "thread state aware injection: turn/steer when active, turn/start when idle",
+    )
+    .await;
     let prefix = &delta.as_str().unwrap()[..8];
     let id = donna
         .call(PID, "confirm", json!({"refers_to": format!("delta:{prefix}"), "verdict": "works", "notes": "a note above the input bar shows persona and project"}))
@@ -52,10 +79,27 @@ async fn acceptance_1_a_confirmation_is_stored_and_found_through_its_target() {
         .clone();
     let hits = recall(&donna, "turn/steer turn/start injection", 5).await;
     let target = &hits[position(&hits, &delta).expect("the delta itself")];
-    assert_eq!((&target["verdicts"][0]["id"], &target["verdicts"][0]["verdict"], &target["verdicts"][0]["directness"]), (&id, &json!("works"), &json!("reported")));
-    assert!(target["why"].to_string().contains("half"), "a reported verdict on one's own work says so: {}", target["why"]);
+    assert_eq!(
+        (
+            &target["verdicts"][0]["id"],
+            &target["verdicts"][0]["verdict"],
+            &target["verdicts"][0]["directness"]
+        ),
+        (&id, &json!("works"), &json!("reported"))
+    );
+    assert!(
+        target["why"].to_string().contains("half"),
+        "a reported verdict on one's own work says so: {}",
+        target["why"]
+    );
     let confirmation = &hits[position(&hits, &id).expect("the confirmation beside it")];
-    assert_eq!((confirmation["kind"].as_str(), &confirmation["refers_to"]), (Some("confirmation"), &json!(format!("delta:{}", delta.as_str().unwrap()))));
+    assert_eq!(
+        (confirmation["kind"].as_str(), &confirmation["refers_to"]),
+        (
+            Some("confirmation"),
+            &json!(format!("delta:{}", delta.as_str().unwrap()))
+        )
+    );
 }
 
 #[tokio::test]
@@ -66,39 +110,125 @@ async fn acceptance_2_an_operator_input_is_stored_labelled_and_reviewed() {
     let input = json!({"class": "correction", "prompt_text": "stop, memory first", "triggered_action": "running git log", "confidence": "low"});
     let id = donna.call(PID, "operator_input", input).await.unwrap()["id"].clone();
     let graph = donna.call(PID, "graph", json!({"id": id})).await.unwrap();
-    assert!(graph["edges"].as_array().unwrap().iter().any(|e| e["kind"] == "LABELS" && e["node"]["id"] == delta), "{graph}");
-    assert!(donna.call(PID, "review", json!({"ids": [id], "action": "accept"})).await.unwrap_err().is(Code::OperatorOnly));
+    assert!(
+        graph["edges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|e| e["kind"] == "LABELS" && e["node"]["id"] == delta),
+        "{graph}"
+    );
+    assert!(
+        donna
+            .call(PID, "review", json!({"ids": [id], "action": "accept"}))
+            .await
+            .unwrap_err()
+            .is(Code::OperatorOnly)
+    );
     let operator = server.operator();
-    let review = async |action: &str| operator.call(PID, "review", json!({"ids": [id], "action": action})).await;
-    let metrics = async || operator.call(PID, "memory_metrics", json!({})).await.unwrap()["inputs"][0].clone();
-    assert_eq!(metrics().await["counted"], 0, "low confidence does not count until accepted");
+    let review = async |action: &str| {
+        operator
+            .call(PID, "review", json!({"ids": [id], "action": action}))
+            .await
+    };
+    let metrics = async || {
+        operator
+            .call(PID, "memory_metrics", json!({}))
+            .await
+            .unwrap()["inputs"][0]
+            .clone()
+    };
+    assert_eq!(
+        metrics().await["counted"],
+        0,
+        "low confidence does not count until accepted"
+    );
     review("accept").await.unwrap();
     assert_eq!(metrics().await["counted"], 1);
-    assert!(review("reject").await.unwrap_err().is(Code::Conflict), "a reviewed row is not reviewed again");
+    assert!(
+        review("reject").await.unwrap_err().is(Code::Conflict),
+        "a reviewed row is not reviewed again"
+    );
     review("undo").await.unwrap();
     review("reject").await.unwrap();
-    assert_eq!((metrics().await["misclassification_rate"].as_f64(), metrics().await["counted"].as_u64()), (Some(1.0), Some(0)));
-    assert!(recall(&donna, "stop memory first", 5).await.iter().all(|h| h["id"] != id), "a rejected row leaves recall");
+    assert_eq!(
+        (
+            metrics().await["misclassification_rate"].as_f64(),
+            metrics().await["counted"].as_u64()
+        ),
+        (Some(1.0), Some(0))
+    );
+    assert!(
+        recall(&donna, "stop memory first", 5)
+            .await
+            .iter()
+            .all(|h| h["id"] != id),
+        "a rejected row leaves recall"
+    );
     let started = donna.call(PID, "start", json!({})).await.unwrap();
-    assert_eq!(started["anti_examples"][0]["prompt_text"], "stop, memory first");
+    assert_eq!(
+        started["anti_examples"][0]["prompt_text"],
+        "stop, memory first"
+    );
     review("undo").await.unwrap();
-    assert!(position(&recall(&donna, "stop memory first", 5).await, &id).is_some(), "undo restores");
+    assert!(
+        position(&recall(&donna, "stop memory first", 5).await, &id).is_some(),
+        "undo restores"
+    );
     let (texi, _) = server.session("Texi").await;
-    assert!(texi.call(PID, "start", json!({})).await.unwrap()["anti_examples"].as_array().unwrap().is_empty(), "anti-examples are for the persona that captured them");
+    assert!(
+        texi.call(PID, "start", json!({})).await.unwrap()["anti_examples"]
+            .as_array()
+            .unwrap()
+            .is_empty(),
+        "anti-examples are for the persona that captured them"
+    );
 }
 
 #[tokio::test]
 async fn acceptance_3_a_wrap_on_a_visible_surface_without_an_effect_warns_and_is_kept() {
     let server = Server::start();
     let (donna, session) = server.session("Donna").await;
-    let warned = donna.call(PID, "checkpoint", json!({"summary": "x", "touched_files": ["bin/coder.sh", "src/lib.rs"]})).await.unwrap();
-    assert_eq!((&warned["warnings"][0]["kind"], &warned["warnings"][0]["paths"]), (&json!("missing_operator_visible_effect"), &json!(["bin/coder.sh"])));
+    let warned = donna
+        .call(
+            PID,
+            "checkpoint",
+            json!({"summary": "x", "touched_files": ["bin/coder.sh", "src/lib.rs"]}),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            &warned["warnings"][0]["kind"],
+            &warned["warnings"][0]["paths"]
+        ),
+        (
+            &json!("missing_operator_visible_effect"),
+            &json!(["bin/coder.sh"])
+        )
+    );
     assert_eq!(warned["touched_files_source"], "caller");
     let fine = donna.call(PID, "wrap", json!({"summary": "x", "touched_files": ["bin/coder.sh"], "operator_visible_effect": "the bell stays"})).await.unwrap();
     assert!(fine["warnings"].is_null());
-    assert!(donna.call(PID, "note", json!({"text": "x"})).await.unwrap_err().is(Code::SessionReleased), "a wrap releases");
-    let deltas = server.operator().call(PID, "deltas", json!({})).await.unwrap();
-    let kinds: Vec<&str> = deltas["deltas"].as_array().unwrap().iter().map(|d| d["kind"].as_str().unwrap()).collect();
+    assert!(
+        donna
+            .call(PID, "note", json!({"text": "x"}))
+            .await
+            .unwrap_err()
+            .is(Code::SessionReleased),
+        "a wrap releases"
+    );
+    let deltas = server
+        .operator()
+        .call(PID, "deltas", json!({}))
+        .await
+        .unwrap();
+    let kinds: Vec<&str> = deltas["deltas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|d| d["kind"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["wrap", "checkpoint", "start"]);
     assert_eq!(deltas["deltas"][0]["session_id"], session.to_string());
 }
@@ -113,8 +243,17 @@ async fn acceptance_7_the_working_state_frank_confirmed_is_in_the_top_five_of_50
     let notes = "inline note appears above input bar in Codex TUI showing persona+project; rendered when turn/steer fires during active turn";
     let id =
         texi.call(PID, "confirm", json!({"refers_to": format!("delta:{}", delta.as_str().unwrap()), "verdict": "works", "notes": notes})).await.unwrap()["id"].clone();
-    let hits = recall(&texi, "Codex inline statusline working state Frank confirmed", 5).await;
-    assert!(position(&hits, &id).is_some(), "{:?}", hits.iter().map(|h| h["text"].clone()).collect::<Vec<_>>());
+    let hits = recall(
+        &texi,
+        "Codex inline statusline working state Frank confirmed",
+        5,
+    )
+    .await;
+    assert!(
+        position(&hits, &id).is_some(),
+        "{:?}",
+        hits.iter().map(|h| h["text"].clone()).collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test]
@@ -124,16 +263,32 @@ async fn acceptance_8_the_corrections_for_going_to_git_are_found_among_500() {
     competing(&donna, 250).await;
     let mut corrections = Vec::new();
     for (prompt, action) in [
-        ("stop, you keep doing the same error", "running git log to find what shipped"),
-        ("your bashing again and going after git", "grepping the repository instead of asking memory"),
+        (
+            "stop, you keep doing the same error",
+            "running git log to find what shipped",
+        ),
+        (
+            "your bashing again and going after git",
+            "grepping the repository instead of asking memory",
+        ),
     ] {
         let input = json!({"class": "correction", "prompt_text": prompt, "triggered_action": action, "confidence": "high"});
         corrections.push(donna.call(PID, "operator_input", input).await.unwrap()["id"].clone());
     }
     competing(&donna, 250).await;
-    let hits = recall(&donna, "Frank corrected Donna for going to git instead of memory", 5).await;
+    let hits = recall(
+        &donna,
+        "Frank corrected Donna for going to git instead of memory",
+        5,
+    )
+    .await;
     for id in &corrections {
-        let hit = &hits[position(&hits, id).unwrap_or_else(|| panic!("{:?}", hits.iter().map(|h| h["text"].clone()).collect::<Vec<_>>()))];
+        let hit = &hits[position(&hits, id).unwrap_or_else(|| {
+            panic!(
+                "{:?}",
+                hits.iter().map(|h| h["text"].clone()).collect::<Vec<_>>()
+            )
+        })];
         assert_eq!(hit["kind"], "operator_input");
     }
 }
@@ -145,18 +300,36 @@ async fn a_dead_end_comes_back_with_what_it_was_ruled_out_for() {
     competing(&texi, 40).await;
     let old = checkpoint(&texi, "watch the title from a daemon").await;
     let attempt = json!({"approach": "title-watcher daemon for the terminal title", "outcome": "clobbers the richer title every second", "ruled_out_in_delta": &old.as_str().unwrap()[..8]});
-    texi.call(PID, "checkpoint", json!({"summary": "went with in-thread notes", "tried_and_ruled_out": [attempt]})).await.unwrap();
+    texi.call(
+        PID,
+        "checkpoint",
+        json!({"summary": "went with in-thread notes", "tried_and_ruled_out": [attempt]}),
+    )
+    .await
+    .unwrap();
     let hits = recall(&texi, "title watcher daemon", 5).await;
     let tempting = &hits[position(&hits, &old).expect("the tempting one")];
-    assert_eq!(tempting["ruled_out"][0]["outcome"], "clobbers the richer title every second");
+    assert_eq!(
+        tempting["ruled_out"][0]["outcome"],
+        "clobbers the richer title every second"
+    );
     let unknown = json!({"summary": "x", "tried_and_ruled_out": [{"approach": "a", "outcome": "b", "ruled_out_in_delta": "deadbeef"}]});
-    assert!(texi.call(PID, "checkpoint", unknown).await.unwrap_err().is(Code::UnknownReference));
     assert!(
-        texi.call(PID, "checkpoint", json!({"summary": "x", "tried_and_ruled_out": [{"approach": "", "outcome": "b"}]}))
+        texi.call(PID, "checkpoint", unknown)
             .await
             .unwrap_err()
-            .message
-            .contains("tried_and_ruled_out[0].approach")
+            .is(Code::UnknownReference)
+    );
+    assert!(
+        texi.call(
+            PID,
+            "checkpoint",
+            json!({"summary": "x", "tried_and_ruled_out": [{"approach": "", "outcome": "b"}]})
+        )
+        .await
+        .unwrap_err()
+        .message
+        .contains("tried_and_ruled_out[0].approach")
     );
 }
 
@@ -164,62 +337,162 @@ async fn a_dead_end_comes_back_with_what_it_was_ruled_out_for() {
 async fn a_narrative_needs_its_three_answers_and_combines_its_pieces() {
     let server = Server::start_with(FAST);
     let (texi, _) = server.session("Texi").await;
-    let (a, b) = (checkpoint(&texi, "env forwarding").await, checkpoint(&texi, "turn/steer").await);
+    let (a, b) = (
+        checkpoint(&texi, "env forwarding").await,
+        checkpoint(&texi, "turn/steer").await,
+    );
     let whole = json!({"kind": "integration_narrative", "subject": "inline render", "operator_sees": "a line above the input bar", "pieces": [a, format!("delta:{}", b.as_str().unwrap()), "commit:abc123", "spec:SPEC-060"], "would_break_it": "losing the forwarded variables"});
     for missing in ["operator_sees", "pieces", "would_break_it"] {
         let mut request = whole.clone();
         request.as_object_mut().unwrap().remove(missing);
         let problem = texi.call(PID, "remember", request).await.unwrap_err();
-        assert!(problem.is(Code::InvalidRequest) && problem.message.contains(missing), "{problem:?}");
+        assert!(
+            problem.is(Code::InvalidRequest) && problem.message.contains(missing),
+            "{problem:?}"
+        );
     }
     let id = texi.call(PID, "remember", whole).await.unwrap()["id"].clone();
     let graph = texi.call(PID, "graph", json!({"id": id})).await.unwrap();
-    assert_eq!(graph["edges"].as_array().unwrap().iter().filter(|e| e["kind"] == "COMBINES").count(), 4);
+    assert_eq!(
+        graph["edges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|e| e["kind"] == "COMBINES")
+            .count(),
+        4
+    );
     let hits = recall(&texi, "what would break the line above the input bar", 3).await;
-    assert_eq!((&hits[0]["id"], hits[0]["kind"].as_str()), (&id, Some("integration_narrative")));
+    assert_eq!(
+        (&hits[0]["id"], hits[0]["kind"].as_str()),
+        (&id, Some("integration_narrative"))
+    );
 }
 
 #[tokio::test]
 async fn what_was_superseded_sinks_and_a_cycle_is_refused() {
     let server = Server::start_with(FAST);
     let (texi, _) = server.session("Texi").await;
-    let remember = async |body: &str, supersedes: Option<&Value>| texi.call(PID, "remember", json!({"kind": "fact", "body": body, "supersedes": supersedes})).await;
-    let old = remember("the server listens on port 8765", None).await.unwrap()["id"].clone();
+    let remember = async |body: &str, supersedes: Option<&Value>| {
+        texi.call(
+            PID,
+            "remember",
+            json!({"kind": "fact", "body": body, "supersedes": supersedes}),
+        )
+        .await
+    };
+    let old = remember("the server listens on port 8765", None)
+        .await
+        .unwrap()["id"]
+        .clone();
     let before = prism::clock::now();
-    let new = remember("the server listens on port 7747", Some(&old)).await.unwrap()["id"].clone();
+    let new = remember("the server listens on port 7747", Some(&old))
+        .await
+        .unwrap()["id"]
+        .clone();
     let hits = recall(&texi, "which port does the server listen on", 5).await;
     assert!(position(&hits, &new) < position(&hits, &old), "{hits:?}");
     assert_eq!(hits[position(&hits, &old).unwrap()]["superseded_by"], new);
-    assert!(remember("again", Some(&old)).await.unwrap_err().is(Code::Conflict), "what is superseded already stays so");
-    let then = texi.call(PID, "recall", json!({"query": "which port does the server listen on", "as_of": before})).await.unwrap();
-    let then: Vec<Value> = then["results"].as_array().unwrap().iter().map(|h| h["id"].clone()).collect();
+    assert!(
+        remember("again", Some(&old))
+            .await
+            .unwrap_err()
+            .is(Code::Conflict),
+        "what is superseded already stays so"
+    );
+    let then = texi
+        .call(
+            PID,
+            "recall",
+            json!({"query": "which port does the server listen on", "as_of": before}),
+        )
+        .await
+        .unwrap();
+    let then: Vec<Value> = then["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| h["id"].clone())
+        .collect();
     assert_eq!(then, [old]);
-    texi.call(PID, "decide", json!({"title": "one", "context": "c", "decision": "d"})).await.unwrap();
-    let two = texi.call(PID, "decide", json!({"title": "two", "context": "c", "decision": "d", "supersedes": "1"})).await.unwrap();
+    texi.call(
+        PID,
+        "decide",
+        json!({"title": "one", "context": "c", "decision": "d"}),
+    )
+    .await
+    .unwrap();
+    let two = texi
+        .call(
+            PID,
+            "decide",
+            json!({"title": "two", "context": "c", "decision": "d", "supersedes": "1"}),
+        )
+        .await
+        .unwrap();
     assert_eq!(two["number"], 2);
-    assert!(texi.call(PID, "decide", json!({"title": "x", "context": "c", "decision": "d", "supersedes": "9"})).await.unwrap_err().is(Code::UnknownReference));
+    assert!(
+        texi.call(
+            PID,
+            "decide",
+            json!({"title": "x", "context": "c", "decision": "d", "supersedes": "9"})
+        )
+        .await
+        .unwrap_err()
+        .is(Code::UnknownReference)
+    );
 }
 
 #[tokio::test]
 async fn numbers_never_collide_and_versions_are_kept() {
     let server = Server::start_with(FAST);
     let (texi, _) = server.session("Texi").await;
-    let made =
-        futures_util::future::join_all((0..40).map(|i| texi.call(PID, "spec", json!({"action": "create", "title": format!("spec {i}"), "body": "first"})).then_unwrap()))
-            .await;
+    let made = futures_util::future::join_all((0..40).map(|i| {
+        texi.call(
+            PID,
+            "spec",
+            json!({"action": "create", "title": format!("spec {i}"), "body": "first"}),
+        )
+        .then_unwrap()
+    }))
+    .await;
     let mut numbers: Vec<i64> = made.iter().map(|m| m["number"].as_i64().unwrap()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=40).collect::<Vec<_>>());
-    texi.call(PID, "spec", json!({"action": "update", "number": 7, "body": "second"})).await.unwrap();
-    let get = async |version: Option<i64>| texi.call(PID, "spec", json!({"action": "get", "number": 7, "version": version})).await;
+    texi.call(
+        PID,
+        "spec",
+        json!({"action": "update", "number": 7, "body": "second"}),
+    )
+    .await
+    .unwrap();
+    let get = async |version: Option<i64>| {
+        texi.call(
+            PID,
+            "spec",
+            json!({"action": "get", "number": 7, "version": version}),
+        )
+        .await
+    };
     assert_eq!(get(None).await.unwrap()["item"]["body"], "second");
     assert_eq!(get(Some(1)).await.unwrap()["item"]["body"], "first");
     assert!(get(Some(9)).await.unwrap_err().is(Code::UnknownReference));
-    assert_eq!(texi.call(PID, "spec", json!({"action": "list"})).await.unwrap()["items"].as_array().unwrap().len(), 40);
+    assert_eq!(
+        texi.call(PID, "spec", json!({"action": "list"}))
+            .await
+            .unwrap()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        40
+    );
     let hits = recall(&texi, "second", 5).await;
     assert_eq!(hits[0]["kind"], "spec");
     assert!(
-        recall(&texi, "spec 7 first", 50).await.iter().all(|h| h["id"] != hits[0]["id"] || !h["text"].as_str().unwrap().contains("first")),
+        recall(&texi, "spec 7 first", 50)
+            .await
+            .iter()
+            .all(|h| h["id"] != hits[0]["id"] || !h["text"].as_str().unwrap().contains("first")),
         "the index has the new text only"
     );
 }
@@ -240,29 +513,103 @@ async fn every_verb_of_memory_writes_what_recall_finds() {
     let (texi, _) = server.session("Texi").await;
     for (verb, request, word, kind) in [
         ("note", json!({"text": "aardvark"}), "aardvark", "note"),
-        ("remember", json!({"kind": "rule", "body": "never buffalo on fridays"}), "buffalo", "rule"),
-        ("remember", json!({"kind": "other", "body": "cheetah"}), "cheetah", "other"),
-        ("journal", json!({"body": "dolphin day"}), "dolphin", "journal"),
-        ("retro", json!({"went_well": "elephant", "went_badly": "b", "change": "c"}), "elephant", "retro"),
-        ("postmortem", json!({"title": "t", "what_happened": "flamingo", "choice_point": "b", "prevention": "c"}), "flamingo", "postmortem"),
-        ("decide", json!({"title": "gazelle", "context": "b", "decision": "c"}), "gazelle", "decision"),
-        ("plan", json!({"action": "create", "title": "hippo", "body": "b"}), "hippo", "plan"),
-        ("todo", json!({"action": "add", "title": "iguana"}), "iguana", "todo"),
-        ("checkpoint", json!({"summary": "jaguar"}), "jaguar", "checkpoint"),
-        ("checkpoint", json!({"summary": "x", "operator_visible_effect": "a kangaroo jumps"}), "kangaroo", "checkpoint"),
-        ("checkpoint", json!({"summary": "x", "tried_and_ruled_out": [{"approach": "llama", "outcome": "no"}]}), "llama", "checkpoint"),
+        (
+            "remember",
+            json!({"kind": "rule", "body": "never buffalo on fridays"}),
+            "buffalo",
+            "rule",
+        ),
+        (
+            "remember",
+            json!({"kind": "other", "body": "cheetah"}),
+            "cheetah",
+            "other",
+        ),
+        (
+            "journal",
+            json!({"body": "dolphin day"}),
+            "dolphin",
+            "journal",
+        ),
+        (
+            "retro",
+            json!({"went_well": "elephant", "went_badly": "b", "change": "c"}),
+            "elephant",
+            "retro",
+        ),
+        (
+            "postmortem",
+            json!({"title": "t", "what_happened": "flamingo", "choice_point": "b", "prevention": "c"}),
+            "flamingo",
+            "postmortem",
+        ),
+        (
+            "decide",
+            json!({"title": "gazelle", "context": "b", "decision": "c"}),
+            "gazelle",
+            "decision",
+        ),
+        (
+            "plan",
+            json!({"action": "create", "title": "hippo", "body": "b"}),
+            "hippo",
+            "plan",
+        ),
+        (
+            "todo",
+            json!({"action": "add", "title": "iguana"}),
+            "iguana",
+            "todo",
+        ),
+        (
+            "checkpoint",
+            json!({"summary": "jaguar"}),
+            "jaguar",
+            "checkpoint",
+        ),
+        (
+            "checkpoint",
+            json!({"summary": "x", "operator_visible_effect": "a kangaroo jumps"}),
+            "kangaroo",
+            "checkpoint",
+        ),
+        (
+            "checkpoint",
+            json!({"summary": "x", "tried_and_ruled_out": [{"approach": "llama", "outcome": "no"}]}),
+            "llama",
+            "checkpoint",
+        ),
     ] {
-        texi.call(PID, verb, request).await.unwrap_or_else(|p| panic!("{verb}: {p:?}"));
+        texi.call(PID, verb, request)
+            .await
+            .unwrap_or_else(|p| panic!("{verb}: {p:?}"));
         let hits = recall(&texi, word, 1).await;
-        assert_eq!(hits.first().map(|h| h["kind"].as_str().unwrap()), Some(kind), "{verb} {word}");
+        assert_eq!(
+            hits.first().map(|h| h["kind"].as_str().unwrap()),
+            Some(kind),
+            "{verb} {word}"
+        );
         assert!(!hits[0]["why"].as_array().unwrap().is_empty());
     }
     let started = texi.call(PID, "start", json!({})).await.unwrap();
-    assert_eq!((started["open_todos"][0]["title"].as_str(), started["open_postmortems"].as_array().unwrap().len()), (Some("iguana"), 1));
-    texi.call(PID, "todo", json!({"action": "done", "number": 1})).await.unwrap();
-    texi.call(PID, "postmortem", json!({"resolve": 1})).await.unwrap();
+    assert_eq!(
+        (
+            started["open_todos"][0]["title"].as_str(),
+            started["open_postmortems"].as_array().unwrap().len()
+        ),
+        (Some("iguana"), 1)
+    );
+    texi.call(PID, "todo", json!({"action": "done", "number": 1}))
+        .await
+        .unwrap();
+    texi.call(PID, "postmortem", json!({"resolve": 1}))
+        .await
+        .unwrap();
     let started = texi.call(PID, "start", json!({})).await.unwrap();
-    assert!(started["open_todos"].as_array().unwrap().is_empty() && started["open_postmortems"].as_array().unwrap().is_empty());
+    assert!(
+        started["open_todos"].as_array().unwrap().is_empty()
+            && started["open_postmortems"].as_array().unwrap().is_empty()
+    );
     let stats = texi.call(PID, "memory_stats", json!({})).await.unwrap();
     assert_eq!(stats["rows"]["checkpoint"], 3);
 }
@@ -278,33 +625,99 @@ async fn bad_input_names_its_field_and_stores_nothing() {
     for (verb, request, field) in [
         ("checkpoint", json!({"summary": " "}), "summary"),
         ("checkpoint", json!({"summary": huge}), "summary"),
-        ("checkpoint", json!({"summary": "x", "touched_files": vec!["f"; 501]}), "touched_files"),
-        ("confirm", json!({"refers_to": "deadbeef", "verdict": "works"}), "refers_to"),
-        ("confirm", json!({"refers_to": "delta:deadbeef", "verdict": "works"}), "refers_to"),
-        ("confirm", json!({"refers_to": target, "verdict": "fine"}), "verdict"),
-        ("operator_input", json!({"class": "praise", "prompt_text": "x y", "confidence": "high"}), "class"),
-        ("operator_input", json!({"class": "correction", "prompt_text": "", "confidence": "high"}), "prompt_text"),
-        ("operator_input", json!({"class": "correction", "prompt_text": "x y", "confidence": "maybe"}), "confidence"),
-        ("operator_input", json!({"class": "correction", "prompt_text": "x y", "confidence": "high", "reverses_delta": "deadbeef"}), "reverses_delta"),
+        (
+            "checkpoint",
+            json!({"summary": "x", "touched_files": vec!["f"; 501]}),
+            "touched_files",
+        ),
+        (
+            "confirm",
+            json!({"refers_to": "deadbeef", "verdict": "works"}),
+            "refers_to",
+        ),
+        (
+            "confirm",
+            json!({"refers_to": "delta:deadbeef", "verdict": "works"}),
+            "refers_to",
+        ),
+        (
+            "confirm",
+            json!({"refers_to": target, "verdict": "fine"}),
+            "verdict",
+        ),
+        (
+            "operator_input",
+            json!({"class": "praise", "prompt_text": "x y", "confidence": "high"}),
+            "class",
+        ),
+        (
+            "operator_input",
+            json!({"class": "correction", "prompt_text": "", "confidence": "high"}),
+            "prompt_text",
+        ),
+        (
+            "operator_input",
+            json!({"class": "correction", "prompt_text": "x y", "confidence": "maybe"}),
+            "confidence",
+        ),
+        (
+            "operator_input",
+            json!({"class": "correction", "prompt_text": "x y", "confidence": "high", "reverses_delta": "deadbeef"}),
+            "reverses_delta",
+        ),
         ("remember", json!({"kind": "poem", "body": "x"}), "kind"),
-        ("remember", json!({"kind": "note", "body": "x", "supersedes": "deadbeef"}), "supersedes"),
-        ("remember", json!({"kind": "note", "body": "x", "refs": ["nowhere"]}), "refs"),
+        (
+            "remember",
+            json!({"kind": "note", "body": "x", "supersedes": "deadbeef"}),
+            "supersedes",
+        ),
+        (
+            "remember",
+            json!({"kind": "note", "body": "x", "refs": ["nowhere"]}),
+            "refs",
+        ),
         ("recall", json!({"query": ""}), "query"),
         ("recall", json!({"query": "x", "k": 0}), "k"),
         ("recall", json!({"query": "x", "kinds": ["poem"]}), "kinds"),
-        ("recall", json!({"query": "x", "since": "yesterday"}), "since"),
+        (
+            "recall",
+            json!({"query": "x", "since": "yesterday"}),
+            "since",
+        ),
         ("todo", json!({"action": "done"}), "number"),
         ("todo", json!({"action": "fly"}), "action"),
         ("spec", json!({"action": "update", "number": 1}), "action"),
     ] {
         let problem = texi.call(PID, verb, request.clone()).await.unwrap_err();
-        assert!(problem.message.contains(field), "{verb} {}: {}", prism_core::text::clip(&request.to_string(), 80), problem.message);
+        assert!(
+            problem.message.contains(field),
+            "{verb} {}: {}",
+            prism_core::text::clip(&request.to_string(), 80),
+            problem.message
+        );
     }
     for routine in ["ok", "Next.", "thanks!"] {
-        let answer = texi.call(PID, "operator_input", json!({"class": "confirmation", "prompt_text": routine, "confidence": "high"})).await.unwrap();
-        assert_eq!((&answer["captured"], &answer["reason"]), (&json!(false), &json!("routine_ack")));
+        let answer = texi
+            .call(
+                PID,
+                "operator_input",
+                json!({"class": "confirmation", "prompt_text": routine, "confidence": "high"}),
+            )
+            .await
+            .unwrap();
+        assert_eq!(
+            (&answer["captured"], &answer["reason"]),
+            (&json!(false), &json!("routine_ack"))
+        );
     }
-    let perfect = texi.call(PID, "operator_input", json!({"class": "confirmation", "prompt_text": "perfect", "confidence": "high"})).await.unwrap();
+    let perfect = texi
+        .call(
+            PID,
+            "operator_input",
+            json!({"class": "confirmation", "prompt_text": "perfect", "confidence": "high"}),
+        )
+        .await
+        .unwrap();
     assert_eq!(perfect["captured"], true);
     let mut after = texi.call(PID, "memory_stats", json!({})).await.unwrap()["rows"].clone();
     after.as_object_mut().unwrap().remove("operator_input");
@@ -317,28 +730,76 @@ async fn another_projects_memory_never_comes_back() {
     let (donna, _) = server.session("Donna").await;
     let secret = checkpoint(&donna, "zanzibar secret in src/secret.rs for frank").await;
     let operator = server.operator();
-    let minted = operator.call("PID-OTHER", "key_mint", json!({"identity": "Eve"})).await.unwrap();
-    let eve = Client::new(Locator::Home(server.home()), minted["key"].as_str().unwrap().into()).unwrap();
-    eve.call("PID-OTHER", "note", json!({"text": "our own src/secret.rs by frank"})).await.unwrap();
-    for query in ["zanzibar secret", "src/secret.rs", "frank", secret.as_str().unwrap()] {
-        let answer = eve.call("PID-OTHER", "recall", json!({"query": query})).await.unwrap();
+    let minted = operator
+        .call("PID-OTHER", "key_mint", json!({"identity": "Eve"}))
+        .await
+        .unwrap();
+    let eve = Client::new(
+        Locator::Home(server.home()),
+        minted["key"].as_str().unwrap().into(),
+    )
+    .unwrap();
+    eve.call(
+        "PID-OTHER",
+        "note",
+        json!({"text": "our own src/secret.rs by frank"}),
+    )
+    .await
+    .unwrap();
+    for query in [
+        "zanzibar secret",
+        "src/secret.rs",
+        "frank",
+        secret.as_str().unwrap(),
+    ] {
+        let answer = eve
+            .call("PID-OTHER", "recall", json!({"query": query}))
+            .await
+            .unwrap();
         assert!(!answer.to_string().contains("zanzibar"), "{query}");
     }
     let id = secret.as_str().unwrap();
     for (verb, request) in [
-        ("confirm", json!({"refers_to": format!("delta:{id}"), "verdict": "works"})),
-        ("operator_input", json!({"class": "correction", "prompt_text": "x y", "confidence": "high", "reverses_delta": id})),
-        ("remember", json!({"kind": "note", "body": "x", "supersedes": id})),
-        ("remember", json!({"kind": "note", "body": "x", "refs": [format!("delta:{id}")]})),
+        (
+            "confirm",
+            json!({"refers_to": format!("delta:{id}"), "verdict": "works"}),
+        ),
+        (
+            "operator_input",
+            json!({"class": "correction", "prompt_text": "x y", "confidence": "high", "reverses_delta": id}),
+        ),
+        (
+            "remember",
+            json!({"kind": "note", "body": "x", "supersedes": id}),
+        ),
+        (
+            "remember",
+            json!({"kind": "note", "body": "x", "refs": [format!("delta:{id}")]}),
+        ),
         ("graph", json!({"id": id})),
     ] {
-        assert!(eve.call("PID-OTHER", verb, request).await.unwrap_err().is(Code::UnknownReference), "{verb}");
+        assert!(
+            eve.call("PID-OTHER", verb, request)
+                .await
+                .unwrap_err()
+                .is(Code::UnknownReference),
+            "{verb}"
+        );
     }
     for verb in ["deltas", "memory_stats", "memory_metrics", "start"] {
-        let answer = eve.call("PID-OTHER", verb, json!({})).await.map(|v| v.to_string()).unwrap_or_default();
+        let answer = eve
+            .call("PID-OTHER", verb, json!({}))
+            .await
+            .map(|v| v.to_string())
+            .unwrap_or_default();
         assert!(!answer.contains("zanzibar"), "{verb}");
     }
-    assert!(eve.call(PID, "recall", json!({"query": "zanzibar"})).await.unwrap_err().is(Code::NoPersona));
+    assert!(
+        eve.call(PID, "recall", json!({"query": "zanzibar"}))
+            .await
+            .unwrap_err()
+            .is(Code::NoPersona)
+    );
 }
 
 #[tokio::test]
@@ -346,21 +807,63 @@ async fn a_recall_leaves_an_event_that_can_be_cited_and_filters_hold() {
     let server = Server::start_with(FAST);
     let (texi, _) = server.session("Texi").await;
     let delta = checkpoint(&texi, "the zebra crossing").await;
-    texi.call(PID, "note", json!({"text": "another zebra"})).await.unwrap();
-    let answer = texi.call(PID, "recall", json!({"query": "zebra", "kinds": ["checkpoint"]})).await.unwrap();
+    texi.call(PID, "note", json!({"text": "another zebra"}))
+        .await
+        .unwrap();
+    let answer = texi
+        .call(
+            PID,
+            "recall",
+            json!({"query": "zebra", "kinds": ["checkpoint"]}),
+        )
+        .await
+        .unwrap();
     assert_eq!(answer["results"].as_array().unwrap().len(), 1);
-    assert_eq!((answer["legs"]["lexical"]["state"].as_str(), answer["legs"]["vector"]["state"].as_str()), (Some("on"), Some("off")));
-    assert_eq!(answer["legs"]["vector"]["pending"], 2, "the intents to embed wait");
+    assert_eq!(
+        (
+            answer["legs"]["lexical"]["state"].as_str(),
+            answer["legs"]["vector"]["state"].as_str()
+        ),
+        (Some("on"), Some("off"))
+    );
+    assert_eq!(
+        answer["legs"]["vector"]["pending"], 2,
+        "the intents to embed wait"
+    );
     let cite = json!({"recall_event_id": answer["recall_event_id"], "result_id": delta, "for": "the crossing"});
-    assert_eq!(texi.call(PID, "memory_cite", cite.clone()).await.unwrap()["ok"], true);
-    for (field, wrong) in [("recall_event_id", json!(prism::clock::new_id())), ("result_id", json!(prism::clock::new_id()))] {
+    assert_eq!(
+        texi.call(PID, "memory_cite", cite.clone()).await.unwrap()["ok"],
+        true
+    );
+    for (field, wrong) in [
+        ("recall_event_id", json!(prism::clock::new_id())),
+        ("result_id", json!(prism::clock::new_id())),
+    ] {
         let mut cite = cite.clone();
         cite[field] = wrong;
-        assert!(texi.call(PID, "memory_cite", cite).await.unwrap_err().is(Code::UnknownReference), "{field}");
+        assert!(
+            texi.call(PID, "memory_cite", cite)
+                .await
+                .unwrap_err()
+                .is(Code::UnknownReference),
+            "{field}"
+        );
     }
     let future = json!({"query": "zebra", "since": "2999-01-01T00:00:00Z"});
-    assert!(texi.call(PID, "recall", future).await.unwrap()["results"].as_array().unwrap().is_empty());
-    assert!(texi.call(PID, "recall", json!({"query": "?!"})).await.unwrap()["results"].as_array().unwrap().is_empty());
+    assert!(
+        texi.call(PID, "recall", future).await.unwrap()["results"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        texi.call(PID, "recall", json!({"query": "?!"}))
+            .await
+            .unwrap()["results"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -371,14 +874,31 @@ fn an_unwrapped_session_is_noticed_and_a_wrap_is_picked_up() {
     assert_eq!(donna.close(), Some(0));
     let mut donna = server.agent("Donna");
     assert_eq!(donna.started["unwrapped_session"]["deltas"], 1);
-    donna.call("prism_wrap", json!({"summary": "all done", "next": "ship it", "open_loops": ["docs"]}));
-    assert_eq!(donna.refused("prism_note", json!({"text": "x"}))["code"], "session_released");
+    donna.call(
+        "prism_wrap",
+        json!({"summary": "all done", "next": "ship it", "open_loops": ["docs"]}),
+    );
+    assert_eq!(
+        donna.refused("prism_note", json!({"text": "x"}))["code"],
+        "session_released"
+    );
     let again = donna.call("prism_start", json!({}));
     assert!(again["unwrapped_session"].is_null());
     let mut texi = server.agent("Texi");
     let baton = texi.call("prism_pickup", json!({"from_identity": "donna"}));
-    assert_eq!((baton["wrap"]["summary"].as_str(), baton["wrap"]["next"].as_str(), &baton["wrap"]["open_loops"]), (Some("all done"), Some("ship it"), &json!(["docs"])));
-    assert!(texi.call("prism_pickup", json!({"from_identity": "Texi"}))["warnings"].to_string().contains("no_wrap"));
+    assert_eq!(
+        (
+            baton["wrap"]["summary"].as_str(),
+            baton["wrap"]["next"].as_str(),
+            &baton["wrap"]["open_loops"]
+        ),
+        (Some("all done"), Some("ship it"), &json!(["docs"]))
+    );
+    assert!(
+        texi.call("prism_pickup", json!({"from_identity": "Texi"}))["warnings"]
+            .to_string()
+            .contains("no_wrap")
+    );
 }
 
 #[test]
@@ -413,14 +933,33 @@ fn touched_files_are_found_with_git_when_nobody_names_them() {
     git(&["add", "old.rs"]);
     git(&["commit", "-qm", "two"]);
     let wrapped = donna.call("prism_checkpoint", json!({"summary": "changed two files"}));
-    assert_eq!((wrapped["touched_files_source"].as_str(), &wrapped["warnings"][0]["paths"]), (Some("git"), &json!(["dashboard/new.rs"])));
+    assert_eq!(
+        (
+            wrapped["touched_files_source"].as_str(),
+            &wrapped["warnings"][0]["paths"]
+        ),
+        (Some("git"), &json!(["dashboard/new.rs"]))
+    );
     let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
-    let touched =
-        wait_for("the row", || db.query_row("select touched_files from session_deltas where summary = 'changed two files'", [], |r| r.get::<_, String>(0)).ok());
+    let touched = wait_for("the row", || {
+        db.query_row(
+            "select touched_files from session_deltas where summary = 'changed two files'",
+            [],
+            |r| r.get::<_, String>(0),
+        )
+        .ok()
+    });
     assert_eq!(touched, r#"["dashboard/new.rs","old.rs"]"#);
     std::fs::create_dir_all(server.folder().join(".prism")).unwrap();
-    std::fs::write(server.folder().join(".prism/project.toml"), "surfaces = [\"old.*\"]").unwrap();
-    assert_eq!(donna.call("prism_checkpoint", json!({"summary": "own surfaces"}))["warnings"][0]["paths"], json!(["old.rs"]));
+    std::fs::write(
+        server.folder().join(".prism/project.toml"),
+        "surfaces = [\"old.*\"]",
+    )
+    .unwrap();
+    assert_eq!(
+        donna.call("prism_checkpoint", json!({"summary": "own surfaces"}))["warnings"][0]["paths"],
+        json!(["old.rs"])
+    );
 }
 
 #[tokio::test]
@@ -429,24 +968,77 @@ async fn the_operators_own_hands_are_direct_and_the_command_line_shows_it() {
     let (donna, _) = server.session("Donna").await;
     let delta = checkpoint(&donna, "the bell is back in the statusline").await;
     let id = &delta.as_str().unwrap()[..8];
-    server.ok(None, &["confirm", &format!("delta:{id}"), "works", "I see the bell"]);
+    server.ok(
+        None,
+        &["confirm", &format!("delta:{id}"), "works", "I see the bell"],
+    );
     let hits = recall(&donna, "bell statusline", 3).await;
     let hit = &hits[position(&hits, &delta).unwrap()];
-    assert_eq!((&hit["verdicts"][0]["directness"], &hit["verdicts"][0]["confirmed_by"]), (&json!("direct"), &json!("frank")));
+    assert_eq!(
+        (
+            &hit["verdicts"][0]["directness"],
+            &hit["verdicts"][0]["confirmed_by"]
+        ),
+        (&json!("direct"), &json!("frank"))
+    );
     let printed = server.ok(None, &["recall", "bell", "statusline"]);
-    assert!(printed.contains("✓ works") && printed.contains("frank: I see the bell") && printed.contains("lexical #"), "{printed}");
-    assert_eq!(server.cli(None, &["recall", "xylophone"]).status.code(), Some(1));
-    let reported = server.command(None).env("CLAUDECODE", "1").args(["confirm", &format!("delta:{id}"), "broken", "--json"]).output().unwrap();
+    assert!(
+        printed.contains("✓ works")
+            && printed.contains("frank: I see the bell")
+            && printed.contains("lexical #"),
+        "{printed}"
+    );
+    assert_eq!(
+        server.cli(None, &["recall", "xylophone"]).status.code(),
+        Some(1)
+    );
+    let reported = server
+        .command(None)
+        .env("CLAUDECODE", "1")
+        .args(["confirm", &format!("delta:{id}"), "broken", "--json"])
+        .output()
+        .unwrap();
     assert!(reported.status.success());
     let hits = recall(&donna, "bell statusline", 3).await;
-    assert_eq!(hits[position(&hits, &delta).unwrap()]["verdicts"][0]["directness"], "reported", "inside a host the agent types");
+    assert_eq!(
+        hits[position(&hits, &delta).unwrap()]["verdicts"][0]["directness"],
+        "reported",
+        "inside a host the agent types"
+    );
     assert!(server.ok(None, &["graph", "show", id]).contains("CONFIRMS"));
-    assert!(server.ok(None, &["memory", "stats"]).contains("confirmation"));
+    assert!(
+        server
+            .ok(None, &["memory", "stats"])
+            .contains("confirmation")
+    );
     assert!(server.ok(None, &["memory", "metrics"]).contains("verdicts"));
     server.ok(None, &["key", "mint", "Donna"]);
-    assert!(server.ok(Some("Donna"), &["input", "correction", "not the title bar", "--confidence", "low"]).contains("kept as"));
-    assert!(server.ok(None, &["review", "--list"]).contains("not the title bar"));
-    assert_eq!(server.cli(Some("Donna"), &["input", "confirmation", "ok"]).status.code(), Some(1));
+    assert!(
+        server
+            .ok(
+                Some("Donna"),
+                &[
+                    "input",
+                    "correction",
+                    "not the title bar",
+                    "--confidence",
+                    "low"
+                ]
+            )
+            .contains("kept as")
+    );
+    assert!(
+        server
+            .ok(None, &["review", "--list"])
+            .contains("not the title bar")
+    );
+    assert_eq!(
+        server
+            .cli(Some("Donna"), &["input", "confirmation", "ok"])
+            .status
+            .code(),
+        Some(1)
+    );
 }
 
 /// A failure between the row and its last edge leaves neither: the graph's own check makes one.
@@ -460,17 +1052,42 @@ async fn a_failure_in_the_middle_of_a_write_leaves_nothing_of_it() {
     let file = dir.path().join("prism.db");
     let store = Store::open_embedded(&file).unwrap();
     store.load().await.unwrap();
-    let project = Project { id: prism::clock::new_id(), pid: ProjectName::parse("P").unwrap() };
-    store.add_project(project.clone(), Identity::parse("frank").unwrap(), Moment(0)).await.unwrap();
-    let by = Writer { project_id: project.id, session_id: None, identity: Identity::parse("Texi").unwrap(), surface: "cli".into(), now: Moment(1) };
-    let indexed = Indexed::new(Kind::Note, None, "label", vec![("body", Some("text".into()))]);
+    let project = Project {
+        id: prism::clock::new_id(),
+        pid: ProjectName::parse("P").unwrap(),
+    };
+    store
+        .add_project(
+            project.clone(),
+            Identity::parse("frank").unwrap(),
+            Moment(0),
+        )
+        .await
+        .unwrap();
+    let by = Writer {
+        project_id: project.id,
+        session_id: None,
+        identity: Identity::parse("Texi").unwrap(),
+        surface: "cli".into(),
+        now: Moment(1),
+    };
+    let indexed = Indexed::new(
+        Kind::Note,
+        None,
+        "label",
+        vec![("body", Some("text".into()))],
+    );
     let new = |supersedes| NewMemory {
         id: prism::clock::new_id(),
         by: by.clone(),
         row: Row::Delta(DeltaRow::of(DeltaKind::Note, "text")),
         indexed: Some(indexed.clone()),
         entities: vec![],
-        edges: vec![Edge { src: None, kind: EdgeKind::Mentions, dst: "spec:x".into() }],
+        edges: vec![Edge {
+            src: None,
+            kind: EdgeKind::Mentions,
+            dst: "spec:x".into(),
+        }],
         supersedes,
         imported_session: None,
     };
@@ -480,11 +1097,25 @@ async fn a_failure_in_the_middle_of_a_write_leaves_nothing_of_it() {
     store.remember(new(Some(id))).await.unwrap();
     let counts = || {
         let db = rusqlite::Connection::open(&file).unwrap();
-        ["session_deltas", "memory", "memory_fts", "memory_fields", "embed_intents", "edges", "entity_states"]
-            .map(|t| db.query_row(&format!("select count(*) from {t}"), [], |r| r.get::<_, i64>(0)).unwrap())
+        [
+            "session_deltas",
+            "memory",
+            "memory_fts",
+            "memory_fields",
+            "embed_intents",
+            "edges",
+            "entity_states",
+        ]
+        .map(|t| {
+            db.query_row(&format!("select count(*) from {t}"), [], |r| {
+                r.get::<_, i64>(0)
+            })
+            .unwrap()
+        })
     };
     let before = counts();
-    // The last step of the write, superseding what is superseded already, fails after everything else was written.
+    // The last step of the write, superseding what is superseded already, fails after everything
+    // else was written.
     assert!(store.remember(new(Some(id))).await.is_err());
     assert_eq!(counts(), before);
     assert_eq!(before[..3], [2, 2, 2]);

@@ -1,4 +1,5 @@
-//! Recall by meaning with the real model: what it finds, and what it does when the model, the worker or the disk fails.
+//! Recall by meaning with the real model: what it finds, and what it does when the model, the
+//! worker or the disk fails.
 
 use crate::harness::{PID, Server, wait_until};
 use prism::client::Client;
@@ -8,9 +9,17 @@ use std::path::PathBuf;
 
 /// Where `make test` puts the model once for all tests.
 fn installed_models() -> PathBuf {
-    let cache = std::env::var_os("PRISM_TEST_CACHE").map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/prism-tests"), PathBuf::from);
+    let cache = std::env::var_os("PRISM_TEST_CACHE").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/prism-tests"),
+        PathBuf::from,
+    );
     let models = cache.join("home/models");
-    assert!(models.is_dir(), "{} is not there; `make test` sets it up (or: PRISM_HOME={}/home prism model install)", models.display(), cache.display());
+    assert!(
+        models.is_dir(),
+        "{} is not there; `make test` sets it up (or: PRISM_HOME={}/home prism model install)",
+        models.display(),
+        cache.display()
+    );
     models
 }
 
@@ -25,7 +34,10 @@ fn give_model(server: &Server) {
 }
 
 async fn recall(client: &Client, query: &str) -> Value {
-    client.call(PID, "recall", json!({"query": query, "k": 5})).await.unwrap()
+    client
+        .call(PID, "recall", json!({"query": query, "k": 5}))
+        .await
+        .unwrap()
 }
 
 async fn embedded(client: &Client) {
@@ -44,7 +56,11 @@ async fn notes(client: &Client) -> Value {
         "the courier mail template uses tables again because of old clients",
         "moved the feature flags to a typed registry",
     ] {
-        let id = client.call(PID, "note", json!({"text": text})).await.unwrap()["id"].clone();
+        let id = client
+            .call(PID, "note", json!({"text": text}))
+            .await
+            .unwrap()["id"]
+            .clone();
         if first.is_null() {
             first = id;
         }
@@ -60,19 +76,41 @@ async fn a_row_is_found_by_meaning_once_a_model_is_there_and_everything_else_wor
     let question = "why the picture of chairs no longer shakes when the window changes its width";
     let before = recall(&mira, question).await;
     assert_eq!(before["legs"]["vector"]["state"], "off");
-    assert!(before["legs"]["vector"]["reason"].as_str().unwrap().contains("prism model install"), "{}", before["legs"]["vector"]);
+    assert!(
+        before["legs"]["vector"]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("prism model install"),
+        "{}",
+        before["legs"]["vector"]
+    );
     assert_eq!(before["legs"]["vector"]["pending"], 4);
-    assert!(before.get("warnings").is_none(), "a missing model shows in legs, never in warnings");
+    assert!(
+        before.get("warnings").is_none(),
+        "a missing model shows in legs, never in warnings"
+    );
     assert!(server.ok(None, &["doctor"]).contains("prism model install"));
 
     give_model(&server);
     // The next write wakes the embedder; it takes the whole queue with it.
-    mira.call(PID, "note", json!({"text": "unrelated"})).await.unwrap();
+    mira.call(PID, "note", json!({"text": "unrelated"}))
+        .await
+        .unwrap();
     embedded(&mira).await;
     let after = recall(&mira, question).await;
-    assert_eq!((after["legs"]["vector"]["state"].as_str(), after["legs"]["vector"]["pending"].as_u64()), (Some("on"), Some(0)));
+    assert_eq!(
+        (
+            after["legs"]["vector"]["state"].as_str(),
+            after["legs"]["vector"]["pending"].as_u64()
+        ),
+        (Some("on"), Some(0))
+    );
     assert_eq!(after["results"][0]["id"], wanted, "{after:#}");
-    assert!(after["results"][0]["why"].to_string().contains("vector #1"), "{}", after["results"][0]["why"]);
+    assert!(
+        after["results"][0]["why"].to_string().contains("vector #1"),
+        "{}",
+        after["results"][0]["why"]
+    );
 }
 
 #[tokio::test]
@@ -80,25 +118,64 @@ async fn a_changed_row_is_embedded_anew_and_a_rejected_one_leaves_the_vector_leg
     let server = with_model();
     let (mira, _) = server.session("Mira").await;
     let operator = server.operator();
-    mira.call(PID, "todo", json!({"action": "add", "title": "Feed the neighbour's cat"})).await.unwrap();
+    mira.call(
+        PID,
+        "todo",
+        json!({"action": "add", "title": "Feed the neighbour's cat"}),
+    )
+    .await
+    .unwrap();
     let input = json!({"class": "correction", "prompt_text": "stop painting everything purple", "confidence": "low"});
-    let id = mira.call(PID, "operator_input", input).await.unwrap()["id"].as_str().unwrap().to_owned();
+    let id = mira.call(PID, "operator_input", input).await.unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     embedded(&mira).await;
-    let found = |answer: &Value, id: &str| answer["results"].as_array().unwrap().iter().any(|r| r["id"] == id);
-    assert!(found(&recall(&mira, "complaint about violet colours").await, &id));
-    operator.call(PID, "review", json!({"ids": [id], "action": "reject"})).await.unwrap();
-    assert!(!found(&recall(&mira, "complaint about violet colours").await, &id));
+    let found = |answer: &Value, id: &str| {
+        answer["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|r| r["id"] == id)
+    };
+    assert!(found(
+        &recall(&mira, "complaint about violet colours").await,
+        &id
+    ));
+    operator
+        .call(PID, "review", json!({"ids": [id], "action": "reject"}))
+        .await
+        .unwrap();
+    assert!(!found(
+        &recall(&mira, "complaint about violet colours").await,
+        &id
+    ));
     mira.call(PID, "todo", json!({"action": "update", "number": 1, "title": "Renew the passport", "body": "before the summer"})).await.unwrap();
     wait_until("the new text is near", || async {
         let answer = recall(&mira, "travel document for a holiday abroad").await;
-        answer["results"][0]["why"].to_string().contains("vector").then_some(())
+        answer["results"][0]["why"]
+            .to_string()
+            .contains("vector")
+            .then_some(())
     })
     .await;
     embedded(&mira).await;
     let cosine = |answer: &Value| answer["results"][0]["why"].to_string();
-    let (pet, paper) = (cosine(&recall(&mira, "a pet that wants its dinner").await), cosine(&recall(&mira, "travel document for a holiday abroad").await));
-    let value = |why: &str| why.split("vector #1 (").nth(1).and_then(|w| w.split(')').next()).and_then(|v| v.parse::<f64>().ok()).unwrap_or_default();
-    assert!(value(&paper) > value(&pet) + 0.1, "the old words no longer count: {pet} {paper}");
+    let (pet, paper) = (
+        cosine(&recall(&mira, "a pet that wants its dinner").await),
+        cosine(&recall(&mira, "travel document for a holiday abroad").await),
+    );
+    let value = |why: &str| {
+        why.split("vector #1 (")
+            .nth(1)
+            .and_then(|w| w.split(')').next())
+            .and_then(|v| v.parse::<f64>().ok())
+            .unwrap_or_default()
+    };
+    assert!(
+        value(&paper) > value(&pet) + 0.1,
+        "the old words no longer count: {pet} {paper}"
+    );
 }
 
 #[tokio::test]
@@ -112,12 +189,29 @@ async fn a_worker_that_dies_or_hangs_takes_only_the_vector_leg_with_it() {
         server.resume_with(&[("PRISM_FAILPOINTS", fault)]);
         let answer = recall(&server.operator(), "the pool of the ledger").await;
         assert_eq!(answer["legs"]["vector"]["state"], "off", "{fault}");
-        assert!(answer["legs"]["vector"]["reason"].as_str().unwrap().contains(reason), "{fault}: {}", answer["legs"]["vector"]);
-        assert!(answer["results"][0]["text"].as_str().unwrap().contains("ledger service"), "the words still find it");
+        assert!(
+            answer["legs"]["vector"]["reason"]
+                .as_str()
+                .unwrap()
+                .contains(reason),
+            "{fault}: {}",
+            answer["legs"]["vector"]
+        );
+        assert!(
+            answer["results"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("ledger service"),
+            "the words still find it"
+        );
     }
     server.terminate();
     server.resume();
-    assert_eq!(recall(&server.operator(), "the pool of the ledger").await["legs"]["vector"]["state"], "on", "and it is back with the next start");
+    assert_eq!(
+        recall(&server.operator(), "the pool of the ledger").await["legs"]["vector"]["state"],
+        "on",
+        "and it is back with the next start"
+    );
 }
 
 #[tokio::test]
@@ -126,9 +220,18 @@ async fn a_worker_killed_under_way_is_replaced() {
     let (mira, _) = server.session("Mira").await;
     notes(&mira).await;
     embedded(&mira).await;
-    let killed = std::process::Command::new("pkill").args(["-9", "-P", &server.pid().to_string()]).status().unwrap();
-    assert!(killed.success(), "there was a worker, a child of the server");
-    assert_eq!(recall(&mira, "another question").await["legs"]["vector"]["state"], "on");
+    let killed = std::process::Command::new("pkill")
+        .args(["-9", "-P", &server.pid().to_string()])
+        .status()
+        .unwrap();
+    assert!(
+        killed.success(),
+        "there was a worker, a child of the server"
+    );
+    assert_eq!(
+        recall(&mira, "another question").await["legs"]["vector"]["state"],
+        "on"
+    );
 }
 
 #[tokio::test]
@@ -137,14 +240,26 @@ async fn a_cut_or_foreign_model_is_refused_with_the_reason() {
     let dir = server.home().path("models/all-minilm-l6-v2-int8");
     std::fs::create_dir_all(&dir).unwrap();
     for file in ["model.onnx", "tokenizer.json"] {
-        std::fs::copy(installed_models().join("all-minilm-l6-v2-int8").join(file), dir.join(file)).unwrap();
+        std::fs::copy(
+            installed_models().join("all-minilm-l6-v2-int8").join(file),
+            dir.join(file),
+        )
+        .unwrap();
     }
     let whole = std::fs::read(dir.join("model.onnx")).unwrap();
     std::fs::write(dir.join("model.onnx"), &whole[..whole.len() / 2]).unwrap();
     let operator = server.operator();
-    let reason = |answer: Value| answer["legs"]["vector"]["reason"].as_str().unwrap_or_default().to_owned();
+    let reason = |answer: Value| {
+        answer["legs"]["vector"]["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     let cut = reason(recall(&operator, "anything").await);
-    assert!(cut.contains("cut short") && cut.contains("prism model install"), "{cut}");
+    assert!(
+        cut.contains("cut short") && cut.contains("prism model install"),
+        "{cut}"
+    );
     let mut foreign = whole.clone();
     foreign[1_000_000] ^= 1;
     std::fs::write(dir.join("model.onnx"), &foreign).unwrap();
@@ -152,9 +267,24 @@ async fn a_cut_or_foreign_model_is_refused_with_the_reason() {
     assert!(other.contains("not the pinned file"), "{other}");
     assert!(!server.cli(None, &["model", "status"]).status.success());
     let from = installed_models().join("all-minilm-l6-v2-int8");
-    let mended = server.ok(None, &["model", "install", "--from", from.to_str().unwrap(), "--json"]);
-    assert_eq!(serde_json::from_str::<Value>(&mended).unwrap()["fetched"], json!(["model.onnx"]));
-    wait_until("the model is taken up again", || async { (recall(&operator, "anything").await["legs"]["vector"]["state"] == "on").then_some(()) }).await;
+    let mended = server.ok(
+        None,
+        &[
+            "model",
+            "install",
+            "--from",
+            from.to_str().unwrap(),
+            "--json",
+        ],
+    );
+    assert_eq!(
+        serde_json::from_str::<Value>(&mended).unwrap()["fetched"],
+        json!(["model.onnx"])
+    );
+    wait_until("the model is taken up again", || async {
+        (recall(&operator, "anything").await["legs"]["vector"]["state"] == "on").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -165,7 +295,12 @@ async fn vectors_of_another_model_are_never_compared_and_are_made_anew() {
     embedded(&mira).await;
     server.terminate();
     let database = Connection::open(server.home().path("prism.db")).unwrap();
-    assert!(database.execute("update memory_vectors set model = 'some-other-model'", []).unwrap() >= 4);
+    assert!(
+        database
+            .execute("update memory_vectors set model = 'some-other-model'", [])
+            .unwrap()
+            >= 4
+    );
     drop(database);
     std::fs::remove_file(server.home().path("models")).unwrap();
     server.resume();
@@ -178,8 +313,18 @@ async fn vectors_of_another_model_are_never_compared_and_are_made_anew() {
     assert!(stats["vectors"].as_u64() >= Some(4));
     give_model(&server);
     server.ok(None, &["memory", "reembed"]);
-    let answer = recall(&operator, "why the picture of chairs no longer shakes when the window changes its width").await;
-    assert!(answer["results"][0]["text"].as_str().unwrap().contains("resize observer"), "{answer:#}");
+    let answer = recall(
+        &operator,
+        "why the picture of chairs no longer shakes when the window changes its width",
+    )
+    .await;
+    assert!(
+        answer["results"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("resize observer"),
+        "{answer:#}"
+    );
 }
 
 #[tokio::test]
@@ -191,10 +336,19 @@ async fn a_disk_that_fills_while_embedding_loses_nothing() {
     notes(&mira).await;
     let answer = wait_until("the leg says so", || async {
         let answer = recall(&mira, "ledger").await;
-        (server.ok(None, &["memory", "stats", "--json"]).contains("\"embed_pending\": 4")).then_some(answer)
+        (server
+            .ok(None, &["memory", "stats", "--json"])
+            .contains("\"embed_pending\": 4"))
+        .then_some(answer)
     })
     .await;
-    assert!(answer["results"][0]["text"].as_str().unwrap().contains("ledger"), "found by its words meanwhile");
+    assert!(
+        answer["results"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("ledger"),
+        "found by its words meanwhile"
+    );
     server.terminate();
     server.resume();
     embedded(&server.operator()).await;
@@ -206,17 +360,42 @@ async fn odd_questions_get_an_answer_or_a_clear_refusal() {
     let (mira, _) = server.session("Mira").await;
     notes(&mira).await;
     embedded(&mira).await;
-    for (query, field) in [("", "query"), ("   ", "query"), (&*"long ".repeat(1_000), "query")] {
-        let problem = mira.call(PID, "recall", json!({"query": query})).await.unwrap_err();
+    for (query, field) in [
+        ("", "query"),
+        ("   ", "query"),
+        (&*"long ".repeat(1_000), "query"),
+    ] {
+        let problem = mira
+            .call(PID, "recall", json!({"query": query}))
+            .await
+            .unwrap_err();
         assert!(problem.message.contains(field), "{}", problem.message);
     }
-    for query in ["Mira", "what did Mira", "the of and", "?!", "\u{1f6a2}\u{1f6a2}", "\"'(NEAR AND OR*", &*"word ".repeat(700)] {
+    for query in [
+        "Mira",
+        "what did Mira",
+        "the of and",
+        "?!",
+        "\u{1f6a2}\u{1f6a2}",
+        "\"'(NEAR AND OR*",
+        &*"word ".repeat(700),
+    ] {
         let answer = recall(&mira, query).await;
         assert!(answer["recall_event_id"].is_string(), "{query}");
     }
     let names = recall(&mira, "what about Mira").await;
-    assert!(names["legs"]["vector"]["reason"].as_str().unwrap().contains("nothing but names"), "{}", names["legs"]["vector"]);
+    assert!(
+        names["legs"]["vector"]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("nothing but names"),
+        "{}",
+        names["legs"]["vector"]
+    );
     let unknown = recall(&mira, "which flowers grow in the garden behind the castle").await;
-    assert!(unknown["confidence"].as_f64().unwrap() < 0.2 && unknown["note"].is_string(), "{unknown:#}");
+    assert!(
+        unknown["confidence"].as_f64().unwrap() < 0.2 && unknown["note"].is_string(),
+        "{unknown:#}"
+    );
     assert!(unknown["results"].as_array().unwrap().len() <= 2);
 }

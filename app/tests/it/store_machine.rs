@@ -44,11 +44,17 @@ struct Model {
 
 impl Model {
     fn waits(&self, row: &Row) -> bool {
-        !row.drained && !row.expired && row.expires > self.now && row.lease.is_none_or(|(_, until)| until <= self.now)
+        !row.drained
+            && !row.expired
+            && row.expires > self.now
+            && row.lease.is_none_or(|(_, until)| until <= self.now)
     }
 
     fn drain(&mut self, limit: usize) -> Vec<usize> {
-        let free: Vec<usize> = (0..self.rows.len()).filter(|i| self.waits(&self.rows[*i])).take(limit).collect();
+        let free: Vec<usize> = (0..self.rows.len())
+            .filter(|i| self.waits(&self.rows[*i]))
+            .take(limit)
+            .collect();
         if !free.is_empty() {
             let lease = (self.leases, self.now + LEASE_US);
             self.leases += 1;
@@ -84,12 +90,25 @@ impl ReferenceStateMachine for Model {
     fn apply(mut state: Self, step: &Step) -> Self {
         match step {
             Step::Send { key, ttl } if state.rows.iter().all(|r| r.key != *key) => {
-                let expires = state.now + if *ttl { TTL_S * 1_000_000 } else { i64::MAX / 4 };
-                state.rows.push(Row { key: *key, expires, lease: None, drained: false, expired: false });
+                let expires = state.now
+                    + if *ttl {
+                        TTL_S * 1_000_000
+                    } else {
+                        i64::MAX / 4
+                    };
+                state.rows.push(Row {
+                    key: *key,
+                    expires,
+                    lease: None,
+                    drained: false,
+                    expired: false,
+                });
             }
             Step::Drain { limit } => drop(state.drain(*limit)),
             Step::Confirm { which } => {
-                for row in state.rows.iter_mut().filter(|r| !r.drained && !r.expired && r.lease.is_some_and(|(l, _)| l == *which)) {
+                for row in state.rows.iter_mut().filter(|r| {
+                    !r.drained && !r.expired && r.lease.is_some_and(|(l, _)| l == *which)
+                }) {
                     row.drained = true;
                 }
             }
@@ -145,7 +164,10 @@ impl Sut {
             from_persona: self.sender.clone(),
             from_session: None,
             to_persona: self.recipient.clone(),
-            send: serde_json::from_value::<SendSignal>(request).unwrap().check().unwrap(),
+            send: serde_json::from_value::<SendSignal>(request)
+                .unwrap()
+                .check()
+                .unwrap(),
             now: self.now(),
             failed: false,
         };
@@ -164,18 +186,48 @@ impl StateMachineTest for Sut {
     fn init_test(_: &Model) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("prism.db");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let store = Store::open_embedded(&file).unwrap();
-        let project = Project { id: new_id(), pid: ProjectName::parse("P").unwrap() };
-        let persona = |name: &str| Persona { id: new_id(), project_id: project.id, identity: Identity::parse(name).unwrap(), is_operator: false, created_at: Moment(0) };
+        let project = Project {
+            id: new_id(),
+            pid: ProjectName::parse("P").unwrap(),
+        };
+        let persona = |name: &str| Persona {
+            id: new_id(),
+            project_id: project.id,
+            identity: Identity::parse(name).unwrap(),
+            is_operator: false,
+            created_at: Moment(0),
+        };
         let (sender, recipient) = (persona("Donna"), persona("Texi"));
         runtime.block_on(async {
             store.load().await.unwrap();
-            store.add_project(project.clone(), Identity::parse("frank").unwrap(), Moment(0)).await.unwrap();
+            store
+                .add_project(
+                    project.clone(),
+                    Identity::parse("frank").unwrap(),
+                    Moment(0),
+                )
+                .await
+                .unwrap();
             store.add_persona(sender.clone()).await.unwrap();
             store.add_persona(recipient.clone()).await.unwrap();
         });
-        Self { runtime, store: Some(store), file, _dir: dir, project, sender, recipient, ids: Vec::new(), leases: Vec::new(), now: 0 }
+        Self {
+            runtime,
+            store: Some(store),
+            file,
+            _dir: dir,
+            project,
+            sender,
+            recipient,
+            ids: Vec::new(),
+            leases: Vec::new(),
+            now: 0,
+        }
     }
 
     /// `model` is the state after the step.
@@ -198,38 +250,79 @@ impl StateMachineTest for Sut {
                 }
             }
             Step::Drain { limit } => {
-                let drain = sut.runtime.block_on(sut.store().lease(sut.recipient.id, None, limit, sut.now())).unwrap();
+                let drain = sut
+                    .runtime
+                    .block_on(sut.store().lease(sut.recipient.id, None, limit, sut.now()))
+                    .unwrap();
                 // The model has leased already: its newest lease is what the store must have given.
-                let given: Vec<Uuid> = drain.iter().flat_map(|d| d.envelopes.iter().map(|e| e.signal_id)).collect();
+                let given: Vec<Uuid> = drain
+                    .iter()
+                    .flat_map(|d| d.envelopes.iter().map(|e| e.signal_id))
+                    .collect();
                 let newest = (model.leases > sut.leases.len()).then(|| model.leases - 1);
-                let expected: Vec<Uuid> =
-                    model.rows.iter().zip(&sut.ids).filter(|(r, _)| newest.is_some() && r.lease.map(|(l, _)| l) == newest).map(|(_, id)| *id).collect();
+                let expected: Vec<Uuid> = model
+                    .rows
+                    .iter()
+                    .zip(&sut.ids)
+                    .filter(|(r, _)| newest.is_some() && r.lease.map(|(l, _)| l) == newest)
+                    .map(|(_, id)| *id)
+                    .collect();
                 assert_eq!(given, expected);
                 sut.leases.extend(drain.map(|d| d.lease_id));
             }
             Step::Confirm { which } => {
                 if let Some(lease) = sut.leases.get(which).copied() {
-                    let rows = sut.runtime.block_on(sut.store().confirm(sut.recipient.id, lease, sut.now())).unwrap();
-                    assert!(rows.iter().all(|r| model.rows[sut.ids.iter().position(|id| *id == r.signal_id).unwrap()].drained));
+                    let rows = sut
+                        .runtime
+                        .block_on(sut.store().confirm(sut.recipient.id, lease, sut.now()))
+                        .unwrap();
+                    assert!(rows.iter().all(|r| {
+                        model.rows[sut.ids.iter().position(|id| *id == r.signal_id).unwrap()]
+                            .drained
+                    }));
                 }
             }
             Step::Pass { .. } => {}
-            Step::Sweep => drop(sut.runtime.block_on(sut.store().sweep(sut.now(), 1000)).unwrap()),
+            Step::Sweep => drop(
+                sut.runtime
+                    .block_on(sut.store().sweep(sut.now(), 1000))
+                    .unwrap(),
+            ),
             Step::Crash => {
                 sut.store = None;
                 sut.store = Some(Store::open_embedded(&sut.file).unwrap());
             }
-            Step::Reconnect { after, undrained_only } => {
-                let page = sut.runtime.block_on(sut.store().replay(sut.recipient.id, None, after as i64, undrained_only, 1000)).unwrap();
+            Step::Reconnect {
+                after,
+                undrained_only,
+            } => {
+                let page = sut
+                    .runtime
+                    .block_on(sut.store().replay(
+                        sut.recipient.id,
+                        None,
+                        after as i64,
+                        undrained_only,
+                        1000,
+                    ))
+                    .unwrap();
                 let expected: Vec<(i64, Uuid, bool)> = model
                     .rows
                     .iter()
                     .zip(&sut.ids)
                     .enumerate()
-                    .filter(|(i, (r, _))| i + 1 > after && !r.expired && !(undrained_only && r.drained))
+                    .filter(|(i, (r, _))| {
+                        i + 1 > after && !r.expired && !(undrained_only && r.drained)
+                    })
                     .map(|(i, (r, id))| (i as i64 + 1, *id, r.drained))
                     .collect();
-                assert_eq!(page.rows.iter().map(|r| (r.seq, r.envelope.signal_id, r.drained)).collect::<Vec<_>>(), expected);
+                assert_eq!(
+                    page.rows
+                        .iter()
+                        .map(|r| (r.seq, r.envelope.signal_id, r.drained))
+                        .collect::<Vec<_>>(),
+                    expected
+                );
                 assert_eq!(page.head, model.rows.len() as i64);
             }
         }
@@ -237,7 +330,10 @@ impl StateMachineTest for Sut {
     }
 
     fn check_invariants(sut: &Self, model: &Model) {
-        let pending = sut.runtime.block_on(sut.store().has_pending(sut.recipient.id, sut.now())).unwrap();
+        let pending = sut
+            .runtime
+            .block_on(sut.store().has_pending(sut.recipient.id, sut.now()))
+            .unwrap();
         assert_eq!(pending, model.rows.iter().any(|r| model.waits(r)));
     }
 }

@@ -15,9 +15,20 @@ struct Stream {
 }
 
 impl Stream {
-    async fn open(server: &Server, client: &Client, session_id: Option<Uuid>, last_seq: Option<i64>, confirm: Vec<Uuid>) -> Self {
+    async fn open(
+        server: &Server,
+        client: &Client,
+        session_id: Option<Uuid>,
+        last_seq: Option<i64>,
+        confirm: Vec<Uuid>,
+    ) -> Self {
         let mut ws = socket::connect(&server.url(), client.key()).await.unwrap();
-        let hello = ClientFrame::Hello { pid: PID.into(), session_id, last_seq, confirm };
+        let hello = ClientFrame::Hello {
+            pid: PID.into(),
+            session_id,
+            last_seq,
+            confirm,
+        };
         ws.send(socket::encode(&hello)).await.unwrap();
         Self { ws }
     }
@@ -27,7 +38,11 @@ impl Stream {
     }
 
     async fn message(&mut self) -> Message {
-        tokio::time::timeout(PATIENCE, self.ws.next()).await.expect("a frame").expect("an open socket").unwrap()
+        tokio::time::timeout(PATIENCE, self.ws.next())
+            .await
+            .expect("a frame")
+            .expect("an open socket")
+            .unwrap()
     }
 
     async fn next(&mut self) -> ServerFrame {
@@ -39,7 +54,9 @@ impl Stream {
         let mut rows = Vec::new();
         loop {
             match self.next().await {
-                ServerFrame::Signal { envelope, drained } => rows.push((envelope.seq.unwrap(), drained)),
+                ServerFrame::Signal { envelope, drained } => {
+                    rows.push((envelope.seq.unwrap(), drained))
+                }
                 ServerFrame::Live => return rows,
                 _ => {}
             }
@@ -50,7 +67,15 @@ impl Stream {
 async fn send(client: &Client, n: usize) -> Vec<String> {
     let mut sent = Vec::new();
     for i in 0..n {
-        sent.push(client.call(PID, "signal", task("Texi", &format!("{i}"))).await.unwrap()["signal_id"].as_str().unwrap().to_owned());
+        sent.push(
+            client
+                .call(PID, "signal", task("Texi", &format!("{i}")))
+                .await
+                .unwrap()["signal_id"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
     sent
 }
@@ -64,17 +89,48 @@ async fn a_reconnect_replays_what_was_missed_and_marks_what_was_drained() {
     let (texi, session) = server.session("Texi").await;
     send(&donna, 3).await;
     let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
-    let ServerFrame::Hello { head_seq, pending, .. } = stream.next().await else { panic!("hello first") };
+    let ServerFrame::Hello {
+        head_seq, pending, ..
+    } = stream.next().await
+    else {
+        panic!("hello first")
+    };
     assert_eq!((head_seq, pending.len()), (3, 3));
     assert_eq!(stream.backlog().await, [(1, false), (2, false), (3, false)]);
     drop(stream);
-    let read = texi.call(PID, "signals_pending", json!({"limit": 2})).await.unwrap();
-    texi.call(PID, "signals_confirm", json!({"lease_id": read["lease_id"]})).await.unwrap();
+    let read = texi
+        .call(PID, "signals_pending", json!({"limit": 2}))
+        .await
+        .unwrap();
+    texi.call(
+        PID,
+        "signals_confirm",
+        json!({"lease_id": read["lease_id"]}),
+    )
+    .await
+    .unwrap();
     send(&donna, 1).await;
-    let backlog = async |last_seq| Stream::open(&server, &texi, Some(session), last_seq, vec![]).await.backlog().await;
-    assert_eq!(backlog(None).await, [(3, false), (4, false)], "without a cursor only what is undrained");
-    assert_eq!(backlog(Some(1)).await, [(2, true), (3, false), (4, false)], "with one, everything after it");
-    assert_eq!(backlog(Some(99)).await, [], "a cursor beyond the inbox is another database's");
+    let backlog = async |last_seq| {
+        Stream::open(&server, &texi, Some(session), last_seq, vec![])
+            .await
+            .backlog()
+            .await
+    };
+    assert_eq!(
+        backlog(None).await,
+        [(3, false), (4, false)],
+        "without a cursor only what is undrained"
+    );
+    assert_eq!(
+        backlog(Some(1)).await,
+        [(2, true), (3, false), (4, false)],
+        "with one, everything after it"
+    );
+    assert_eq!(
+        backlog(Some(99)).await,
+        [],
+        "a cursor beyond the inbox is another database's"
+    );
 }
 
 #[tokio::test]
@@ -89,28 +145,61 @@ async fn live_signals_reach_every_session_and_receipts_come_back() {
     let sent = donna.call(PID, "signal", task("Texi", "x")).await.unwrap();
     assert_eq!(sent["receipt"]["sessions"].as_array().unwrap().len(), 2);
     for stream in [&mut first, &mut second] {
-        let ServerFrame::Signal { envelope, drained: false } = stream.next().await else { panic!("a signal") };
-        stream.say(ClientFrame::Receipt { state: State::Received, signal_ids: vec![envelope.signal_id], strategy: None }).await;
+        let ServerFrame::Signal {
+            envelope,
+            drained: false,
+        } = stream.next().await
+        else {
+            panic!("a signal")
+        };
+        stream
+            .say(ClientFrame::Receipt {
+                state: State::Received,
+                signal_ids: vec![envelope.signal_id],
+                strategy: None,
+            })
+            .await;
     }
     // A client may report what it saw, never what the server alone knows.
-    first.say(ClientFrame::Receipt { state: State::Drained, signal_ids: vec![sent["signal_id"].as_str().unwrap().parse().unwrap()], strategy: None }).await;
+    first
+        .say(ClientFrame::Receipt {
+            state: State::Drained,
+            signal_ids: vec![sent["signal_id"].as_str().unwrap().parse().unwrap()],
+            strategy: None,
+        })
+        .await;
     wait_until("both receipts", || async {
-        let trace = donna.call(PID, "signal_trace", json!({"signal_id": sent["signal_id"]})).await.unwrap();
+        let trace = donna
+            .call(PID, "signal_trace", json!({"signal_id": sent["signal_id"]}))
+            .await
+            .unwrap();
         (states(&trace).iter().filter(|s| *s == "received").count() == 2).then_some(())
     })
     .await;
     let read = one.call(PID, "signals_pending", json!({})).await.unwrap();
-    one.call(PID, "signals_confirm", json!({"lease_id": read["lease_id"]})).await.unwrap();
+    one.call(
+        PID,
+        "signals_confirm",
+        json!({"lease_id": read["lease_id"]}),
+    )
+    .await
+    .unwrap();
     let (signal_ids, by_session) = loop {
         // Peers come and go meanwhile.
         match second.next().await {
-            ServerFrame::Drained { signal_ids, by_session } => break (signal_ids, by_session),
+            ServerFrame::Drained {
+                signal_ids,
+                by_session,
+            } => break (signal_ids, by_session),
             ServerFrame::Event { .. } => {}
             other => panic!("the sibling hears of the drain, not {other:?}"),
         }
     };
     assert_eq!((signal_ids.len(), by_session), (1, Some(s1)));
-    let trace = donna.call(PID, "signal_trace", json!({"signal_id": sent["signal_id"]})).await.unwrap();
+    let trace = donna
+        .call(PID, "signal_trace", json!({"signal_id": sent["signal_id"]}))
+        .await
+        .unwrap();
     assert_eq!(states(&trace).iter().filter(|s| *s == "drained").count(), 1);
 }
 
@@ -148,7 +237,10 @@ async fn peers_hear_of_each_other_and_system_events_never_enter_an_inbox() {
     let mut events = Vec::new();
     while events.len() < 2 {
         if let ServerFrame::Event { envelope } = stream.next().await {
-            assert_eq!((envelope.from_identity.as_str(), envelope.category), ("Donna", None));
+            assert_eq!(
+                (envelope.from_identity.as_str(), envelope.category),
+                ("Donna", None)
+            );
             events.push(envelope.signal_type);
         }
     }
@@ -165,9 +257,14 @@ async fn a_lease_can_be_confirmed_at_the_next_hello() {
     let read = texi.call(PID, "signals_pending", json!({})).await.unwrap();
     let lease: Uuid = read["lease_id"].as_str().unwrap().parse().unwrap();
     let mut stream = Stream::open(&server, &texi, Some(session), None, vec![lease]).await;
-    let ServerFrame::Hello { pending, .. } = stream.next().await else { panic!("hello first") };
+    let ServerFrame::Hello { pending, .. } = stream.next().await else {
+        panic!("hello first")
+    };
     assert!(pending.is_empty());
-    let trace = donna.call(PID, "signal_trace", json!({"signal_id": sent[0]})).await.unwrap();
+    let trace = donna
+        .call(PID, "signal_trace", json!({"signal_id": sent[0]}))
+        .await
+        .unwrap();
     assert!(states(&trace).contains(&"drained".to_owned()));
 }
 
@@ -179,11 +276,24 @@ async fn the_operator_watches_everything_and_an_agent_may_not() {
     let mut watch = Stream::open(&server, &server.operator(), None, None, vec![]).await;
     watch.backlog().await;
     send(&donna, 1).await;
-    let ServerFrame::Watched { envelope, .. } = watch.next().await else { panic!("the operator sees it") };
-    assert_eq!((envelope.from_identity.as_str(), envelope.to_identity.as_str()), ("Donna", "Texi"));
+    let ServerFrame::Watched { envelope, .. } = watch.next().await else {
+        panic!("the operator sees it")
+    };
+    assert_eq!(
+        (
+            envelope.from_identity.as_str(),
+            envelope.to_identity.as_str()
+        ),
+        ("Donna", "Texi")
+    );
     let mut refused = Stream::open(&server, &donna, None, None, vec![]).await;
-    let Message::Close(Some(close)) = refused.message().await else { panic!("closed with a reason") };
-    assert!(u16::from(close.code) == 4001 && close.reason.contains("operator_only"), "{close:?}");
+    let Message::Close(Some(close)) = refused.message().await else {
+        panic!("closed with a reason")
+    };
+    assert!(
+        u16::from(close.code) == 4001 && close.reason.contains("operator_only"),
+        "{close:?}"
+    );
 }
 
 #[tokio::test]
@@ -193,7 +303,12 @@ async fn broken_frames_do_not_end_a_session_and_a_bad_hello_does() {
     let (texi, session) = server.session("Texi").await;
     let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
     stream.backlog().await;
-    for broken in ["{", "[]", "{\"kind\":\"future\"}", "{\"kind\":\"receipt\",\"state\":\"received\",\"signal_ids\":[\"00000000-0000-0000-0000-000000000000\"]}"] {
+    for broken in [
+        "{",
+        "[]",
+        "{\"kind\":\"future\"}",
+        "{\"kind\":\"receipt\",\"state\":\"received\",\"signal_ids\":[\"00000000-0000-0000-0000-000000000000\"]}",
+    ] {
         stream.ws.send(Message::Text(broken.into())).await.unwrap();
     }
     stream.say(ClientFrame::Ping).await;
@@ -201,6 +316,8 @@ async fn broken_frames_do_not_end_a_session_and_a_bad_hello_does() {
     send(&donna, 1).await;
     assert!(matches!(stream.next().await, ServerFrame::Signal { .. }));
     let mut foreign = Stream::open(&server, &donna, Some(session), None, vec![]).await;
-    let Message::Close(Some(close)) = foreign.message().await else { panic!("closed with a reason") };
+    let Message::Close(Some(close)) = foreign.message().await else {
+        panic!("closed with a reason")
+    };
     assert_eq!(u16::from(close.code), 4001);
 }

@@ -402,6 +402,13 @@ wire! {
 
 impl Default for LegView {
     fn default() -> Self {
-        Self { state: "off".into(), reason: None, hits: 0, ms: 0.0, embedding_ms: None, pending: None }
+        Self {
+            state: "off".into(),
+            reason: None,
+            hits: 0,
+            ms: 0.0,
+            embedding_ms: None,
+            pending: None,
+        }
     }
 }

@@ -32,11 +32,17 @@ pub fn find(text: &str, identities: &[String]) -> Vec<Entity> {
     let mut found = BTreeSet::new();
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || "()[]{}<>\"'`,;|".contains(c))
-        .map(|w| w.trim_end_matches(|c: char| ".:!?".contains(c)).trim_start_matches(|c: char| ":!?".contains(c)))
+        .map(|w| {
+            w.trim_end_matches(|c: char| ".:!?".contains(c))
+                .trim_start_matches(|c: char| ":!?".contains(c))
+        })
         .filter(|w| !w.is_empty())
         .collect();
     for (i, word) in words.iter().enumerate() {
-        let previous = i.checked_sub(1).map(|p| words[p].to_ascii_lowercase()).unwrap_or_default();
+        let previous = i
+            .checked_sub(1)
+            .map(|p| words[p].to_ascii_lowercase())
+            .unwrap_or_default();
         found.extend(of_word(word, &previous, identities));
         if found.len() >= ENTITIES_MAX {
             break;
@@ -47,7 +53,12 @@ pub fn find(text: &str, identities: &[String]) -> Vec<Entity> {
 
 fn of_word(word: &str, previous: &str, identities: &[String]) -> Option<Entity> {
     let entity = |kind, name: String| Some(Entity { kind, name });
-    if let Some(identity) = identities.iter().find(|i| i.eq_ignore_ascii_case(word) || word.strip_suffix("'s").is_some_and(|w| i.eq_ignore_ascii_case(w))) {
+    if let Some(identity) = identities.iter().find(|i| {
+        i.eq_ignore_ascii_case(word)
+            || word
+                .strip_suffix("'s")
+                .is_some_and(|w| i.eq_ignore_ascii_case(w))
+    }) {
         return entity(EntityType::Identity, identity.clone());
     }
     if let Some((kind, number)) = numbered(word, previous) {
@@ -56,7 +67,10 @@ fn of_word(word: &str, previous: &str, identities: &[String]) -> Option<Entity> 
     if is_path(word) {
         return entity(EntityType::Path, word.trim_start_matches("./").to_owned());
     }
-    let bare = word.trim_start_matches("commit:").trim_start_matches("delta:").trim_start_matches("signal:");
+    let bare = word
+        .trim_start_matches("commit:")
+        .trim_start_matches("delta:")
+        .trim_start_matches("signal:");
     let hex = bare.replace('-', "");
     if bare.len() >= 7
         && bare.len() <= 40
@@ -64,11 +78,20 @@ fn of_word(word: &str, previous: &str, identities: &[String]) -> Option<Entity> 
         && hex.chars().any(|c| c.is_ascii_digit())
         && hex.chars().any(|c| c.is_ascii_alphabetic())
     {
-        let is_commit = word.starts_with("commit:") || previous.ends_with("commit") || bare.len() == 40 || bare.len() == 7;
+        let is_commit = word.starts_with("commit:")
+            || previous.ends_with("commit")
+            || bare.len() == 40
+            || bare.len() == 7;
         return if is_commit {
-            entity(EntityType::Commit, bare.to_ascii_lowercase().chars().take(12).collect())
+            entity(
+                EntityType::Commit,
+                bare.to_ascii_lowercase().chars().take(12).collect(),
+            )
         } else {
-            entity(EntityType::Id, hex.to_ascii_lowercase().chars().take(8).collect())
+            entity(
+                EntityType::Id,
+                hex.to_ascii_lowercase().chars().take(8).collect(),
+            )
         };
     }
     None
@@ -92,8 +115,12 @@ fn numbered(word: &str, previous: &str) -> Option<(EntityType, String)> {
     if let Some((name, number)) = lower.split_once(['-', ':', '#'])
         && let Some(kind) = kind_of(name)
     {
-        let number = number.trim_start_matches("spec-").trim_start_matches("adr-");
-        return digits(number).map(|n| (kind, n)).or_else(|| (kind == EntityType::Spec && !number.is_empty()).then(|| (kind, number.to_owned())));
+        let number = number
+            .trim_start_matches("spec-")
+            .trim_start_matches("adr-");
+        return digits(number).map(|n| (kind, n)).or_else(|| {
+            (kind == EntityType::Spec && !number.is_empty()).then(|| (kind, number.to_owned()))
+        });
     }
     let kind = kind_of(previous.trim_end_matches('s'))?;
     digits(lower.trim_start_matches('#')).map(|n| (kind, n))
@@ -102,14 +129,19 @@ fn numbered(word: &str, previous: &str) -> Option<(EntityType, String)> {
 fn is_path(word: &str) -> bool {
     if word.contains("://")
         || word.len() > 200
-        || !word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c))
+        || !word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c))
         || !word.chars().any(|c| c.is_ascii_alphabetic())
     {
         return false;
     }
     let last = word.rsplit('/').next().unwrap_or(word);
     let has_extension = last.rsplit_once('.').is_some_and(|(stem, ext)| {
-        stem.len() >= 2 && (1..=5).contains(&ext.len()) && ext.chars().all(|c| c.is_ascii_alphanumeric()) && ext.chars().any(|c| c.is_ascii_alphabetic())
+        stem.len() >= 2
+            && (1..=5).contains(&ext.len())
+            && ext.chars().all(|c| c.is_ascii_alphanumeric())
+            && ext.chars().any(|c| c.is_ascii_alphabetic())
     });
     has_extension || (word.contains('/') && word.split('/').filter(|p| !p.is_empty()).count() >= 2)
 }
@@ -119,19 +151,37 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> Vec<String> {
-        find(text, &["Donna".into(), "frank".into()]).into_iter().map(|e| format!("{}:{}", e.kind, e.name)).collect()
+        find(text, &["Donna".into(), "frank".into()])
+            .into_iter()
+            .map(|e| format!("{}:{}", e.kind, e.name))
+            .collect()
     }
 
     #[test]
     fn things_are_found_by_rule() {
         for (text, expected) in [
-            ("moved it to core/src/ring.rs.", vec!["path:core/src/ring.rs"]),
-            ("see CLAUDE.md and ./docs/specs/", vec!["path:CLAUDE.md", "path:docs/specs/"]),
+            (
+                "moved it to core/src/ring.rs.",
+                vec!["path:core/src/ring.rs"],
+            ),
+            (
+                "see CLAUDE.md and ./docs/specs/",
+                vec!["path:CLAUDE.md", "path:docs/specs/"],
+            ),
             ("turn/steer when active", vec!["path:turn/steer"]),
             ("fixed in commit 1a2b3c4d5e", vec!["commit:1a2b3c4d5e"]),
-            ("delta 2901d7ce, delta:8b148959", vec!["id:2901d7ce", "id:8b148959"]),
-            ("SPEC-060 and spec 52, ADR-27, todo #12, decision 4", vec!["spec:52", "spec:60", "decision:27", "decision:4", "todo:12"]),
-            ("Frank told Donna's agent", vec!["identity:Donna", "identity:frank"]),
+            (
+                "delta 2901d7ce, delta:8b148959",
+                vec!["id:2901d7ce", "id:8b148959"],
+            ),
+            (
+                "SPEC-060 and spec 52, ADR-27, todo #12, decision 4",
+                vec!["spec:52", "spec:60", "decision:27", "decision:4", "todo:12"],
+            ),
+            (
+                "Frank told Donna's agent",
+                vec!["identity:Donna", "identity:frank"],
+            ),
             ("nothing here, v1.2 or 3.14 or e.g. this", vec![]),
             ("https://example.org/a/b", vec![]),
         ] {

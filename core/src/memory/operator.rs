@@ -66,7 +66,11 @@ const ROUTINE: [&str; 37] = [
 
 /// Says whether a prompt is a routine acknowledgment: never captured.
 pub fn is_routine(prompt: &str) -> bool {
-    let bare: String = prompt.chars().filter(|c| c.is_alphanumeric() || c.is_whitespace()).collect::<String>().to_lowercase();
+    let bare: String = prompt
+        .chars()
+        .filter(|c| c.is_alphanumeric() || c.is_whitespace())
+        .collect::<String>()
+        .to_lowercase();
     let folded = bare.split_whitespace().collect::<Vec<_>>().join(" ");
     folded.is_empty() || ROUTINE.contains(&folded.as_str())
 }
@@ -82,7 +86,11 @@ pub fn counts(confidence: Confidence, review: Option<Review>) -> bool {
 
 /// How much a verdict weighs when it lifts or lowers what it speaks of.
 pub fn verdict_weight(directness: Directness, on_own_delta: bool) -> f64 {
-    if directness == Directness::Reported && on_own_delta { 0.5 } else { 1.0 }
+    if directness == Directness::Reported && on_own_delta {
+        0.5
+    } else {
+        1.0
+    }
 }
 
 impl Class {
@@ -112,10 +120,27 @@ mod tests {
 
     #[test]
     fn routine_acks_are_whole_prompts_without_case_and_punctuation() {
-        for routine in ["ok", "OK.", "Next!", "k", "thanks :)", "Yes", "...", "  go   ahead "] {
+        for routine in [
+            "ok",
+            "OK.",
+            "Next!",
+            "k",
+            "thanks :)",
+            "Yes",
+            "...",
+            "  go   ahead ",
+        ] {
             assert!(is_routine(routine), "{routine}");
         }
-        for said in ["perfect", "yes commit", "ok but not the title bar", "stop", "lets GO!!!!", "no, wrong layer", "next time look in memory first"] {
+        for said in [
+            "perfect",
+            "yes commit",
+            "ok but not the title bar",
+            "stop",
+            "lets GO!!!!",
+            "no, wrong layer",
+            "next time look in memory first",
+        ] {
             assert!(!is_routine(said), "{said}");
         }
     }
@@ -123,9 +148,13 @@ mod tests {
     #[test]
     fn low_confidence_counts_once_accepted_and_rejected_never() {
         use Confidence::{High, Low};
-        for (confidence, review, counted) in
-            [(High, None, true), (Low, None, false), (Low, Some(Review::Accepted), true), (High, Some(Review::Rejected), false), (Low, Some(Review::Rejected), false)]
-        {
+        for (confidence, review, counted) in [
+            (High, None, true),
+            (Low, None, false),
+            (Low, Some(Review::Accepted), true),
+            (High, Some(Review::Rejected), false),
+            (Low, Some(Review::Rejected), false),
+        ] {
             assert_eq!(counts(confidence, review), counted);
         }
     }

@@ -44,9 +44,14 @@ const STOPWORDS: &str = "a about above after again against all also am an and an
 static STOP: LazyLock<HashSet<&str>> = LazyLock::new(|| STOPWORDS.split(' ').collect());
 
 /// A pattern of words; one that does not compile is caught by the tests. The words sought are
-/// English: letters of all the world's scripts would only make a server's patterns ten times as large.
+/// English: letters of all the world's scripts would only make a server's patterns ten times as
+/// large.
 pub(super) fn pattern(text: &str) -> Regex {
-    let ascii = text.replace(r"\b", r"(?-u:\b)").replace(r"\w", "[0-9A-Za-z_]").replace(r"\d", "[0-9]").replace(r"\s", "[ \t]");
+    let ascii = text
+        .replace(r"\b", r"(?-u:\b)")
+        .replace(r"\w", "[0-9A-Za-z_]")
+        .replace(r"\d", "[0-9]")
+        .replace(r"\s", "[ \t]");
     Regex::new(&ascii).unwrap_or_else(|e| unreachable!("{e}"))
 }
 
@@ -160,11 +165,22 @@ impl Question {
             (&TROUBLES, cue::TROUBLE),
             (&DECISIONS, cue::DECISION),
         ];
-        let cues = kinds.iter().filter(|(p, _)| is(p)).fold(0, |bits, (_, bit)| bits | bit);
-        let named: Vec<String> = names.iter().filter(|n| words(&text).any(|w| w.eq_ignore_ascii_case(n))).cloned().collect();
+        let cues = kinds
+            .iter()
+            .filter(|(p, _)| is(p))
+            .fold(0, |bits, (_, bit)| bits | bit);
+        let named: Vec<String> = names
+            .iter()
+            .filter(|n| words(&text).any(|w| w.eq_ignore_ascii_case(n)))
+            .cloned()
+            .collect();
         let names_operator = named.iter().any(|n| n.eq_ignore_ascii_case(operator));
         // What agents tell each other is no correction; what the operator tells them mostly is.
-        let told = if names_operator && is(&TELLS) { cue::CORRECTION } else { 0 };
+        let told = if names_operator && is(&TELLS) {
+            cue::CORRECTION
+        } else {
+            0
+        };
         let (mut cues, mut hints) = (cues & cue::CLEAR | told, cues & !cue::CLEAR);
         if is(&EFFECTS) || is(&NOWADAYS) || asks_what_did_it(&text) {
             hints |= cue::EFFECT;
@@ -181,7 +197,10 @@ impl Question {
             embedded: without_names(&text, names),
             terms: terms(&text, names),
             operator: is(&OWN_WORDS) || is(&WISHES) || is(&REACTIONS) || names_operator,
-            named: named.into_iter().filter(|n| !n.eq_ignore_ascii_case(operator)).collect(),
+            named: named
+                .into_iter()
+                .filter(|n| !n.eq_ignore_ascii_case(operator))
+                .collect(),
             cues,
             hints,
             when: is(&ASKS_WHEN),
@@ -194,31 +213,79 @@ impl Question {
 
     /// The days and months it names; one without a year is meant in each of the given years.
     pub fn windows(&self, years: &[i16]) -> Vec<Window> {
-        let (text, mut found, mut used) = (self.lower.as_str(), Vec::new(), Vec::<std::ops::Range<usize>>::new());
-        let years_of = |given: Option<regex::Match<'_>>| given.and_then(|y| y.as_str().parse().ok()).map_or_else(|| years.to_vec(), |y| vec![y]);
-        let number = |m: Option<regex::Match<'_>>| m.and_then(|m| m.as_str().parse::<i8>().ok()).unwrap_or_default();
-        let mut day = |years: Vec<i16>, month: i8, day: i8, span: std::ops::Range<usize>, used: &mut Vec<std::ops::Range<usize>>| {
+        let (text, mut found, mut used) = (
+            self.lower.as_str(),
+            Vec::new(),
+            Vec::<std::ops::Range<usize>>::new(),
+        );
+        let years_of = |given: Option<regex::Match<'_>>| {
+            given
+                .and_then(|y| y.as_str().parse().ok())
+                .map_or_else(|| years.to_vec(), |y| vec![y])
+        };
+        let number = |m: Option<regex::Match<'_>>| {
+            m.and_then(|m| m.as_str().parse::<i8>().ok())
+                .unwrap_or_default()
+        };
+        let mut day = |years: Vec<i16>,
+                       month: i8,
+                       day: i8,
+                       span: std::ops::Range<usize>,
+                       used: &mut Vec<std::ops::Range<usize>>| {
             for date in years.iter().filter_map(|y| Date::new(*y, month, day).ok()) {
                 found.push(window(date, 1, true));
                 used.push(span.clone());
             }
         };
         for m in ISO_DAY.captures_iter(text) {
-            day(years_of(m.get(1)), number(m.get(2)), number(m.get(3)), m.get_match().range(), &mut used);
+            day(
+                years_of(m.get(1)),
+                number(m.get(2)),
+                number(m.get(3)),
+                m.get_match().range(),
+                &mut used,
+            );
         }
         for m in DAY_MONTH.captures_iter(text) {
-            day(years_of(m.get(3)), month(&m[2]), number(m.get(1)), m.get_match().range(), &mut used);
+            day(
+                years_of(m.get(3)),
+                month(&m[2]),
+                number(m.get(1)),
+                m.get_match().range(),
+                &mut used,
+            );
         }
-        let free = |range: &std::ops::Range<usize>, used: &[std::ops::Range<usize>]| !used.iter().any(|u| range.start < u.end && range.end > u.start);
-        for m in MONTH_DAY.captures_iter(text).filter(|m| free(&m.get_match().range(), &used.clone())).collect::<Vec<_>>() {
-            day(years_of(m.get(3)), month(&m[1]), number(m.get(2)), m.get_match().range(), &mut used);
+        let free = |range: &std::ops::Range<usize>, used: &[std::ops::Range<usize>]| {
+            !used
+                .iter()
+                .any(|u| range.start < u.end && range.end > u.start)
+        };
+        for m in MONTH_DAY
+            .captures_iter(text)
+            .filter(|m| free(&m.get_match().range(), &used.clone()))
+            .collect::<Vec<_>>()
+        {
+            day(
+                years_of(m.get(3)),
+                month(&m[1]),
+                number(m.get(2)),
+                m.get_match().range(),
+                &mut used,
+            );
         }
-        for m in WHOLE_MONTH.captures_iter(text).filter(|m| free(&m.get_match().range(), &used)) {
+        for m in WHOLE_MONTH
+            .captures_iter(text)
+            .filter(|m| free(&m.get_match().range(), &used))
+        {
             // "may" and "march" are months only beside a year or a word of time.
-            if matches!(&m[2], "may" | "mar" | "march") && m.get(1).is_none() && m.get(3).is_none() {
+            if matches!(&m[2], "may" | "mar" | "march") && m.get(1).is_none() && m.get(3).is_none()
+            {
                 continue;
             }
-            for date in years_of(m.get(3)).iter().filter_map(|y| Date::new(*y, month(&m[2]), 1).ok()) {
+            for date in years_of(m.get(3))
+                .iter()
+                .filter_map(|y| Date::new(*y, month(&m[2]), 1).ok())
+            {
                 found.push(window(date, i64::from(date.days_in_month()), false));
             }
         }
@@ -230,46 +297,91 @@ impl Question {
 fn asks_what_did_it(text: &str) -> bool {
     let lower = text.to_lowercase();
     let mut words = lower.split_whitespace();
-    let (Some("what"), Some(verb)) = (words.next(), words.next()) else { return false };
+    let (Some("what"), Some(verb)) = (words.next(), words.next()) else {
+        return false;
+    };
     if matches!(verb, "does" | "is" | "was" | "has" | "happens") {
         return false;
     }
-    let is_deed = verb.ends_with("ed") || (verb.len() > 2 && verb.ends_with('s') && !verb.ends_with("ss"));
-    is_deed && !matches!(words.next(), Some("did" | "do" | "does" | "have" | "has" | "had" | "were" | "are" | "was" | "by" | "of" | "for" | "we" | "to"))
+    let is_deed =
+        verb.ends_with("ed") || (verb.len() > 2 && verb.ends_with('s') && !verb.ends_with("ss"));
+    is_deed
+        && !matches!(
+            words.next(),
+            Some(
+                "did"
+                    | "do"
+                    | "does"
+                    | "have"
+                    | "has"
+                    | "had"
+                    | "were"
+                    | "are"
+                    | "was"
+                    | "by"
+                    | "of"
+                    | "for"
+                    | "we"
+                    | "to"
+            )
+        )
 }
 
 fn window(first: Date, days: i64, is_day: bool) -> Window {
     let from = Moment(day_number(first) * DAY_US);
-    Window { from, until: from.plus_us(days * DAY_US), is_day }
+    Window {
+        from,
+        until: from.plus_us(days * DAY_US),
+        is_day,
+    }
 }
 
 fn day_number(date: Date) -> i64 {
-    date.to_zoned(jiff::tz::TimeZone::UTC).map(|z| z.timestamp().as_second() / 86_400).unwrap_or_default()
+    date.to_zoned(jiff::tz::TimeZone::UTC)
+        .map(|z| z.timestamp().as_second() / 86_400)
+        .unwrap_or_default()
 }
 
 /// The year of a moment.
 pub fn year(at: Moment) -> i16 {
-    jiff::Timestamp::from_microsecond(at.0).map(|t| t.to_zoned(jiff::tz::TimeZone::UTC).year()).unwrap_or_default()
+    jiff::Timestamp::from_microsecond(at.0)
+        .map(|t| t.to_zoned(jiff::tz::TimeZone::UTC).year())
+        .unwrap_or_default()
 }
 
 fn month_of(at: Moment) -> i8 {
-    jiff::Timestamp::from_microsecond(at.0).map(|t| t.to_zoned(jiff::tz::TimeZone::UTC).month()).unwrap_or_default()
+    jiff::Timestamp::from_microsecond(at.0)
+        .map(|t| t.to_zoned(jiff::tz::TimeZone::UTC).month())
+        .unwrap_or_default()
 }
 
 /// The number of a month by its name or the first letters of it.
 fn month(name: &str) -> i8 {
-    const NAMES: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-    NAMES.iter().position(|n| name.starts_with(n)).map_or(0, |i| i as i8 + 1)
+    const NAMES: [&str; 12] = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ];
+    NAMES
+        .iter()
+        .position(|n| name.starts_with(n))
+        .map_or(0, |i| i as i8 + 1)
 }
 
 fn around_release(text: &str) -> Option<AroundRelease> {
     let m = AROUND_RELEASE.captures(text)?;
     let release = match (m.get(3), m.get(4)) {
-        (Some(nth), _) => Release::Nth(["first", "second", "third"].iter().position(|n| *n == nth.as_str())),
+        (Some(nth), _) => Release::Nth(
+            ["first", "second", "third"]
+                .iter()
+                .position(|n| *n == nth.as_str()),
+        ),
         (None, Some(version)) => Release::Version(version.as_str().to_owned()),
         (None, None) => Release::Month(month(&m[5])),
     };
-    Some(AroundRelease { before: matches!(&m[2], "before" | "until" | "prior to" | "ahead of"), near: m.get(1).is_some(), release })
+    Some(AroundRelease {
+        before: matches!(&m[2], "before" | "until" | "prior to" | "ahead of"),
+        near: m.get(1).is_some(),
+        release,
+    })
 }
 
 impl AroundRelease {
@@ -280,7 +392,10 @@ impl AroundRelease {
         let at = match &self.release {
             Release::Nth(None) => dated.last().copied(),
             Release::Nth(Some(n)) => dated.get(*n).copied(),
-            Release::Version(version) => releases.iter().find(|(v, _)| v == version).map(|(_, at)| *at),
+            Release::Version(version) => releases
+                .iter()
+                .find(|(v, _)| v == version)
+                .map(|(_, at)| *at),
             Release::Month(month) => dated.into_iter().find(|at| month_of(*at) == *month),
         }?;
         let day = Moment(at.0.div_euclid(DAY_US) * DAY_US);
@@ -301,13 +416,25 @@ pub fn released_version(text: &str) -> Option<String> {
 }
 
 /// Words under which a note of a release is found.
-pub const RELEASE_WORDS: [&str; 8] = ["shipped", "released", "launched", "live", "deployed", "published", "rolled", "version"];
+pub const RELEASE_WORDS: [&str; 8] = [
+    "shipped",
+    "released",
+    "launched",
+    "live",
+    "deployed",
+    "published",
+    "rolled",
+    "version",
+];
 
 /// What a row's own words say of it.
 pub fn cues_of_text(main: &str, whole: &str) -> u32 {
     // A picture's caption in brackets is no part of the sentence.
     let sentence = main.trim_end();
-    let sentence = sentence.strip_suffix(']').and_then(|s| s.rsplit_once('[')).map_or(sentence, |(before, _)| before.trim_end());
+    let sentence = sentence
+        .strip_suffix(']')
+        .and_then(|s| s.rsplit_once('['))
+        .map_or(sentence, |(before, _)| before.trim_end());
     let mut cues = 0;
     if sentence.ends_with('?') {
         cues |= cue::ASKS;
@@ -320,14 +447,22 @@ pub fn cues_of_text(main: &str, whole: &str) -> u32 {
 
 /// The words of a text, in order; a possessive is its owner.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).map(|w| w.strip_suffix("'s").unwrap_or(w)).flat_map(|w| w.split('\'')).filter(|w| !w.is_empty())
+    text.split(|c: char| !(c.is_alphanumeric() || c == '\''))
+        .map(|w| w.strip_suffix("'s").unwrap_or(w))
+        .flat_map(|w| w.split('\''))
+        .filter(|w| !w.is_empty())
 }
 
 /// The words of a question that are worth looking up, in order, once each.
 fn terms(question: &str, names: &[String]) -> Vec<String> {
     let chosen = |keep: &dyn Fn(&str) -> bool| {
         let mut seen = HashSet::new();
-        words(question).map(str::to_lowercase).filter(|w| keep(w)).filter(|w| seen.insert(w.clone())).take(TERMS_MAX).collect::<Vec<_>>()
+        words(question)
+            .map(str::to_lowercase)
+            .filter(|w| keep(w))
+            .filter(|w| seen.insert(w.clone()))
+            .take(TERMS_MAX)
+            .collect::<Vec<_>>()
     };
     let is_name = |w: &str| names.iter().any(|n| n.eq_ignore_ascii_case(w));
     let telling = chosen(&|w| !STOP.contains(w) && !is_name(w));
@@ -336,7 +471,11 @@ fn terms(question: &str, names: &[String]) -> Vec<String> {
     }
     // A question of nothing but names, or of nothing but small words, is still a question.
     let small = chosen(&|w| !STOP.contains(w));
-    if small.is_empty() { chosen(&|_| true) } else { small }
+    if small.is_empty() {
+        chosen(&|_| true)
+    } else {
+        small
+    }
 }
 
 /// The words that a person marks when reading a hit.
@@ -349,7 +488,8 @@ pub fn telling_words(question: &str) -> Vec<String> {
 /// Empty when nothing but names and small words is left.
 fn without_names(question: &str, names: &[String]) -> String {
     let is_name = |word: &str| names.iter().any(|n| n.eq_ignore_ascii_case(word));
-    let says_something = words(question).any(|w| !is_name(w) && !STOP.contains(w.to_lowercase().as_str()));
+    let says_something =
+        words(question).any(|w| !is_name(w) && !STOP.contains(w.to_lowercase().as_str()));
     if !says_something {
         return String::new();
     }
@@ -375,7 +515,10 @@ mod tests {
     #[test]
     fn small_words_and_names_are_not_looked_up_unless_there_is_nothing_else() {
         for (text, expected) in [
-            ("The line that finally showed up above the INPUT bar", vec!["line", "finally", "showed", "input", "bar"]),
+            (
+                "The line that finally showed up above the INPUT bar",
+                vec!["line", "finally", "showed", "input", "bar"],
+            ),
             ("turn/steer turn/start", vec!["turn", "steer", "start"]),
             ("what did Wren's printer do", vec!["printer"]),
             ("what about Mira", vec!["mira"]),
@@ -389,33 +532,55 @@ mod tests {
     #[test]
     fn names_of_people_are_not_embedded() {
         for (text, expected) in [
-            ("What did Lena tell Wren about the colours?", "What did I tell I about the colours?"),
-            ("Mira\u{2019}s broken printer, Wren?", "my broken printer, I?"),
+            (
+                "What did Lena tell Wren about the colours?",
+                "What did I tell I about the colours?",
+            ),
+            (
+                "Mira\u{2019}s broken printer, Wren?",
+                "my broken printer, I?",
+            ),
             ("what about Mira and Wren", ""),
             ("the and of", ""),
         ] {
             assert_eq!(asked(text).embedded, expected, "{text}");
         }
-        assert_eq!(asked("What did Lena tell Wren?").named, ["Wren"], "the operator is no agent");
+        assert_eq!(
+            asked("What did Lena tell Wren?").named,
+            ["Wren"],
+            "the operator is no agent"
+        );
     }
 
     #[test]
     fn a_question_points_at_a_kind_of_row() {
         for (text, cues) in [
-            ("what did I complain about with the colours", cue::CORRECTION),
+            (
+                "what did I complain about with the colours",
+                cue::CORRECTION,
+            ),
             ("when did we give up on polling", cue::PIVOT),
             ("what did we already try for the lag", cue::DEAD_END),
             ("which fix did she approve", cue::CONFIRMATION),
-            ("what has to be in place so that tickets print", cue::NARRATIVE),
+            (
+                "what has to be in place so that tickets print",
+                cue::NARRATIVE,
+            ),
             ("where is the parser", 0),
         ] {
             assert_eq!(asked(text).cues & cues, cues, "{text}");
             assert!(cues != 0 || asked(text).cues == 0, "{text}");
         }
         for (text, cues) in [
-            ("why not keep the takes compressed", cue::DEAD_END | cue::PIVOT),
+            (
+                "why not keep the takes compressed",
+                cue::DEAD_END | cue::PIVOT,
+            ),
             ("why isn't there a dark theme", cue::DEAD_END | cue::PIVOT),
-            ("thumb scanner, what spoke against it", cue::DEAD_END | cue::PIVOT),
+            (
+                "thumb scanner, what spoke against it",
+                cue::DEAD_END | cue::PIVOT,
+            ),
             ("how should the bills be called", cue::CORRECTION),
             ("which words did i forbid dropping", cue::CORRECTION),
             ("what did Lena tell Wren about blue", cue::CORRECTION),
@@ -423,15 +588,24 @@ mod tests {
             ("what did Mira tell Wren about blue", 0),
             ("was the accountant content after that", cue::CONFIRMATION),
             ("what did my ears make of it", cue::CONFIRMATION),
-            ("the label does not print, give me the checklist", cue::NARRATIVE),
+            (
+                "the label does not print, give me the checklist",
+                cue::NARRATIVE,
+            ),
             ("what could be lacking", cue::NARRATIVE),
         ] {
             assert_eq!(asked(text).cues, cues, "{text} names no kind and means one");
         }
-        assert!(asked("how should the bills be called").operator, "wishes are the operator's");
+        assert!(
+            asked("how should the bills be called").operator,
+            "wishes are the operator's"
+        );
         for (text, hints) in [
             ("does it survive a power cut", cue::EFFECT),
-            ("marking a moment while it is locked, possible?", cue::EFFECT),
+            (
+                "marking a moment while it is locked, possible?",
+                cue::EFFECT,
+            ),
             ("what went wrong with the import", cue::TROUBLE),
             ("why did we pick blue", cue::DECISION),
             ("what made the flicker stop", cue::EFFECT),
@@ -442,15 +616,31 @@ mod tests {
         ] {
             assert_eq!(asked(text).hints, hints, "{text}");
         }
-        assert_eq!(asked("what did we use in place of the map").cues, cue::PIVOT);
-        assert!(asked("what did I say about blue").operator && asked("what did Lena say").operator && !asked("what did Wren say").operator);
+        assert_eq!(
+            asked("what did we use in place of the map").cues,
+            cue::PIVOT
+        );
+        assert!(
+            asked("what did I say about blue").operator
+                && asked("what did Lena say").operator
+                && !asked("what did Wren say").operator
+        );
     }
 
     #[test]
     fn days_and_months_are_read_as_people_write_them() {
         let spans = |text: &str| {
             let windows = asked(text).windows(&[2026]);
-            windows.iter().map(|w| format!("{}+{}", &w.from.to_string()[..10], (w.until.0 - w.from.0) / DAY_US)).collect::<Vec<_>>()
+            windows
+                .iter()
+                .map(|w| {
+                    format!(
+                        "{}+{}",
+                        &w.from.to_string()[..10],
+                        (w.until.0 - w.from.0) / DAY_US
+                    )
+                })
+                .collect::<Vec<_>>()
         };
         for (text, expected) in [
             ("what changed in June", vec!["2026-06-01+30"]),
@@ -472,7 +662,10 @@ mod tests {
         let day = |n: i64| Moment(n * DAY_US);
         let releases = [("1.0".to_owned(), day(100)), ("1.5".to_owned(), day(200))];
         for (text, span) in [
-            ("what broke before the first release", Some((Moment(i64::MIN), day(101)))),
+            (
+                "what broke before the first release",
+                Some((Moment(i64::MIN), day(101))),
+            ),
             ("what changed after 1.5", Some((day(200), Moment(i64::MAX)))),
             ("since the last release", Some((day(200), Moment(i64::MAX)))),
             ("right after the newest version", Some((day(200), day(207)))),
@@ -481,19 +674,38 @@ mod tests {
             ("before the third release", None),
             ("after version 9.9", None),
         ] {
-            assert_eq!(asked(text).around_release.unwrap().span(&releases), span, "{text}");
+            assert_eq!(
+                asked(text).around_release.unwrap().span(&releases),
+                span,
+                "{text}"
+            );
         }
         assert_eq!(asked("what is the release").around_release, None);
-        assert_eq!(released_version("Harbour 1.5 shipped today").as_deref(), Some("1.5"));
-        assert_eq!(released_version("we released 2.0.0 at noon").as_deref(), Some("2.0"));
-        assert_eq!(released_version("Rolled out 1.4 to everyone").as_deref(), Some("1.4"));
-        assert_eq!(released_version("Release 1.4: chapters and subtitles").as_deref(), Some("1.4"));
+        assert_eq!(
+            released_version("Harbour 1.5 shipped today").as_deref(),
+            Some("1.5")
+        );
+        assert_eq!(
+            released_version("we released 2.0.0 at noon").as_deref(),
+            Some("2.0")
+        );
+        assert_eq!(
+            released_version("Rolled out 1.4 to everyone").as_deref(),
+            Some("1.4")
+        );
+        assert_eq!(
+            released_version("Release 1.4: chapters and subtitles").as_deref(),
+            Some("1.4")
+        );
         assert_eq!(released_version("rounded 1.5 up"), None);
     }
 
     #[test]
     fn a_row_that_asks_or_dates_something_is_known() {
-        assert_eq!(cues_of_text("is it blue? [a photo of a boat]", "is it blue?"), cue::ASKS);
+        assert_eq!(
+            cues_of_text("is it blue? [a photo of a boat]", "is it blue?"),
+            cue::ASKS
+        );
         assert_eq!(cues_of_text("done yesterday", "done yesterday"), cue::TIME);
         assert_eq!(cues_of_text("plain", "plain"), 0);
     }

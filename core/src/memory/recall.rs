@@ -120,7 +120,12 @@ impl Default for Weights {
 impl Weights {
     /// Each leg's name and weight.
     pub fn legs(&self) -> [(&'static str, f64); 4] {
-        [("lexical", self.lexical), ("vector", self.field + self.joined + self.context), ("graph", self.graph), ("recency", self.recency)]
+        [
+            ("lexical", self.lexical),
+            ("vector", self.field + self.joined + self.context),
+            ("graph", self.graph),
+            ("recency", self.recency),
+        ]
     }
 
     /// What a candidate promises before its surroundings are known.
@@ -152,7 +157,8 @@ pub struct Candidate {
     pub near: Option<Nearness>,
     /// It mentions a thing that the question names.
     pub mentions: bool,
-    /// It is by one of the people that the question names and speaks of another: 1 when hardly any row does, less when many do.
+    /// It is by one of the people that the question names and speaks of another: 1 when hardly any
+    /// row does, less when many do.
     pub between: f64,
     /// Rows beside it, as places in the same list.
     pub beside: Vec<usize>,
@@ -174,10 +180,13 @@ pub struct Candidates {
 
 /// How much a word tells: much when few rows hold it.
 pub fn idf(rows: f64, holding: f64) -> f64 {
-    (1.0 + (rows - holding + 0.5) / (holding + 0.5)).max(1.0).ln()
+    (1.0 + (rows - holding + 0.5) / (holding + 0.5))
+        .max(1.0)
+        .ln()
 }
 
-/// What one word adds to a row: its idf, less when the row is long or repeats it. `share` is 0 to 1.
+/// What one word adds to a row: its idf, less when the row is long or repeats it. `share` is 0 to
+/// 1.
 pub fn word_weight(idf: f64, share: f64) -> f64 {
     1.7 * idf * share
 }
@@ -210,21 +219,41 @@ pub struct Ranking {
 pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Ranking {
     let rows = &found.rows;
     let mass = found.mass.max(1e-6);
-    // A row without vectors yet is taken to be as near as the others are on average: it is neither found nor hidden by meaning.
+    // A row without vectors yet is taken to be as near as the others are on average: it is neither
+    // found nor hidden by meaning.
     let known: Vec<Nearness> = rows.iter().filter_map(|r| r.near).collect();
-    let average = |value: fn(&Nearness) -> f64| known.iter().map(value).sum::<f64>() / known.len().max(1) as f64;
-    let unknown = Nearness { field: average(|n| n.field), joined: average(|n| n.joined), context: average(|n| n.context) };
-    let own: Vec<f64> = rows.iter().map(|r| r.matches.iter().map(|(_, w)| w).sum::<f64>() / mass).collect();
+    let average = |value: fn(&Nearness) -> f64| {
+        known.iter().map(value).sum::<f64>() / known.len().max(1) as f64
+    };
+    let unknown = Nearness {
+        field: average(|n| n.field),
+        joined: average(|n| n.joined),
+        context: average(|n| n.context),
+    };
+    let own: Vec<f64> = rows
+        .iter()
+        .map(|r| r.matches.iter().map(|(_, w)| w).sum::<f64>() / mass)
+        .collect();
     let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
     // Stray words say nothing; where there is meaning to go by, they are hardly heard.
-    let heard = if known.is_empty() { 1.0 } else { ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0) };
-    let words: Vec<(f64, Option<usize>)> = (0..rows.len()).map(|i| words_around(rows, i)).map(|(sum, by)| (sum / mass, by)).collect();
+    let heard = if known.is_empty() {
+        1.0
+    } else {
+        ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0)
+    };
+    let words: Vec<(f64, Option<usize>)> = (0..rows.len())
+        .map(|i| words_around(rows, i))
+        .map(|(sum, by)| (sum / mass, by))
+        .collect();
     let content: Vec<f64> = rows
         .iter()
         .zip(&words)
         .map(|(row, (lexical, _))| {
             let near = row.near.unwrap_or(unknown);
-            weights.lexical * heard * lexical + weights.field * near.field + weights.joined * near.joined + weights.context * near.context
+            weights.lexical * heard * lexical
+                + weights.field * near.field
+                + weights.joined * near.joined
+                + weights.context * near.context
         })
         .collect();
     let sessions = session_lift(rows, &content);
@@ -237,8 +266,16 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
     let doubt = 1.0 - CERTAINTY * surest;
     let scored = rows.iter().enumerate().map(|(i, row)| {
         let mut why = places.why(i);
-        why.extend(words[i].1.map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))));
-        let better = row.beside.iter().map(|b| content[*b] - content[i]).fold(0.0, f64::max);
+        why.extend(
+            words[i]
+                .1
+                .map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))),
+        );
+        let better = row
+            .beside
+            .iter()
+            .map(|b| content[*b] - content[i])
+            .fold(0.0, f64::max);
         let mut score = content[i]
             + weights.own_words * own[i]
             + weights.session * sessions[i]
@@ -254,18 +291,60 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         };
         add(row.mentions, weights.graph, "");
         add(row.cues & cue::ASKS != 0, weights.asks, "");
-        add(question.when && row.cues & cue::TIME != 0, weights.when, "says when");
-        add(alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)), weights.person, "by the one named");
-        add(row.between > 0.0, weights.between * row.between, "between those named");
+        add(
+            question.when && row.cues & cue::TIME != 0,
+            weights.when,
+            "says when",
+        );
+        add(
+            alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)),
+            weights.person,
+            "by the one named",
+        );
+        add(
+            row.between > 0.0,
+            weights.between * row.between,
+            "between those named",
+        );
         let of_kind = question.cues & row.cues != 0;
         add(of_kind, weights.kind * doubt, "the kind asked for");
-        add(question.hints & row.cues != 0, weights.hint * doubt, "a kind it may mean");
-        add(question.operator && !of_kind && row.cues & cue::OPERATOR != 0, weights.operator * doubt, "the operator's word");
-        add(found.windows.iter().any(|w| w.is_day && w.holds(row.at)), weights.day, "on that day");
-        add(found.windows.iter().any(|w| !w.is_day && w.holds(row.at)), weights.month, "in that month");
-        let in_release = found.release.is_none_or(|(from, until)| from <= row.at && row.at < until);
-        let side = if question.around_release.as_ref().is_some_and(|around| around.near) { weights.month } else { weights.release };
-        add(found.release.is_some() && in_release, side, "on that side of the release");
+        add(
+            question.hints & row.cues != 0,
+            weights.hint * doubt,
+            "a kind it may mean",
+        );
+        add(
+            question.operator && !of_kind && row.cues & cue::OPERATOR != 0,
+            weights.operator * doubt,
+            "the operator's word",
+        );
+        add(
+            found.windows.iter().any(|w| w.is_day && w.holds(row.at)),
+            weights.day,
+            "on that day",
+        );
+        add(
+            found.windows.iter().any(|w| !w.is_day && w.holds(row.at)),
+            weights.month,
+            "in that month",
+        );
+        let in_release = found
+            .release
+            .is_none_or(|(from, until)| from <= row.at && row.at < until);
+        let side = if question
+            .around_release
+            .as_ref()
+            .is_some_and(|around| around.near)
+        {
+            weights.month
+        } else {
+            weights.release
+        };
+        add(
+            found.release.is_some() && in_release,
+            side,
+            "on that side of the release",
+        );
         score += weights.recency * recency(now.since_us(row.at) as f64 / 86_400e6);
         let age = age(row.at, found);
         if question.latest && in_release {
@@ -274,10 +353,22 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         if question.earliest && found.release.is_none() {
             score += weights.earliest * (1.0 - age);
         }
-        Scored { id: row.id.clone(), score, why }
+        Scored {
+            id: row.id.clone(),
+            score,
+            why,
+        }
     });
     let ranked = sorted(scored.collect());
-    Ranking { confidence: if rows.is_empty() { 0.0 } else { confidence(rows, surest) }, rows: ranked, places }
+    Ranking {
+        confidence: if rows.is_empty() {
+            0.0
+        } else {
+            confidence(rows, surest)
+        },
+        rows: ranked,
+        places,
+    }
 }
 
 /// Where a row lies between the oldest and the newest, 0 to 1, within the asked span.
@@ -289,7 +380,8 @@ fn age(at: Moment, found: &Candidates) -> f64 {
     (at.since_us(from) as f64 / until.since_us(from).max(1) as f64).clamp(0.0, 1.0)
 }
 
-/// The weight of the question's words that a row or the rows beside it hold, and which neighbour helped most.
+/// The weight of the question's words that a row or the rows beside it hold, and which neighbour
+/// helped most.
 fn words_around(rows: &[Candidate], i: usize) -> (f64, Option<usize>) {
     let mut best: HashMap<usize, f64> = rows[i].matches.iter().copied().collect();
     let mut helped: Option<(f64, usize)> = None;
@@ -309,7 +401,8 @@ fn words_around(rows: &[Candidate], i: usize) -> (f64, Option<usize>) {
     (best.values().sum(), helped.map(|(_, by)| by))
 }
 
-/// How far the best row of its session stands above the average; a row without one is its own session.
+/// How far the best row of its session stands above the average; a row without one is its own
+/// session.
 fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
     let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
     let mut best: HashMap<&str, f64> = HashMap::new();
@@ -320,7 +413,10 @@ fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
         }
     }
     let of_session = |row: &Candidate| row.session.as_deref().and_then(|s| best.get(s)).copied();
-    rows.iter().zip(content).map(|(row, content)| of_session(row).unwrap_or(*content) - mean).collect()
+    rows.iter()
+        .zip(content)
+        .map(|(row, content)| of_session(row).unwrap_or(*content) - mean)
+        .collect()
 }
 
 /// Each row's place in each leg.
@@ -334,7 +430,11 @@ pub struct Places {
 
 fn places(rows: &[Candidate]) -> Places {
     let place = |scores: Vec<Option<f64>>| {
-        let mut order: Vec<(usize, f64)> = scores.iter().enumerate().filter_map(|(i, s)| Some((i, (*s)?))).collect();
+        let mut order: Vec<(usize, f64)> = scores
+            .iter()
+            .enumerate()
+            .filter_map(|(i, s)| Some((i, (*s)?)))
+            .collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         let mut places = vec![None; scores.len()];
         for (rank, (i, _)) in order.into_iter().enumerate() {
@@ -343,9 +443,16 @@ fn places(rows: &[Candidate]) -> Places {
         places
     };
     Places {
-        lexical: place(rows.iter().map(|r| (!r.matches.is_empty()).then(|| r.matches.iter().map(|(_, w)| w).sum())).collect()),
+        lexical: place(
+            rows.iter()
+                .map(|r| (!r.matches.is_empty()).then(|| r.matches.iter().map(|(_, w)| w).sum()))
+                .collect(),
+        ),
         vector: place(rows.iter().map(|r| r.near.map(|n| n.field)).collect()),
-        near: rows.iter().map(|r| r.near.map_or(0.0, |n| n.field)).collect(),
+        near: rows
+            .iter()
+            .map(|r| r.near.map_or(0.0, |n| n.field))
+            .collect(),
         graph: rows.iter().map(|r| r.mentions).collect(),
     }
 }
@@ -370,11 +477,20 @@ impl Places {
     }
 }
 
-/// How likely it is that the best rows answer: by how near the nearest is, and by the share of the question's words that one row holds.
+/// How likely it is that the best rows answer: by how near the nearest is, and by the share of the
+/// question's words that one row holds.
 fn confidence(rows: &[Candidate], surest: f64) -> f64 {
     // A thing that was named and is mentioned counts like some of the words.
-    let surest = if rows.iter().any(|r| r.mentions || r.between > 0.5) { surest.max(NAMED) } else { surest };
-    let near = rows.iter().filter_map(|r| r.near).map(|n| (n.field + n.joined + n.context) / 3.0).reduce(f64::max);
+    let surest = if rows.iter().any(|r| r.mentions || r.between > 0.5) {
+        surest.max(NAMED)
+    } else {
+        surest
+    };
+    let near = rows
+        .iter()
+        .filter_map(|r| r.near)
+        .map(|n| (n.field + n.joined + n.context) / 3.0)
+        .reduce(f64::max);
     let odds = match near {
         Some(near) => 12.0 * near + 1.5 * surest - 5.0,
         // Words alone must say it.
@@ -383,7 +499,8 @@ fn confidence(rows: &[Candidate], surest: f64) -> f64 {
     1.0 / (1.0 + (-odds).exp())
 }
 
-/// How many results are worth showing: all that were asked for, but only the nearest when memory likely does not know.
+/// How many results are worth showing: all that were asked for, but only the nearest when memory
+/// likely does not know.
 pub fn shown(ranked: &[Scored], confidence: f64, k: usize) -> usize {
     let few = match confidence {
         c if c < NO_CONFIDENCE => 0,
@@ -405,9 +522,15 @@ pub struct Standing {
 
 /// Lifts what the operator confirmed, lowers what was broken or corrected,
 /// and sinks what was superseded below its successor.
-pub fn with_standing(mut rows: Vec<Scored>, standing: &HashMap<String, Standing>, weights: &Weights) -> Vec<Scored> {
+pub fn with_standing(
+    mut rows: Vec<Scored>,
+    standing: &HashMap<String, Standing>,
+    weights: &Weights,
+) -> Vec<Scored> {
     for row in &mut rows {
-        let Some(said) = standing.get(&row.id) else { continue };
+        let Some(said) = standing.get(&row.id) else {
+            continue;
+        };
         for (verdict, weight) in &said.verdicts {
             let effect = match verdict {
                 Verdict::Works => weights.works,
@@ -416,7 +539,14 @@ pub fn with_standing(mut rows: Vec<Scored>, standing: &HashMap<String, Standing>
             };
             row.score += effect * weight;
             if effect != 0.0 {
-                row.why.push(format!("operator: {verdict}{}", if *weight < 1.0 { " (reported, own work: half)" } else { "" }));
+                row.why.push(format!(
+                    "operator: {verdict}{}",
+                    if *weight < 1.0 {
+                        " (reported, own work: half)"
+                    } else {
+                        ""
+                    }
+                ));
             }
         }
         if said.labels.contains(&Class::Correction) {
@@ -425,12 +555,16 @@ pub fn with_standing(mut rows: Vec<Scored>, standing: &HashMap<String, Standing>
         }
         if let Some(by) = &said.superseded_by {
             row.score += weights.superseded;
-            row.why.push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
+            row.why
+                .push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
         }
     }
     let scores: HashMap<String, f64> = rows.iter().map(|r| (r.id.clone(), r.score)).collect();
     for row in &mut rows {
-        let successor = standing.get(&row.id).and_then(|s| s.superseded_by.as_ref()).and_then(|by| scores.get(by));
+        let successor = standing
+            .get(&row.id)
+            .and_then(|s| s.superseded_by.as_ref())
+            .and_then(|by| scores.get(by));
         if let Some(score) = successor
             && row.score >= *score
         {
@@ -455,16 +589,39 @@ mod tests {
     use super::*;
 
     fn row(id: &str) -> Candidate {
-        Candidate { id: id.into(), words: 20, near: Some(Nearness::default()), ..Candidate::default() }
+        Candidate {
+            id: id.into(),
+            words: 20,
+            near: Some(Nearness::default()),
+            ..Candidate::default()
+        }
     }
 
     fn near(row: Candidate, field: f64) -> Candidate {
-        Candidate { near: Some(Nearness { field, joined: field, context: field }), ..row }
+        Candidate {
+            near: Some(Nearness {
+                field,
+                joined: field,
+                context: field,
+            }),
+            ..row
+        }
     }
 
     fn ranked(question: &str, rows: Vec<Candidate>) -> Vec<Scored> {
         let question = Question::of(question, &["Mira".into(), "Wren".into()], "lena");
-        rank(&question, &Candidates { rows, mass: 10.0, span: (Moment(0), Moment(100 * 86_400_000_000)), ..Candidates::default() }, &Weights::default(), Moment(0)).rows
+        rank(
+            &question,
+            &Candidates {
+                rows,
+                mass: 10.0,
+                span: (Moment(0), Moment(100 * 86_400_000_000)),
+                ..Candidates::default()
+            },
+            &Weights::default(),
+            Moment(0),
+        )
+        .rows
     }
 
     fn order(rows: &[Scored]) -> Vec<&str> {
@@ -474,81 +631,254 @@ mod tests {
     #[test]
     fn a_leg_that_knows_nothing_does_not_drown_one_that_does() {
         // One stray word against clear meaning, and clear words against a vague resemblance.
-        let stray = Candidate { matches: vec![(0, 1.0)], ..near(row("stray"), 0.1) };
-        assert_eq!(order(&ranked("q", vec![stray, near(row("meant"), 0.6)])), ["meant", "stray"]);
-        let exact = Candidate { matches: vec![(0, 5.0), (1, 5.0)], ..near(row("exact"), 0.3) };
-        assert_eq!(order(&ranked("q", vec![near(row("vague"), 0.45), exact])), ["exact", "vague"]);
+        let stray = Candidate {
+            matches: vec![(0, 1.0)],
+            ..near(row("stray"), 0.1)
+        };
+        assert_eq!(
+            order(&ranked("q", vec![stray, near(row("meant"), 0.6)])),
+            ["meant", "stray"]
+        );
+        let exact = Candidate {
+            matches: vec![(0, 5.0), (1, 5.0)],
+            ..near(row("exact"), 0.3)
+        };
+        assert_eq!(
+            order(&ranked("q", vec![near(row("vague"), 0.45), exact])),
+            ["exact", "vague"]
+        );
     }
 
     #[test]
     fn words_beside_a_row_count_for_it_and_it_says_so() {
-        let beside = Candidate { matches: vec![(0, 5.0)], beside: vec![1], ..row("said") };
-        let rows = ranked("q", vec![beside, Candidate { beside: vec![0], ..row("answered") }, row("elsewhere")]);
+        let beside = Candidate {
+            matches: vec![(0, 5.0)],
+            beside: vec![1],
+            ..row("said")
+        };
+        let rows = ranked(
+            "q",
+            vec![
+                beside,
+                Candidate {
+                    beside: vec![0],
+                    ..row("answered")
+                },
+                row("elsewhere"),
+            ],
+        );
         assert_eq!(order(&rows)[2], "elsewhere");
-        assert!(rows.iter().find(|r| r.id == "answered").unwrap().why.contains(&"beside said".to_owned()));
+        assert!(
+            rows.iter()
+                .find(|r| r.id == "answered")
+                .unwrap()
+                .why
+                .contains(&"beside said".to_owned())
+        );
     }
 
     #[test]
     fn a_row_without_vectors_yet_is_neither_found_nor_hidden_by_meaning() {
-        let fresh = Candidate { near: None, matches: vec![(0, 8.0)], ..row("fresh") };
-        assert_eq!(order(&ranked("q", vec![near(row("far"), 0.2), fresh, near(row("mid"), 0.3)]))[0], "fresh");
+        let fresh = Candidate {
+            near: None,
+            matches: vec![(0, 8.0)],
+            ..row("fresh")
+        };
+        assert_eq!(
+            order(&ranked(
+                "q",
+                vec![near(row("far"), 0.2), fresh, near(row("mid"), 0.3)]
+            ))[0],
+            "fresh"
+        );
     }
 
     #[test]
     fn kinds_people_and_days_lift_what_the_question_points_at() {
-        let correction = Candidate { cues: cue::CORRECTION | cue::OPERATOR, ..near(row("corrected"), 0.3) };
-        assert_eq!(order(&ranked("what did I complain about", vec![near(row("other"), 0.4), correction])), ["corrected", "other"]);
-        let hers = Candidate { identity: "Wren".into(), ..near(row("hers"), 0.3) };
-        assert_eq!(order(&ranked("what did Wren change", vec![near(row("other"), 0.35), hers.clone()])), ["hers", "other"]);
-        assert_eq!(order(&ranked("what did Wren and Mira change", vec![near(row("other"), 0.35), hers])), ["other", "hers"], "two names point at nobody alone");
-        let between = Candidate { between: 1.0, ..near(row("told"), 0.2) };
-        assert_eq!(order(&ranked("what did Wren tell Mira", vec![near(row("other"), 0.4), between])), ["told", "other"]);
-        let late = Candidate { at: Moment(90 * 86_400_000_000), ..near(row("late"), 0.3) };
-        assert_eq!(order(&ranked("the last time it broke", vec![near(row("early"), 0.32), late])), ["late", "early"]);
+        let correction = Candidate {
+            cues: cue::CORRECTION | cue::OPERATOR,
+            ..near(row("corrected"), 0.3)
+        };
+        assert_eq!(
+            order(&ranked(
+                "what did I complain about",
+                vec![near(row("other"), 0.4), correction]
+            )),
+            ["corrected", "other"]
+        );
+        let hers = Candidate {
+            identity: "Wren".into(),
+            ..near(row("hers"), 0.3)
+        };
+        assert_eq!(
+            order(&ranked(
+                "what did Wren change",
+                vec![near(row("other"), 0.35), hers.clone()]
+            )),
+            ["hers", "other"]
+        );
+        assert_eq!(
+            order(&ranked(
+                "what did Wren and Mira change",
+                vec![near(row("other"), 0.35), hers]
+            )),
+            ["other", "hers"],
+            "two names point at nobody alone"
+        );
+        let between = Candidate {
+            between: 1.0,
+            ..near(row("told"), 0.2)
+        };
+        assert_eq!(
+            order(&ranked(
+                "what did Wren tell Mira",
+                vec![near(row("other"), 0.4), between]
+            )),
+            ["told", "other"]
+        );
+        let late = Candidate {
+            at: Moment(90 * 86_400_000_000),
+            ..near(row("late"), 0.3)
+        };
+        assert_eq!(
+            order(&ranked(
+                "the last time it broke",
+                vec![near(row("early"), 0.32), late]
+            )),
+            ["late", "early"]
+        );
     }
 
     #[test]
     fn a_question_nothing_answers_gets_a_low_confidence() {
         let question = Question::of("q", &[], "lena");
-        let confidence = |rows| rank(&question, &Candidates { rows, mass: 10.0, ..Candidates::default() }, &Weights::default(), Moment(0)).confidence;
+        let confidence = |rows| {
+            rank(
+                &question,
+                &Candidates {
+                    rows,
+                    mass: 10.0,
+                    ..Candidates::default()
+                },
+                &Weights::default(),
+                Moment(0),
+            )
+            .confidence
+        };
         assert!(confidence(vec![near(row("a"), 0.15), near(row("b"), 0.1)]) < LOW_CONFIDENCE);
         assert!(confidence(vec![near(row("a"), 0.7), near(row("b"), 0.1)]) > LOW_CONFIDENCE);
-        assert!(confidence(vec![Candidate { matches: vec![(0, 9.0)], ..near(row("a"), 0.3) }]) > LOW_CONFIDENCE);
-        let words = |weight| Candidate { near: None, matches: vec![(0, weight)], ..row("a") };
-        assert!(confidence(vec![words(5.0)]) > LOW_CONFIDENCE && confidence(vec![words(1.0)]) < LOW_CONFIDENCE, "without a model, words decide");
-        let named = Candidate { near: None, mentions: true, ..row("a") };
-        assert!(confidence(vec![named]) > LOW_CONFIDENCE, "so does a thing that was named");
+        assert!(
+            confidence(vec![Candidate {
+                matches: vec![(0, 9.0)],
+                ..near(row("a"), 0.3)
+            }]) > LOW_CONFIDENCE
+        );
+        let words = |weight| Candidate {
+            near: None,
+            matches: vec![(0, weight)],
+            ..row("a")
+        };
+        assert!(
+            confidence(vec![words(5.0)]) > LOW_CONFIDENCE
+                && confidence(vec![words(1.0)]) < LOW_CONFIDENCE,
+            "without a model, words decide"
+        );
+        let named = Candidate {
+            near: None,
+            mentions: true,
+            ..row("a")
+        };
+        assert!(
+            confidence(vec![named]) > LOW_CONFIDENCE,
+            "so does a thing that was named"
+        );
         assert_eq!(confidence(vec![]), 0.0);
     }
 
     #[test]
     fn the_less_sure_memory_is_the_less_it_shows() {
         let ranked = plain(&["a", "b", "c", "d", "e", "f", "g"]);
-        for (confidence, k, expected) in [(0.9, 6, 6), (0.9, 20, 7), (0.25, 6, 5), (0.15, 6, 2), (0.15, 1, 1), (0.05, 6, 0)] {
+        for (confidence, k, expected) in [
+            (0.9, 6, 6),
+            (0.9, 20, 7),
+            (0.25, 6, 5),
+            (0.15, 6, 2),
+            (0.15, 1, 1),
+            (0.05, 6, 0),
+        ] {
             assert_eq!(shown(&ranked, confidence, k), expected, "{confidence}");
         }
     }
 
     fn plain(ids: &[&str]) -> Vec<Scored> {
-        ids.iter().enumerate().map(|(i, id)| Scored { id: (*id).into(), score: 5.0 - i as f64 * 0.1, why: vec![] }).collect()
+        ids.iter()
+            .enumerate()
+            .map(|(i, id)| Scored {
+                id: (*id).into(),
+                score: 5.0 - i as f64 * 0.1,
+                why: vec![],
+            })
+            .collect()
     }
 
     #[test]
     fn the_operators_word_lifts_lowers_and_sinks() {
         let standing = HashMap::from([
-            ("old".to_owned(), Standing { superseded_by: Some("new".into()), ..Default::default() }),
-            ("broken".to_owned(), Standing { verdicts: vec![(Verdict::Broken, 1.0)], ..Default::default() }),
-            ("works".to_owned(), Standing { verdicts: vec![(Verdict::Works, 1.0)], ..Default::default() }),
+            (
+                "old".to_owned(),
+                Standing {
+                    superseded_by: Some("new".into()),
+                    ..Default::default()
+                },
+            ),
+            (
+                "broken".to_owned(),
+                Standing {
+                    verdicts: vec![(Verdict::Broken, 1.0)],
+                    ..Default::default()
+                },
+            ),
+            (
+                "works".to_owned(),
+                Standing {
+                    verdicts: vec![(Verdict::Works, 1.0)],
+                    ..Default::default()
+                },
+            ),
         ]);
-        let rows = with_standing(plain(&["old", "broken", "works", "new"]), &standing, &Weights::default());
+        let rows = with_standing(
+            plain(&["old", "broken", "works", "new"]),
+            &standing,
+            &Weights::default(),
+        );
         assert_eq!(order(&rows), ["works", "new", "broken", "old"]);
     }
 
     #[test]
     fn what_was_superseded_never_stands_above_its_successor() {
-        let rows = vec![Scored { id: "old".into(), score: 100.0, why: vec![] }, Scored { id: "new".into(), score: 0.1, why: vec![] }];
-        let standing = HashMap::from([("old".to_owned(), Standing { superseded_by: Some("new".into()), ..Default::default() })]);
-        assert_eq!(order(&with_standing(rows, &standing, &Weights::default())), ["new", "old"]);
+        let rows = vec![
+            Scored {
+                id: "old".into(),
+                score: 100.0,
+                why: vec![],
+            },
+            Scored {
+                id: "new".into(),
+                score: 0.1,
+                why: vec![],
+            },
+        ];
+        let standing = HashMap::from([(
+            "old".to_owned(),
+            Standing {
+                superseded_by: Some("new".into()),
+                ..Default::default()
+            },
+        )]);
+        assert_eq!(
+            order(&with_standing(rows, &standing, &Weights::default())),
+            ["new", "old"]
+        );
     }
 
     #[test]

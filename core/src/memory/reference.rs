@@ -21,7 +21,15 @@ pub enum Reference {
 
 impl Reference {
     pub fn parse(field: &str, text: &str) -> Result<Self, Problem> {
-        let wrong = || Problem::field(field, format!("{:?} is not a reference: write delta:<id>, signal:<id>, spec:<name> or commit:<sha>", crate::text::clip(text, 60)));
+        let wrong = || {
+            Problem::field(
+                field,
+                format!(
+                    "{:?} is not a reference: write delta:<id>, signal:<id>, spec:<name> or commit:<sha>",
+                    crate::text::clip(text, 60)
+                ),
+            )
+        };
         let (kind, rest) = text.trim().split_once(':').ok_or_else(wrong)?;
         let rest = rest.trim();
         if rest.is_empty() || rest.chars().count() > 200 {
@@ -38,7 +46,11 @@ impl Reference {
 
     /// A piece or a superseded row: a reference, or a bare id of a delta.
     pub fn parse_loose(field: &str, text: &str) -> Result<Self, Problem> {
-        if text.contains(':') { Self::parse(field, text) } else { Quoted::parse(field, text).map(Self::Delta) }
+        if text.contains(':') {
+            Self::parse(field, text)
+        } else {
+            Quoted::parse(field, text).map(Self::Delta)
+        }
     }
 
     pub const fn kind(&self) -> RefKind {
@@ -57,12 +69,24 @@ mod tests {
 
     #[test]
     fn a_reference_names_its_kind_and_an_id_may_be_a_prefix() {
-        assert_eq!(Reference::parse("r", "delta:2901d7ce").unwrap().kind(), RefKind::Delta);
-        assert_eq!(Reference::parse("r", "spec:SPEC-060").unwrap(), Reference::Spec("SPEC-060".into()));
-        assert_eq!(Reference::parse("r", "Commit: ABC123").unwrap(), Reference::Commit("abc123".into()));
+        assert_eq!(
+            Reference::parse("r", "delta:2901d7ce").unwrap().kind(),
+            RefKind::Delta
+        );
+        assert_eq!(
+            Reference::parse("r", "spec:SPEC-060").unwrap(),
+            Reference::Spec("SPEC-060".into())
+        );
+        assert_eq!(
+            Reference::parse("r", "Commit: ABC123").unwrap(),
+            Reference::Commit("abc123".into())
+        );
         for bad in ["2901d7ce", "delta:", "delta:xyz", "delta:123", "file:x", ""] {
             assert!(Reference::parse("r", bad).is_err(), "{bad}");
         }
-        assert_eq!(Reference::parse_loose("r", "2901d7ce").unwrap().kind(), RefKind::Delta);
+        assert_eq!(
+            Reference::parse_loose("r", "2901d7ce").unwrap().kind(),
+            RefKind::Delta
+        );
     }
 }

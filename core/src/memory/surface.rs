@@ -27,12 +27,21 @@ pub struct Warning {
 }
 
 /// Warns about visible surfaces that were touched without a word on what the operator sees.
-pub fn missing_effect(touched: &[String], effect: Option<&str>, surfaces: &[String]) -> Result<Option<Warning>, Problem> {
+pub fn missing_effect(
+    touched: &[String],
+    effect: Option<&str>,
+    surfaces: &[String],
+) -> Result<Option<Warning>, Problem> {
     if effect.is_some_and(|e| !e.trim().is_empty()) {
         return Ok(None);
     }
     let globs = globs(surfaces)?;
-    let paths: Vec<String> = touched.iter().filter(|path| globs.is_match(path.trim_start_matches("./"))).take(20).cloned().collect();
+    let paths: Vec<String> = touched
+        .iter()
+        .filter(|path| globs.is_match(path.trim_start_matches("./")))
+        .take(20)
+        .cloned()
+        .collect();
     if paths.is_empty() {
         return Ok(None);
     }
@@ -46,8 +55,15 @@ pub fn missing_effect(touched: &[String], effect: Option<&str>, surfaces: &[Stri
 fn globs(surfaces: &[String]) -> Result<GlobSet, Problem> {
     let mut builder = GlobSetBuilder::new();
     let defaults: Vec<String> = DEFAULT.iter().map(|s| (*s).to_owned()).collect();
-    for pattern in if surfaces.is_empty() { &defaults } else { surfaces } {
-        let glob = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|e| Problem::field("surfaces", format!("{pattern:?} is not a glob: {e}")))?;
+    for pattern in if surfaces.is_empty() {
+        &defaults
+    } else {
+        surfaces
+    } {
+        let glob = GlobBuilder::new(pattern)
+            .literal_separator(true)
+            .build()
+            .map_err(|e| Problem::field("surfaces", format!("{pattern:?} is not a glob: {e}")))?;
         builder.add(glob);
     }
     builder.build().map_err(|e| Problem::field("surfaces", e))
@@ -59,7 +75,10 @@ mod tests {
 
     fn warned(paths: &[&str], effect: Option<&str>, surfaces: &[&str]) -> Vec<String> {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-        missing_effect(&own(paths), effect, &own(surfaces)).unwrap().map(|w| w.paths).unwrap_or_default()
+        missing_effect(&own(paths), effect, &own(surfaces))
+            .unwrap()
+            .map(|w| w.paths)
+            .unwrap_or_default()
     }
 
     #[test]
@@ -78,14 +97,22 @@ mod tests {
             assert!(warned(&[path], Some("the bell stays"), &[]).is_empty());
             assert_eq!(warned(&[path], Some("  "), &[]), [path]);
         }
-        for path in ["backend/app.rs", "bin/coder.py", "cli/src/other.ts", "docs/x.md"] {
+        for path in [
+            "backend/app.rs",
+            "bin/coder.py",
+            "cli/src/other.ts",
+            "docs/x.md",
+        ] {
             assert!(warned(&[path], None, &[]).is_empty(), "{path}");
         }
     }
 
     #[test]
     fn a_project_may_name_its_own_surfaces_and_a_bad_glob_is_said() {
-        assert_eq!(warned(&["ui/x.rs", "bin/coder.sh"], None, &["ui/**"]), ["ui/x.rs"]);
+        assert_eq!(
+            warned(&["ui/x.rs", "bin/coder.sh"], None, &["ui/**"]),
+            ["ui/x.rs"]
+        );
         assert!(missing_effect(&["a".into()], None, &["{".into()]).is_err());
     }
 }

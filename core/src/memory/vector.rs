@@ -58,15 +58,31 @@ pub const RULED_OUT: &str = "tried and ruled out: ";
 /// Fields that name things instead of saying something.
 const SAYS_NOTHING: [&str; 4] = ["about", "pieces", "tags", "paths"];
 /// Fields that are the row's own words, whatever else it says.
-const MAIN: [&str; 6] = ["summary", "body", "decision", "what_happened", "prompt_text", "notes"];
+const MAIN: [&str; 6] = [
+    "summary",
+    "body",
+    "decision",
+    "what_happened",
+    "prompt_text",
+    "notes",
+];
 
 impl Embeddable {
     /// The row's fields in their own words, the main one first.
     fn plain(&self) -> Vec<String> {
-        let said: Vec<&(String, String)> = self.fields.iter().filter(|(name, _)| !SAYS_NOTHING.contains(&name.as_str())).collect();
-        let main = said.iter().position(|(name, _)| MAIN.contains(&name.as_str()));
+        let said: Vec<&(String, String)> = self
+            .fields
+            .iter()
+            .filter(|(name, _)| !SAYS_NOTHING.contains(&name.as_str()))
+            .collect();
+        let main = said
+            .iter()
+            .position(|(name, _)| MAIN.contains(&name.as_str()));
         // The titles of the operator's words are labels that all of them share.
-        let title = self.title.as_deref().filter(|_| !matches!(self.kind, Kind::Confirmation | Kind::OperatorInput));
+        let title = self
+            .title
+            .as_deref()
+            .filter(|_| !matches!(self.kind, Kind::Confirmation | Kind::OperatorInput));
         let mut texts = Vec::new();
         match (title, main) {
             (Some(title), Some(i)) => texts.push(format!("{title}. {}", said[i].1)),
@@ -74,7 +90,11 @@ impl Embeddable {
             (None, Some(i)) => texts.push(said[i].1.clone()),
             (None, None) => {}
         }
-        let others = said.iter().enumerate().filter(|(i, _)| Some(*i) != main).map(|(_, (_, text))| text.strip_prefix(RULED_OUT).unwrap_or(text).to_owned());
+        let others = said
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| Some(*i) != main)
+            .map(|(_, (_, text))| text.strip_prefix(RULED_OUT).unwrap_or(text).to_owned());
         texts.extend(others);
         if texts.is_empty() {
             texts.extend(self.fields.iter().map(|(_, text)| text.clone()));
@@ -92,14 +112,25 @@ impl Embeddable {
     pub fn texts(&self, before: Option<&str>) -> Vec<(i64, String)> {
         let plain = self.plain();
         let mut texts: Vec<(i64, String)> = Vec::new();
-        let mut add = |role: Role, all: Vec<String>| texts.extend(all.into_iter().take(ROLE_MAX as usize).enumerate().map(|(n, text)| (role.ordinal(n), text)));
+        let mut add = |role: Role, all: Vec<String>| {
+            texts.extend(
+                all.into_iter()
+                    .take(ROLE_MAX as usize)
+                    .enumerate()
+                    .map(|(n, text)| (role.ordinal(n), text)),
+            )
+        };
         if plain.len() > 1 {
             add(Role::Joined, vec![plain.join("\n")]);
         }
-        if let (Some(before), Some(main)) = (before.filter(|b| !b.trim().is_empty()), plain.first()) {
+        if let (Some(before), Some(main)) = (before.filter(|b| !b.trim().is_empty()), plain.first())
+        {
             add(Role::Context, vec![format!("{before}\n{main}")]);
         }
-        add(Role::Sentence, plain.iter().flat_map(|field| sentences(field)).collect());
+        add(
+            Role::Sentence,
+            plain.iter().flat_map(|field| sentences(field)).collect(),
+        );
         add(Role::Field, plain);
         texts
     }
@@ -109,12 +140,21 @@ impl Embeddable {
 fn sentences(text: &str) -> Vec<String> {
     let text = text.trim_end();
     // A picture's caption in brackets is no part of what was said.
-    let text = text.strip_suffix(']').and_then(|t| t.rsplit_once('[')).map_or(text, |(said, _)| said);
+    let text = text
+        .strip_suffix(']')
+        .and_then(|t| t.rsplit_once('['))
+        .map_or(text, |(said, _)| said);
     let mut found = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let ends = |(i, c): (usize, char)| c == '\n' || (".!?;".contains(c) && rest[i + c.len_utf8()..].starts_with(char::is_whitespace));
-        let end = rest.char_indices().find(|at| ends(*at)).map_or(rest.len(), |(i, c)| i + c.len_utf8());
+        let ends = |(i, c): (usize, char)| {
+            c == '\n'
+                || (".!?;".contains(c) && rest[i + c.len_utf8()..].starts_with(char::is_whitespace))
+        };
+        let end = rest
+            .char_indices()
+            .find(|at| ends(*at))
+            .map_or(rest.len(), |(i, c)| i + c.len_utf8());
         let sentence = rest[..end].trim();
         if sentence.split_whitespace().count() >= SENTENCE_WORDS_MIN {
             found.push(sentence.to_owned());
@@ -139,7 +179,10 @@ pub fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
         return (vec![0; vector.len()], 0.0);
     }
     let step = largest / 127.0;
-    (vector.iter().map(|x| (x / step).round() as i8).collect(), step)
+    (
+        vector.iter().map(|x| (x / step).round() as i8).collect(),
+        step,
+    )
 }
 
 /// The vector as it lies on disk.
@@ -149,7 +192,12 @@ pub fn to_bytes(vector: &[f32]) -> Vec<u8> {
 
 /// The vector that these bytes are, when they are one.
 pub fn from_bytes(bytes: &[u8]) -> Option<Vec<f32>> {
-    let vector: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let vector: Vec<f32> = bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|b| f32::from_le_bytes(*b))
+        .collect();
     (bytes.len() == DIMENSIONS * 4 && vector.iter().all(|x| x.is_finite())).then_some(vector)
 }
 
@@ -157,37 +205,110 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<f32>> {
 mod tests {
     use super::*;
 
-    fn texts(kind: Kind, title: Option<&str>, fields: &[(&str, &str)], before: Option<&str>) -> Vec<String> {
-        let fields = fields.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
-        let row = Embeddable { kind, title: title.map(str::to_owned), fields };
-        row.texts(before).into_iter().map(|(ordinal, text)| format!("{:?} {text}", Role::of(ordinal)).replace('\n', " / ")).collect()
+    fn texts(
+        kind: Kind,
+        title: Option<&str>,
+        fields: &[(&str, &str)],
+        before: Option<&str>,
+    ) -> Vec<String> {
+        let fields = fields
+            .iter()
+            .map(|(n, t)| ((*n).to_owned(), (*t).to_owned()))
+            .collect();
+        let row = Embeddable {
+            kind,
+            title: title.map(str::to_owned),
+            fields,
+        };
+        row.texts(before)
+            .into_iter()
+            .map(|(ordinal, text)| format!("{:?} {text}", Role::of(ordinal)).replace('\n', " / "))
+            .collect()
     }
 
     #[test]
     fn every_field_gets_a_vector_and_so_do_its_sentences_the_whole_and_its_context() {
-        let wrap = [("summary", "did x"), ("operator_visible_effect", "it is blue"), ("tried_and_ruled_out", "tried and ruled out: red: ugly")];
+        let wrap = [
+            ("summary", "did x"),
+            ("operator_visible_effect", "it is blue"),
+            ("tried_and_ruled_out", "tried and ruled out: red: ugly"),
+        ];
         assert_eq!(
             texts(Kind::Wrap, None, &wrap, Some("before")),
-            ["Joined did x / it is blue / red: ugly", "Context before / did x", "Field did x", "Field it is blue", "Field red: ugly"]
+            [
+                "Joined did x / it is blue / red: ugly",
+                "Context before / did x",
+                "Field did x",
+                "Field it is blue",
+                "Field red: ugly"
+            ]
         );
-        let input = [("prompt_text", "not blue"), ("triggered_action", "reverted")];
-        assert_eq!(texts(Kind::OperatorInput, Some("lena corrected Mira"), &input, None), ["Joined not blue / reverted", "Field not blue", "Field reverted"]);
-        let decision = [("context", "why"), ("decision", "we do")];
-        assert_eq!(texts(Kind::Decision, Some("One way"), &decision, None), ["Joined One way. we do / why", "Field One way. we do", "Field why"]);
-        assert_eq!(texts(Kind::Note, None, &[("body", "plain")], None), ["Field plain"]);
-        assert_eq!(texts(Kind::Confirmation, Some("lena said"), &[("about", "about: x")], None), ["Field about: x"]);
+        let input = [
+            ("prompt_text", "not blue"),
+            ("triggered_action", "reverted"),
+        ];
         assert_eq!(
-            texts(Kind::Note, None, &[("body", "It is blue now. See v1.5 of it! Ok. [a photo]")], None),
-            ["Sentence It is blue now.", "Sentence See v1.5 of it!", "Field It is blue now. See v1.5 of it! Ok. [a photo]"]
+            texts(
+                Kind::OperatorInput,
+                Some("lena corrected Mira"),
+                &input,
+                None
+            ),
+            [
+                "Joined not blue / reverted",
+                "Field not blue",
+                "Field reverted"
+            ]
+        );
+        let decision = [("context", "why"), ("decision", "we do")];
+        assert_eq!(
+            texts(Kind::Decision, Some("One way"), &decision, None),
+            [
+                "Joined One way. we do / why",
+                "Field One way. we do",
+                "Field why"
+            ]
+        );
+        assert_eq!(
+            texts(Kind::Note, None, &[("body", "plain")], None),
+            ["Field plain"]
+        );
+        assert_eq!(
+            texts(
+                Kind::Confirmation,
+                Some("lena said"),
+                &[("about", "about: x")],
+                None
+            ),
+            ["Field about: x"]
+        );
+        assert_eq!(
+            texts(
+                Kind::Note,
+                None,
+                &[("body", "It is blue now. See v1.5 of it! Ok. [a photo]")],
+                None
+            ),
+            [
+                "Sentence It is blue now.",
+                "Sentence See v1.5 of it!",
+                "Field It is blue now. See v1.5 of it! Ok. [a photo]"
+            ]
         );
     }
 
     #[test]
     fn a_small_vector_says_nearly_what_the_whole_one_does() {
-        let mut vector: Vec<f32> = (0..DIMENSIONS).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+        let mut vector: Vec<f32> = (0..DIMENSIONS)
+            .map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0)
+            .collect();
         normalise(&mut vector);
         let (codes, step) = quantise(&vector);
-        let cosine: f32 = vector.iter().zip(&codes).map(|(x, c)| x * f32::from(*c) * step).sum();
+        let cosine: f32 = vector
+            .iter()
+            .zip(&codes)
+            .map(|(x, c)| x * f32::from(*c) * step)
+            .sum();
         assert!((cosine - 1.0).abs() < 0.005, "{cosine}");
         assert_eq!(quantise(&[0.0, 0.0]), (vec![0, 0], 0.0));
     }

@@ -8,7 +8,19 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// Fields of a row that are not its words.
-const NOT_WORDS: [&str; 11] = ["id", "kind", "identity", "surface", "created_at", "refers_to", "supersedes", "verdict", "class", "confidence", "session"];
+const NOT_WORDS: [&str; 11] = [
+    "id",
+    "kind",
+    "identity",
+    "surface",
+    "created_at",
+    "refers_to",
+    "supersedes",
+    "verdict",
+    "class",
+    "confidence",
+    "session",
+];
 /// Candidates that each side hands to the fusion.
 const CANDIDATES: usize = 50;
 /// The customary damping of reciprocal ranks.
@@ -22,27 +34,41 @@ impl Words {
         let fts = Connection::open_in_memory()?;
         fts.execute_batch("create virtual table rows using fts5 (id unindexed, words, tokenize = 'porter unicode61')")?;
         for row in rows {
-            fts.execute("insert into rows (id, words) values (?, ?)", [row["id"].as_str().unwrap_or_default(), &words(row)])?;
+            fts.execute(
+                "insert into rows (id, words) values (?, ?)",
+                [row["id"].as_str().unwrap_or_default(), &words(row)],
+            )?;
         }
         Ok(Self(fts))
     }
 
     pub fn find(&self, question: &str, n: usize) -> Result<Vec<String>> {
-        let terms: Vec<&str> = question.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
-        let mut statement = self.0.prepare_cached("select id from rows where rows match ? order by bm25(rows), id limit ?")?;
+        let terms: Vec<&str> = question
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+            .collect();
+        let mut statement = self.0.prepare_cached(
+            "select id from rows where rows match ? order by bm25(rows), id limit ?",
+        )?;
         let ids = statement.query_map((any_of(&terms), n as i64), |r| r.get(0))?;
         Ok(ids.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Whether a row has a word with the stem of one of these.
     pub fn has_stem_of(&self, id: &str, terms: &[&str]) -> Result<bool> {
-        let mut statement = self.0.prepare_cached("select 1 from rows where rows match ? and id = ?")?;
+        let mut statement = self
+            .0
+            .prepare_cached("select 1 from rows where rows match ? and id = ?")?;
         Ok(!terms.is_empty() && statement.exists((any_of(terms), id))?)
     }
 }
 
 fn any_of(terms: &[&str]) -> String {
-    terms.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" OR ")
+    terms
+        .iter()
+        .map(|w| format!("\"{w}\""))
+        .collect::<Vec<_>>()
+        .join(" OR ")
 }
 
 /// Every row as one document.
@@ -56,10 +82,17 @@ impl Plain {
     pub fn new(rows: &[Value], model: Model, mut progress: impl FnMut(usize)) -> Result<Self> {
         let mut vectors = Vec::with_capacity(rows.len());
         for (n, row) in rows.iter().enumerate() {
-            vectors.push((row["id"].as_str().unwrap_or_default().to_owned(), model.embed(&words(row))?));
+            vectors.push((
+                row["id"].as_str().unwrap_or_default().to_owned(),
+                model.embed(&words(row))?,
+            ));
             progress(n + 1);
         }
-        Ok(Self { words: Words::new(rows)?, vectors, model })
+        Ok(Self {
+            words: Words::new(rows)?,
+            vectors,
+            model,
+        })
     }
 
     pub fn fts5(&self, question: &str, n: usize) -> Result<Vec<String>> {
@@ -73,15 +106,26 @@ impl Plain {
     pub fn minilm(&self, question: &str, n: usize) -> Result<Vec<String>> {
         let asked = self.model.embed(question)?;
         let cosine = |v: &[f32]| v.iter().zip(&asked).map(|(a, b)| a * b).sum::<f32>();
-        let mut scored: Vec<(f32, &str)> = self.vectors.iter().map(|(id, v)| (cosine(v), id.as_str())).collect();
+        let mut scored: Vec<(f32, &str)> = self
+            .vectors
+            .iter()
+            .map(|(id, v)| (cosine(v), id.as_str()))
+            .collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        Ok(scored.into_iter().take(n).map(|(_, id)| id.to_owned()).collect())
+        Ok(scored
+            .into_iter()
+            .take(n)
+            .map(|(_, id)| id.to_owned())
+            .collect())
     }
 
     /// Reciprocal ranks with the customary 60, both sides alike.
     pub fn rrf(&self, question: &str) -> Result<Vec<String>> {
         let mut scores: HashMap<String, f64> = HashMap::new();
-        for ranked in [self.fts5(question, CANDIDATES)?, self.minilm(question, CANDIDATES)?] {
+        for ranked in [
+            self.fts5(question, CANDIDATES)?,
+            self.minilm(question, CANDIDATES)?,
+        ] {
             for (place, id) in ranked.into_iter().enumerate() {
                 *scores.entry(id).or_default() += 1.0 / (DAMPING + place as f64 + 1.0);
             }
@@ -103,7 +147,12 @@ fn words(row: &Value) -> String {
         }
     }
     let mut found = Vec::new();
-    for (_, value) in row.as_object().into_iter().flatten().filter(|(name, _)| !NOT_WORDS.contains(&name.as_str())) {
+    for (_, value) in row
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| !NOT_WORDS.contains(&name.as_str()))
+    {
         collect(value, &mut found);
     }
     found.join("\n")

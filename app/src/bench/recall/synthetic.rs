@@ -25,7 +25,10 @@ pub async fn run(home: &Home, n: usize, embed_up_to: usize, json: bool) -> Resul
     let mut report = Report::default();
     let empty = server(home, "operator", None)?;
     empty.operator()?.call(PID, "ping", json!({})).await?;
-    report.add("idle server, empty store", vec![("server MB", empty.rss_mb()?)]);
+    report.add(
+        "idle server, empty store",
+        vec![("server MB", empty.rss_mb()?)],
+    );
     drop(empty);
     let at = Server::stopped()?;
     let file = at.home.path("prism.db");
@@ -33,23 +36,55 @@ pub async fn run(home: &Home, n: usize, embed_up_to: usize, json: bool) -> Resul
     let started = Instant::now();
     fill(&file, n, Generator::of(vocabulary.clone(), 7)).await?;
     let seconds = started.elapsed().as_secs_f64();
-    report.add(format!("ingest, {n} rows"), vec![("rows per s", n as f64 / seconds)]);
+    report.add(
+        format!("ingest, {n} rows"),
+        vec![("rows per s", n as f64 / seconds)],
+    );
     let real = n <= embed_up_to;
     let started = Instant::now();
     embed(home, &file, n, real).await?;
-    let label = if real { "embedding" } else { "vectors labelled synthetic" };
-    report.add(format!("{label}, {n} rows"), vec![("rows per s", n as f64 / started.elapsed().as_secs_f64())]);
-    report.add(format!("disk, {n} rows"), vec![("bytes per row", std::fs::metadata(&file)?.len() as f64 / n as f64)]);
-    std::os::unix::fs::symlink(std::fs::canonicalize(home.path("models"))?, at.home.path("models"))?;
+    let label = if real {
+        "embedding"
+    } else {
+        "vectors labelled synthetic"
+    };
+    report.add(
+        format!("{label}, {n} rows"),
+        vec![("rows per s", n as f64 / started.elapsed().as_secs_f64())],
+    );
+    report.add(
+        format!("disk, {n} rows"),
+        vec![(
+            "bytes per row",
+            std::fs::metadata(&file)?.len() as f64 / n as f64,
+        )],
+    );
+    std::os::unix::fs::symlink(
+        std::fs::canonicalize(home.path("models"))?,
+        at.home.path("models"),
+    )?;
     let server = at.resume()?;
     questions(&server, &mut report, n, Generator::of(vocabulary, 99)).await?;
     report.print(json);
     Ok(())
 }
 
-async fn questions(server: &Server, report: &mut Report, n: usize, mut text: Generator) -> Result<()> {
+async fn questions(
+    server: &Server,
+    report: &mut Report,
+    n: usize,
+    mut text: Generator,
+) -> Result<()> {
     let (client, _) = server.session("Asker").await?;
-    let names = ["verb", "embedding", "verb less embedding", "lexical", "vector", "graph", "recency"];
+    let names = [
+        "verb",
+        "embedding",
+        "verb less embedding",
+        "lexical",
+        "vector",
+        "graph",
+        "recency",
+    ];
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
     let mut bar = Progress::new("questions", QUESTIONS);
     for i in 0..QUESTIONS + WARM_UP {
@@ -62,8 +97,21 @@ async fn questions(server: &Server, report: &mut Report, n: usize, mut text: Gen
         }
         bar.at(i + 1 - WARM_UP);
         let leg = |name: &str, field: &str| answer["legs"][name][field].as_f64();
-        let embedding = leg("vector", "embedding_ms").with_context(|| format!("the vector leg is off: {}", answer["legs"]["vector"]["reason"]))?;
-        let figures = [Some(all), Some(embedding), Some(all - embedding), leg("lexical", "ms"), leg("vector", "ms"), leg("graph", "ms"), leg("recency", "ms")];
+        let embedding = leg("vector", "embedding_ms").with_context(|| {
+            format!(
+                "the vector leg is off: {}",
+                answer["legs"]["vector"]["reason"]
+            )
+        })?;
+        let figures = [
+            Some(all),
+            Some(embedding),
+            Some(all - embedding),
+            leg("lexical", "ms"),
+            leg("vector", "ms"),
+            leg("graph", "ms"),
+            leg("recency", "ms"),
+        ];
         for (sample, figure) in samples.iter_mut().zip(figures) {
             sample.push(figure.unwrap_or_default());
         }
@@ -73,7 +121,13 @@ async fn questions(server: &Server, report: &mut Report, n: usize, mut text: Gen
         report.add(format!("recall, {n} rows: {name}"), p50_p99(samples));
     }
     let mut less = samples.swap_remove(2);
-    report.add(format!("recall, {n} rows: memory"), vec![("server MB", server.rss_mb()?), ("p50 less embedding", percentile(&mut less, 0.5))]);
+    report.add(
+        format!("recall, {n} rows: memory"),
+        vec![
+            ("server MB", server.rss_mb()?),
+            ("p50 less embedding", percentile(&mut less, 0.5)),
+        ],
+    );
     Ok(())
 }
 
@@ -81,9 +135,14 @@ async fn questions(server: &Server, report: &mut Report, n: usize, mut text: Gen
 fn vocabulary(home: &Home) -> Result<Vec<String>> {
     let file = std::fs::read_to_string(model::folder(home).join("tokenizer.json"))?;
     let tokenizer: Value = serde_json::from_str(&file)?;
-    let known = tokenizer["model"]["vocab"].as_object().context("the tokenizer has no vocabulary")?;
-    let mut words: Vec<(u64, &String)> =
-        known.iter().filter(|(w, _)| w.len() > 2 && w.chars().all(|c| c.is_ascii_lowercase())).filter_map(|(w, n)| Some((n.as_u64()?, w))).collect();
+    let known = tokenizer["model"]["vocab"]
+        .as_object()
+        .context("the tokenizer has no vocabulary")?;
+    let mut words: Vec<(u64, &String)> = known
+        .iter()
+        .filter(|(w, _)| w.len() > 2 && w.chars().all(|c| c.is_ascii_lowercase()))
+        .filter_map(|(w, n)| Some((n.as_u64()?, w)))
+        .collect();
     words.sort_unstable();
     Ok(words.into_iter().map(|(_, w)| w.clone()).collect())
 }
@@ -91,9 +150,23 @@ fn vocabulary(home: &Home) -> Result<Vec<String>> {
 /// Gives every row its vectors: from the model, or made up.
 async fn embed(home: &Home, file: &std::path::Path, n: usize, real: bool) -> Result<()> {
     let store = Store::open_embedded(file)?;
-    let model = if real { Some(Model::load(&model::folder(home))?) } else { None };
+    let model = if real {
+        Some(Model::load(&model::folder(home))?)
+    } else {
+        None
+    };
     let mut made_up = MadeUp::new();
-    let (mut bar, mut done) = (Progress::new(if real { "embedding" } else { "making up vectors" }, n), 0);
+    let (mut bar, mut done) = (
+        Progress::new(
+            if real {
+                "embedding"
+            } else {
+                "making up vectors"
+            },
+            n,
+        ),
+        0,
+    );
     loop {
         let jobs = store.embed_jobs(BATCH, 1).await?;
         if jobs.is_empty() {
@@ -108,7 +181,10 @@ async fn embed(home: &Home, file: &std::path::Path, n: usize, real: bool) -> Res
                     Some(model) => model.embed(text)?,
                     None => made_up.vector(),
                 };
-                Ok(VectorRow { ordinal: *ordinal, vector })
+                Ok(VectorRow {
+                    ordinal: *ordinal,
+                    vector,
+                })
             });
             let vectors = vectors.collect::<Result<Vec<_>>>()?;
             rows.push((job, vectors));
@@ -128,14 +204,21 @@ struct MadeUp {
 impl MadeUp {
     fn new() -> Self {
         let mut random = Generator::new(3);
-        let mut vector = || (0..DIMENSIONS).map(|_| random.random() as f32 - 0.5).collect::<Vec<f32>>();
+        let mut vector = || {
+            (0..DIMENSIONS)
+                .map(|_| random.random() as f32 - 0.5)
+                .collect::<Vec<f32>>()
+        };
         let centres = (0..CENTRES).map(|_| vector()).collect();
         Self { random, centres }
     }
 
     fn vector(&mut self) -> Vec<f32> {
         let centre = (self.random.random() * CENTRES as f64) as usize;
-        let mut vector: Vec<f32> = self.centres[centre].iter().map(|x| x + (self.random.random() as f32 - 0.5) * 0.6).collect();
+        let mut vector: Vec<f32> = self.centres[centre]
+            .iter()
+            .map(|x| x + (self.random.random() as f32 - 0.5) * 0.6)
+            .collect();
         normalise(&mut vector);
         vector
     }

@@ -1,4 +1,5 @@
-//! The legs of a recall: words, meaning, and what the question names, with what stands beside each row.
+//! The legs of a recall: words, meaning, and what the question names, with what stands beside each
+//! row.
 
 use super::memory::list;
 use super::vectors::ScanFilter;
@@ -7,7 +8,9 @@ use crate::store::memory::{Ask, Filter, Found, Postings};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
-use prism_core::memory::recall::{Candidate, Candidates, LEG_CANDIDATES, LOOKED_AROUND, NEIGHBOUR_US, idf, rank, word_weight};
+use prism_core::memory::recall::{
+    Candidate, Candidates, LEG_CANDIDATES, LOOKED_AROUND, NEIGHBOUR_US, idf, rank, word_weight,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
@@ -36,8 +39,14 @@ const RELEASE_NOTES: i64 = 2_000;
 
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
-    pub async fn postings(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Postings> {
-        self.read(move |c| postings(c, &project.to_string(), &terms, &filter)).await
+    pub async fn postings(
+        &self,
+        project: Uuid,
+        terms: Vec<String>,
+        filter: Filter,
+    ) -> Result<Postings> {
+        self.read(move |c| postings(c, &project.to_string(), &terms, &filter))
+            .await
     }
 
     /// Brings what the legs found together, with what stands beside it.
@@ -48,8 +57,15 @@ impl Sqlite {
             let (span, years) = span(c, &project)?;
             let windows = ask.question.windows(&years);
             let mut known = std::mem::take(&mut ask.postings.known);
-            let own: HashMap<i64, f64> = known.keys().map(|row| (*row, ask.postings.rows[row].iter().map(|(_, w)| w).sum())).collect();
-            let mut chosen: HashSet<i64> = best(own.iter().map(|(row, weight)| (*row, *weight)), LEG_CANDIDATES).collect();
+            let own: HashMap<i64, f64> = known
+                .keys()
+                .map(|row| (*row, ask.postings.rows[row].iter().map(|(_, w)| w).sum()))
+                .collect();
+            let mut chosen: HashSet<i64> = best(
+                own.iter().map(|(row, weight)| (*row, *weight)),
+                LEG_CANDIDATES,
+            )
+            .collect();
             let lexical = own.len();
 
             let started = Instant::now();
@@ -60,44 +76,89 @@ impl Sqlite {
                 near = vectors.nearest(c, &project, vector, &plain, LEG_CANDIDATES)?;
                 for window in &windows {
                     // What was asked of a time is looked for in that time, too.
-                    near.extend(vectors.nearest(c, &project, vector, &plain.within(window.from, window.until), LEG_CANDIDATES / 8)?);
+                    near.extend(vectors.nearest(
+                        c,
+                        &project,
+                        vector,
+                        &plain.within(window.from, window.until),
+                        LEG_CANDIDATES / 8,
+                    )?);
                 }
             }
             let vector_us = started.elapsed().as_micros() as u64;
             let found_by_meaning = near.len();
 
             let started = Instant::now();
-            let mentions: HashSet<i64> = mentions(c, &project, &ask.entities)?.into_iter().collect();
-            let between: HashSet<i64> = between(c, &project, &ask.question.named)?.into_iter().collect();
+            let mentions: HashSet<i64> =
+                mentions(c, &project, &ask.entities)?.into_iter().collect();
+            let between: HashSet<i64> = between(c, &project, &ask.question.named)?
+                .into_iter()
+                .collect();
             // Where much passed between them, that it did tells little.
             let rarity = 1.0 - between.len().min(MENTIONS_MAX) as f64 / MENTIONS_MAX as f64;
             chosen.extend(near.keys().chain(&mentions).chain(&between));
-            let missing: Vec<i64> = chosen.iter().filter(|row| !known.contains_key(row)).copied().collect();
+            let missing: Vec<i64> = chosen
+                .iter()
+                .filter(|row| !known.contains_key(row))
+                .copied()
+                .collect();
             known.extend(metas(c, &project, missing.into_iter(), &ask.filter)?);
             chosen.retain(|row| known.contains_key(row));
             let mass = ask.postings.mass.max(1e-6);
             let promise = |row: &i64| {
-                let named = if mentions.contains(row) { ask.weights.graph } else { 0.0 } + if between.contains(row) { ask.weights.between * rarity } else { 0.0 };
-                ask.weights.promise(own.get(row).copied().unwrap_or_default() / mass, near.get(row).copied().unwrap_or_default()) + named
+                let named = if mentions.contains(row) {
+                    ask.weights.graph
+                } else {
+                    0.0
+                } + if between.contains(row) {
+                    ask.weights.between * rarity
+                } else {
+                    0.0
+                };
+                ask.weights.promise(
+                    own.get(row).copied().unwrap_or_default() / mass,
+                    near.get(row).copied().unwrap_or_default(),
+                ) + named
             };
-            let mut rows: Vec<i64> = best(chosen.iter().map(|row| (*row, promise(row))), LOOKED_AROUND).collect();
-            let beside = if ask.neighbours { beside(c, &project, &rows, &mut known, &ask.filter)? } else { HashMap::new() };
-            let drawn_in: BTreeSet<i64> = beside.values().flatten().filter(|row| known.contains_key(row)).copied().collect();
+            let mut rows: Vec<i64> =
+                best(chosen.iter().map(|row| (*row, promise(row))), LOOKED_AROUND).collect();
+            let beside = if ask.neighbours {
+                beside(c, &project, &rows, &mut known, &ask.filter)?
+            } else {
+                HashMap::new()
+            };
+            let drawn_in: BTreeSet<i64> = beside
+                .values()
+                .flatten()
+                .filter(|row| known.contains_key(row))
+                .copied()
+                .collect();
             rows.extend(drawn_in.into_iter().filter(|row| !chosen.contains(row)));
             rows.sort_unstable();
             rows.dedup();
             let graph_us = started.elapsed().as_micros() as u64;
 
             let started = Instant::now();
-            let places: HashMap<i64, usize> = rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
-            let nearness = ask.vector.as_ref().map(|vector| vectors.judge(&project, vector, &rows, &near)).unwrap_or_default();
+            let places: HashMap<i64, usize> =
+                rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
+            let nearness = ask
+                .vector
+                .as_ref()
+                .map(|vector| vectors.judge(&project, vector, &rows, &near))
+                .unwrap_or_default();
             let candidates = rows.iter().filter_map(|row| {
                 Some(Candidate {
                     matches: ask.postings.rows.get(row).cloned().unwrap_or_default(),
                     near: nearness.get(row).copied(),
                     mentions: mentions.contains(row),
                     between: if between.contains(row) { rarity } else { 0.0 },
-                    beside: beside.get(row).into_iter().flatten().filter_map(|b| places.get(b)).copied().collect(),
+                    beside: beside
+                        .get(row)
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|b| places.get(b))
+                        .copied()
+                        .collect(),
                     ..known.get(row)?.clone()
                 })
             });
@@ -106,11 +167,27 @@ impl Sqlite {
                 Some(around) => around.span(&releases(c, &project)?),
                 None => None,
             };
-            let embed_pending =
-                c.query_row("select count(*) from (select 1 from embed_intents limit ?)", [PENDING_COUNTED], |r| r.get::<_, i64>(0)).map_err(failed)? as u64;
-            let candidates = Candidates { rows, mass: ask.postings.mass, windows, release, span };
+            let embed_pending = c
+                .query_row(
+                    "select count(*) from (select 1 from embed_intents limit ?)",
+                    [PENDING_COUNTED],
+                    |r| r.get::<_, i64>(0),
+                )
+                .map_err(failed)? as u64;
+            let candidates = Candidates {
+                rows,
+                mass: ask.postings.mass,
+                windows,
+                release,
+                span,
+            };
             let ranking = rank(&ask.question, &candidates, &ask.weights, ask.now);
-            let best: Vec<String> = ranking.rows.iter().take(ask.show).map(|r| r.id.clone()).collect();
+            let best: Vec<String> = ranking
+                .rows
+                .iter()
+                .take(ask.show)
+                .map(|r| r.id.clone())
+                .collect();
             Ok(Found {
                 rows: super::recall::rows(c, &project, &best)?,
                 candidates,
@@ -141,12 +218,20 @@ fn best(scored: impl Iterator<Item = (i64, f64)>, n: usize) -> impl Iterator<Ite
 
 fn postings(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<Postings> {
     let started = Instant::now();
-    let total: i64 = c.query_row("select coalesce(max(rowid), 0) from memory", [], |r| r.get(0)).map_err(failed)?;
+    let total: i64 = c
+        .query_row("select coalesce(max(rowid), 0) from memory", [], |r| {
+            r.get(0)
+        })
+        .map_err(failed)?;
     let total = total as f64;
     let (mut rows, mut mass): (HashMap<i64, Vec<(usize, f64)>>, f64) = (HashMap::new(), 0.0);
     let mut statement = c.prepare_cached("select rowid, bm25(memory_fts, 1.0, 1.0, 0.0) from memory_fts where memory_fts match ?").map_err(failed)?;
     for (number, term) in telling(c, terms, total)?.into_iter().enumerate() {
-        let hits = statement.query_map([format!("{{title body}} : \"{term}\"")], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, f64>(1)?))).map_err(failed)?;
+        let hits = statement
+            .query_map([format!("{{title body}} : \"{term}\"")], |r| {
+                Ok((r.get::<_, i64>(0)?, r.get::<_, f64>(1)?))
+            })
+            .map_err(failed)?;
         let hits = hits.collect::<rusqlite::Result<Vec<_>>>().map_err(failed)?;
         let holding = hits.len() as f64;
         let idf = idf(total, holding);
@@ -154,11 +239,18 @@ fn postings(c: &Connection, project: &str, terms: &[String], filter: &Filter) ->
         // What FTS5 multiplied with; divided out, the row's own share of the word is left.
         let theirs = ((total - holding + 0.5) / (holding + 0.5)).ln().max(1e-6) * (K1 + 1.0);
         for (row, score) in hits {
-            rows.entry(row).or_default().push((number, word_weight(idf, (-score / theirs).clamp(0.0, 1.0))));
+            rows.entry(row)
+                .or_default()
+                .push((number, word_weight(idf, (-score / theirs).clamp(0.0, 1.0))));
         }
     }
     let known = metas(c, project, rows.keys().copied(), filter)?;
-    Ok(Postings { rows, known, mass, us: started.elapsed().as_micros() as u64 })
+    Ok(Postings {
+        rows,
+        known,
+        mass,
+        us: started.elapsed().as_micros() as u64,
+    })
 }
 
 /// The words worth matching: all of them in a small store, the rarer ones in a large one.
@@ -166,10 +258,20 @@ fn telling<'a>(c: &Connection, terms: &'a [String], total: f64) -> Result<Vec<&'
     if total <= MATCHES_EXPECTED_MAX {
         return Ok(terms.iter().collect());
     }
-    let mut sampled = c.prepare_cached("select count(*) from memory_fts where memory_fts match ? and rowid > ?").map_err(failed)?;
+    let mut sampled = c
+        .prepare_cached("select count(*) from memory_fts where memory_fts match ? and rowid > ?")
+        .map_err(failed)?;
     let mut expected = Vec::with_capacity(terms.len());
     for term in terms {
-        let hits: i64 = sampled.query_row(params![format!("{{title body}} : \"{term}\""), total as i64 - SAMPLE_ROWS], |r| r.get(0)).map_err(failed)?;
+        let hits: i64 = sampled
+            .query_row(
+                params![
+                    format!("{{title body}} : \"{term}\""),
+                    total as i64 - SAMPLE_ROWS
+                ],
+                |r| r.get(0),
+            )
+            .map_err(failed)?;
         expected.push((hits as f64 / SAMPLE_ROWS as f64 * total, term));
     }
     expected.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -181,7 +283,8 @@ fn telling<'a>(c: &Connection, terms: &'a [String], total: f64) -> Result<Vec<&'
     Ok(rare.map(|(_, (_, term))| *term).collect())
 }
 
-/// The filter as SQL. Kinds are names of a closed list and times are numbers, so nothing here is anybody's text.
+/// The filter as SQL. Kinds are names of a closed list and times are numbers, so nothing here is
+/// anybody's text.
 fn narrowed(filter: &Filter) -> String {
     let mut sql = String::new();
     if !filter.kinds.is_empty() {
@@ -201,7 +304,12 @@ fn narrowed(filter: &Filter) -> String {
 }
 
 /// What is known of these rows, of those that the project and the filter allow.
-fn metas(c: &Connection, project: &str, rows: impl Iterator<Item = i64>, filter: &Filter) -> Result<HashMap<i64, Candidate>> {
+fn metas(
+    c: &Connection,
+    project: &str,
+    rows: impl Iterator<Item = i64>,
+    filter: &Filter,
+) -> Result<HashMap<i64, Candidate>> {
     let wanted: Vec<i64> = rows.collect();
     if wanted.is_empty() {
         return Ok(HashMap::new());
@@ -211,10 +319,23 @@ fn metas(c: &Connection, project: &str, rows: impl Iterator<Item = i64>, filter:
          cross join memory m indexed by ix_memory_candidate on m.rowid = j.value where m.project_id = ?2 and m.hidden = 0 {}",
         narrowed(filter)
     );
-    let found = list(c, &sql, params![serde_json::to_string(&wanted).unwrap_or_default(), project], |r| {
-        let row = Candidate { id: r.get(1)?, identity: r.get(2)?, session: r.get(3)?, at: Moment(r.get(4)?), cues: r.get(5)?, words: r.get(6)?, ..Candidate::default() };
-        Ok((r.get(0)?, row))
-    })?;
+    let found = list(
+        c,
+        &sql,
+        params![serde_json::to_string(&wanted).unwrap_or_default(), project],
+        |r| {
+            let row = Candidate {
+                id: r.get(1)?,
+                identity: r.get(2)?,
+                session: r.get(3)?,
+                at: Moment(r.get(4)?),
+                cues: r.get(5)?,
+                words: r.get(6)?,
+                ..Candidate::default()
+            };
+            Ok((r.get(0)?, row))
+        },
+    )?;
     Ok(found.into_iter().collect())
 }
 
@@ -223,8 +344,15 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
     let mut rows = Vec::new();
     for entity in entities.iter().filter(|e| e.kind != EntityType::Identity) {
         let node: Option<i64> = c
-            .prepare_cached("select id from entities where project_id = ? and type = ? and name = ?")
-            .and_then(|mut s| s.query_row(params![project, entity.kind.name(), entity.name], |r| r.get(0)).optional())
+            .prepare_cached(
+                "select id from entities where project_id = ? and type = ? and name = ?",
+            )
+            .and_then(|mut s| {
+                s.query_row(params![project, entity.kind.name(), entity.name], |r| {
+                    r.get(0)
+                })
+                .optional()
+            })
             .map_err(failed)?;
         let Some(node) = node else { continue };
         rows.extend(list(
@@ -248,7 +376,13 @@ fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>>
         rows.extend(list(
             c,
             BETWEEN,
-            params![format!("{{title body}} : \"{spoken_of}\""), SPOKEN_OF_MAX, project, serde_json::to_string(&others).unwrap_or_default(), MENTIONS_MAX as i64],
+            params![
+                format!("{{title body}} : \"{spoken_of}\""),
+                SPOKEN_OF_MAX,
+                project,
+                serde_json::to_string(&others).unwrap_or_default(),
+                MENTIONS_MAX as i64
+            ],
             |r| r.get::<_, i64>(0),
         )?);
     }
@@ -256,31 +390,60 @@ fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>>
 }
 
 /// For each row the rows before and after it in its session, and those one edge away.
-fn beside(c: &Connection, project: &str, rows: &[i64], known: &mut HashMap<i64, Candidate>, filter: &Filter) -> Result<HashMap<i64, Vec<i64>>> {
+fn beside(
+    c: &Connection,
+    project: &str,
+    rows: &[i64],
+    known: &mut HashMap<i64, Candidate>,
+    filter: &Filter,
+) -> Result<HashMap<i64, Vec<i64>>> {
     let mut pairs: Vec<(i64, i64)> = Vec::new();
-    let in_session: Vec<i64> = rows.iter().filter(|row| known.get(row).is_some_and(|m| m.session.is_some())).copied().collect();
+    let in_session: Vec<i64> = rows
+        .iter()
+        .filter(|row| known.get(row).is_some_and(|m| m.session.is_some()))
+        .copied()
+        .collect();
     if !in_session.is_empty() {
         let wanted = serde_json::to_string(&in_session).unwrap_or_default();
         for (compare, order) in [("<", "desc"), (">", "asc")] {
-            let bound = if compare == "<" { "n.created_at >= m.created_at - ?2" } else { "n.created_at <= m.created_at + ?2" };
+            let bound = if compare == "<" {
+                "n.created_at >= m.created_at - ?2"
+            } else {
+                "n.created_at <= m.created_at + ?2"
+            };
             let sql = format!(
                 "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session where n.session_id = m.session_id and n.created_at {compare} m.created_at and {bound}
                     order by n.created_at {order} limit 1) as other from json_each(?1) j cross join memory m indexed by ix_memory_candidate on m.rowid = j.value"
             );
-            let found = list(c, &sql, params![wanted, NEIGHBOUR_US], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, Option<i64>>(1)?)))?;
-            pairs.extend(found.into_iter().filter_map(|(row, other)| Some((row, other?))));
+            let found = list(c, &sql, params![wanted, NEIGHBOUR_US], |r| {
+                Ok((r.get::<_, i64>(0)?, r.get::<_, Option<i64>>(1)?))
+            })?;
+            pairs.extend(
+                found
+                    .into_iter()
+                    .filter_map(|(row, other)| Some((row, other?))),
+            );
         }
     }
-    let ids: Vec<&str> = rows.iter().filter_map(|row| known.get(row).map(|m| m.id.as_str())).collect();
+    let ids: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| known.get(row).map(|m| m.id.as_str()))
+        .collect();
     let wanted = serde_json::to_string(&ids).unwrap_or_default();
     for (mine, other) in [("src", "dst"), ("dst", "src")] {
         let sql = format!(
             "select a.rowid, m.rowid from json_each(?) j cross join edges e on e.{mine} = j.value and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')
              cross join memory m on m.id = e.{other} cross join memory a on a.id = j.value"
         );
-        pairs.extend(list(c, &sql, params![wanted], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?)))?);
+        pairs.extend(list(c, &sql, params![wanted], |r| {
+            Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?))
+        })?);
     }
-    let missing: BTreeSet<i64> = pairs.iter().map(|(_, other)| *other).filter(|row| !known.contains_key(row)).collect();
+    let missing: BTreeSet<i64> = pairs
+        .iter()
+        .map(|(_, other)| *other)
+        .filter(|row| !known.contains_key(row))
+        .collect();
     known.extend(metas(c, project, missing.into_iter(), filter)?);
     let mut around: HashMap<i64, Vec<i64>> = HashMap::new();
     for (row, other) in pairs {
@@ -298,10 +461,17 @@ fn beside(c: &Connection, project: &str, rows: &[i64], known: &mut HashMap<i64, 
 /// The times of the project's oldest and newest row, and the years between them.
 fn span(c: &Connection, project: &str) -> Result<((Moment, Moment), Vec<i16>)> {
     let end = |order: &str| {
-        let sql = format!("select created_at from memory where project_id = ? order by created_at {order} limit 1");
-        c.prepare_cached(&sql).and_then(|mut s| s.query_row([project], |r| r.get::<_, i64>(0)).optional()).map_err(failed)
+        let sql = format!(
+            "select created_at from memory where project_id = ? order by created_at {order} limit 1"
+        );
+        c.prepare_cached(&sql)
+            .and_then(|mut s| s.query_row([project], |r| r.get::<_, i64>(0)).optional())
+            .map_err(failed)
     };
-    let (first, last) = (Moment(end("asc")?.unwrap_or_default()), Moment(end("desc")?.unwrap_or_default()));
+    let (first, last) = (
+        Moment(end("asc")?.unwrap_or_default()),
+        Moment(end("desc")?.unwrap_or_default()),
+    );
     // A clock that was once far off must not make a question mean a thousand Junes.
     let years: Vec<i16> = (year(first)..=year(last)).rev().take(12).collect();
     Ok(((first, last), years))
@@ -332,13 +502,16 @@ fn releases(c: &Connection, project: &str) -> Result<Vec<(String, Moment)>> {
 mod tests {
     use super::*;
 
-    /// Candidates are judged from one index, words are looked up by word, and no step scans a table.
+    /// Candidates are judged from one index, words are looked up by word, and no step scans a
+    /// table.
     #[test]
     fn every_step_of_a_recall_is_a_search() {
         let dir = tempfile::tempdir().unwrap();
         let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
         super::super::migrate::migrate(&mut connection).unwrap();
-        connection.execute_batch("pragma foreign_keys = off; begin").unwrap();
+        connection
+            .execute_batch("pragma foreign_keys = off; begin")
+            .unwrap();
         for i in 0..2000 {
             connection
                 .execute(
@@ -346,31 +519,61 @@ mod tests {
                     params![format!("{i}"), i],
                 )
                 .unwrap();
-            connection.execute("insert into edges values (?, 'CONFIRMS', ?, 'p', 0)", params![format!("{i}"), format!("{}", i % 7)]).unwrap();
+            connection
+                .execute(
+                    "insert into edges values (?, 'CONFIRMS', ?, 'p', 0)",
+                    params![format!("{i}"), format!("{}", i % 7)],
+                )
+                .unwrap();
         }
         connection.execute_batch("commit; analyze").unwrap();
         let plan = |sql: &str, bound: &[&dyn rusqlite::ToSql]| -> Vec<String> {
-            let mut statement = connection.prepare(&format!("explain query plan {sql}")).unwrap();
-            statement.query_map(bound, |r| r.get(3)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+            let mut statement = connection
+                .prepare(&format!("explain query plan {sql}"))
+                .unwrap();
+            statement
+                .query_map(bound, |r| r.get(3))
+                .unwrap()
+                .collect::<rusqlite::Result<_>>()
+                .unwrap()
         };
         let judged = plan(
             "select m.id, m.cues from json_each(?1) j cross join memory m indexed by ix_memory_candidate on m.rowid = j.value where m.project_id = ?2 and m.hidden = 0",
             params!["[1]", "p"],
         );
-        assert!(judged[1].contains("SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?"), "{judged:?}");
+        assert!(
+            judged[1].contains("SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?"),
+            "{judged:?}"
+        );
         let told = plan(BETWEEN, params!["x", 9, "p", "[]", 9]);
-        assert!(told.iter().any(|s| s.starts_with("SEARCH m USING")) && !told.iter().any(|s| s.contains("TEMP B-TREE")), "{told:?}");
+        assert!(
+            told.iter().any(|s| s.starts_with("SEARCH m USING"))
+                && !told.iter().any(|s| s.contains("TEMP B-TREE")),
+            "{told:?}"
+        );
         let foreign = plan(super::super::vectors::FOREIGN, params!["x"]);
-        assert_eq!(foreign.iter().filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model")).count(), 2, "no vector is read at start: {foreign:?}");
+        assert_eq!(
+            foreign
+                .iter()
+                .filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model"))
+                .count(),
+            2,
+            "no vector is read at start: {foreign:?}"
+        );
         let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
         assert!(
-            newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)") && !newer.iter().any(|s| s.contains("TEMP B-TREE")),
+            newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)")
+                && !newer.iter().any(|s| s.contains("TEMP B-TREE")),
             "only new vectors are read: {newer:?}"
         );
         let edges = plan(
             "select m.rowid from json_each(?) j cross join edges e on e.src = j.value and e.kind in ('CONFIRMS') cross join memory m on m.id = e.dst",
             params!["[]"],
         );
-        assert!(edges[1].contains("SEARCH e USING PRIMARY KEY (src=?") && edges[2].contains("SEARCH m USING"), "{edges:?}");
+        assert!(
+            edges[1].contains("SEARCH e USING PRIMARY KEY (src=?")
+                && edges[2].contains("SEARCH m USING"),
+            "{edges:?}"
+        );
     }
 }

@@ -17,15 +17,26 @@ impl Sqlite {
                 projects: rows(&mut all("select id, pid from projects")?, project)?,
                 personas: rows(&mut all("select * from personas")?, persona)?,
                 keys: rows(&mut all("select * from api_keys")?, key)?,
-                open_sessions: rows(&mut all("select * from sessions where released_at is null")?, super::sessions::session)?,
-                started_personas: rows(&mut all("select distinct persona_id from sessions")?, |r| column::id(r, "persona_id"))?,
+                open_sessions: rows(
+                    &mut all("select * from sessions where released_at is null")?,
+                    super::sessions::session,
+                )?,
+                started_personas: rows(
+                    &mut all("select distinct persona_id from sessions")?,
+                    |r| column::id(r, "persona_id"),
+                )?,
             })
         })
         .await
     }
 
     /// Adds a project with its operator; answers none when it was there already.
-    pub async fn add_project(&self, project: Project, operator: Identity, now: Moment) -> Result<Option<Persona>> {
+    pub async fn add_project(
+        &self,
+        project: Project,
+        operator: Identity,
+        now: Moment,
+    ) -> Result<Option<Persona>> {
         self.write(move |c| {
             let tenant = the_tenant(c)?;
             let added = c
@@ -45,7 +56,8 @@ impl Sqlite {
     }
 
     pub async fn add_persona(&self, persona: Persona) -> Result<()> {
-        self.write(move |c| insert_persona(c, the_tenant(c)?, &persona)).await
+        self.write(move |c| insert_persona(c, the_tenant(c)?, &persona))
+            .await
     }
 
     pub async fn add_key(&self, key: KeyRow) -> Result<()> {
@@ -63,7 +75,11 @@ impl Sqlite {
 
     pub async fn revoke_key(&self, id: Uuid, now: Moment) -> Result<()> {
         self.write(move |c| {
-            c.execute("update api_keys set revoked_at = ? where id = ? and revoked_at is null", params![now.0, id.to_string()]).map_err(failed)?;
+            c.execute(
+                "update api_keys set revoked_at = ? where id = ? and revoked_at is null",
+                params![now.0, id.to_string()],
+            )
+            .map_err(failed)?;
             Ok(())
         })
         .await
@@ -72,11 +88,17 @@ impl Sqlite {
 
 /// The embedded store has one tenant, made on first use.
 fn the_tenant(c: &Connection) -> Result<Uuid> {
-    let found = c.query_row("select id from tenants limit 1", [], |r| column::id(r, "id"));
+    let found = c.query_row("select id from tenants limit 1", [], |r| {
+        column::id(r, "id")
+    });
     match found {
         Err(rusqlite::Error::QueryReturnedNoRows) => {
             let id = clock::new_id();
-            c.execute("insert into tenants (id, name, created_at) values (?, 'default', ?)", params![id.to_string(), clock::now().0]).map_err(failed)?;
+            c.execute(
+                "insert into tenants (id, name, created_at) values (?, 'default', ?)",
+                params![id.to_string(), clock::now().0],
+            )
+            .map_err(failed)?;
             Ok(id)
         }
         other => other.map_err(failed),
@@ -100,13 +122,20 @@ fn insert_persona(c: &Connection, tenant: Uuid, persona: &Persona) -> Result<()>
     Ok(())
 }
 
-pub(super) fn rows<T>(statement: &mut rusqlite::Statement<'_>, map: fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>> {
+pub(super) fn rows<T>(
+    statement: &mut rusqlite::Statement<'_>,
+    map: fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
     let rows = statement.query_map([], map).map_err(failed)?;
-    rows.collect::<rusqlite::Result<Vec<_>>>().map_err(|e| StoreError::Failed(e.to_string()))
+    rows.collect::<rusqlite::Result<Vec<_>>>()
+        .map_err(|e| StoreError::Failed(e.to_string()))
 }
 
 fn project(row: &Row<'_>) -> rusqlite::Result<Project> {
-    Ok(Project { id: column::id(row, "id")?, pid: column::parsed(row, "pid")? })
+    Ok(Project {
+        id: column::id(row, "id")?,
+        pid: column::parsed(row, "pid")?,
+    })
 }
 
 fn persona(row: &Row<'_>) -> rusqlite::Result<Persona> {

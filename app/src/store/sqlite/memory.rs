@@ -1,7 +1,10 @@
 //! Writing memory: the row, its search text, its edges and its embed intent, at once.
 
 use super::{Result, Sqlite, column, failed};
-use crate::store::memory::{ArtifactChange, ArtifactRow, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory, Opening, Row, Writer};
+use crate::store::memory::{
+    ArtifactChange, ArtifactRow, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory,
+    Opening, Row, Writer,
+};
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::Entity;
@@ -21,13 +24,20 @@ pub struct Written {
 
 impl Sqlite {
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
-        let number = self.write(move |c| remember(c, new).map(|w| w.number)).await;
+        let number = self
+            .write(move |c| remember(c, new).map(|w| w.number))
+            .await;
         self.embed_wanted.notify_one();
         number
     }
 
     /// Which lines of a source are in already: our ids, and what the lines said.
-    pub async fn imported(&self, project: Uuid, source: String, lines: Vec<String>) -> Result<HashMap<String, (Uuid, String)>> {
+    pub async fn imported(
+        &self,
+        project: Uuid,
+        source: String,
+        lines: Vec<String>,
+    ) -> Result<HashMap<String, (Uuid, String)>> {
         self.read(move |c| {
             let rows = list(
                 c,
@@ -59,12 +69,28 @@ impl Sqlite {
     }
 
     /// Finds a row of the project by id or unique prefix; the table decides what may be meant.
-    pub async fn resolve(&self, project: Uuid, what: &'static str, field: &'static str, quoted: Quoted) -> Result<Uuid> {
-        self.read(move |c| resolve(c, &project.to_string(), what, field, &quoted)).await
+    pub async fn resolve(
+        &self,
+        project: Uuid,
+        what: &'static str,
+        field: &'static str,
+        quoted: Quoted,
+    ) -> Result<Uuid> {
+        self.read(move |c| resolve(c, &project.to_string(), what, field, &quoted))
+            .await
     }
 
     pub async fn delta(&self, id: Uuid) -> Result<Option<DeltaView>> {
-        self.read(move |c| c.query_row("select * from session_deltas where id = ?", [id.to_string()], delta).optional().map_err(failed)).await
+        self.read(move |c| {
+            c.query_row(
+                "select * from session_deltas where id = ?",
+                [id.to_string()],
+                delta,
+            )
+            .optional()
+            .map_err(failed)
+        })
+        .await
     }
 
     pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
@@ -78,7 +104,13 @@ impl Sqlite {
         .await
     }
 
-    pub async fn deltas(&self, project: Uuid, since: Option<Moment>, kind: Option<String>, n: usize) -> Result<Vec<DeltaView>> {
+    pub async fn deltas(
+        &self,
+        project: Uuid,
+        since: Option<Moment>,
+        kind: Option<String>,
+        n: usize,
+    ) -> Result<Vec<DeltaView>> {
         self.read(move |c| {
             list(
                 c,
@@ -94,7 +126,13 @@ impl Sqlite {
         self.read(move |c| opening(c, &by)).await
     }
 
-    pub async fn artifacts(&self, project: Uuid, kind: Kind, status: Option<String>, n: usize) -> Result<Vec<ArtifactView>> {
+    pub async fn artifacts(
+        &self,
+        project: Uuid,
+        kind: Kind,
+        status: Option<String>,
+        n: usize,
+    ) -> Result<Vec<ArtifactView>> {
         self.read(move |c| {
             list(
                 c,
@@ -107,32 +145,68 @@ impl Sqlite {
     }
 
     /// One numbered thing, as it is or as it was in an earlier version.
-    pub async fn artifact(&self, project: Uuid, kind: Kind, number: i64, version: Option<i64>) -> Result<ArtifactView> {
+    pub async fn artifact(
+        &self,
+        project: Uuid,
+        kind: Kind,
+        number: i64,
+        version: Option<i64>,
+    ) -> Result<ArtifactView> {
         self.read(move |c| {
             let mut found = numbered(c, project, kind, number)?;
             if let Some(version) = version.filter(|v| *v != found.version) {
                 let old = c
-                    .query_row("select * from artifact_versions where artifact_id = ? and version = ?", params![found.id.to_string(), version], |r| {
-                        Ok((r.get::<_, String>("title")?, r.get::<_, String>("body")?, r.get::<_, String>("status")?))
-                    })
+                    .query_row(
+                        "select * from artifact_versions where artifact_id = ? and version = ?",
+                        params![found.id.to_string(), version],
+                        |r| {
+                            Ok((
+                                r.get::<_, String>("title")?,
+                                r.get::<_, String>("body")?,
+                                r.get::<_, String>("status")?,
+                            ))
+                        },
+                    )
                     .optional()
                     .map_err(failed)?;
-                let (title, body, status) = old
-                    .ok_or_else(|| Problem::new(Code::UnknownReference, format!("{kind} {number} has no version {version}"), format!("it has 1 to {}", found.version)))?;
-                found = ArtifactView { title, body, status, version, ..found };
+                let (title, body, status) = old.ok_or_else(|| {
+                    Problem::new(
+                        Code::UnknownReference,
+                        format!("{kind} {number} has no version {version}"),
+                        format!("it has 1 to {}", found.version),
+                    )
+                })?;
+                found = ArtifactView {
+                    title,
+                    body,
+                    status,
+                    version,
+                    ..found
+                };
             }
             Ok(found)
         })
         .await
     }
 
-    pub async fn change_artifact(&self, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static) -> Result<ArtifactView> {
-        let changed = self.write(move |c| change_artifact(c, change, indexed)).await;
+    pub async fn change_artifact(
+        &self,
+        change: ArtifactChange,
+        indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
+    ) -> Result<ArtifactView> {
+        let changed = self
+            .write(move |c| change_artifact(c, change, indexed))
+            .await;
         self.embed_wanted.notify_one();
         changed
     }
 
-    pub async fn inputs(&self, project: Uuid, review: Option<String>, n: usize) -> Result<Vec<InputView>> {
+    pub async fn inputs(
+        &self,
+        project: Uuid,
+        review: Option<String>,
+        n: usize,
+    ) -> Result<Vec<InputView>> {
         self.read(move |c| {
             list(
                 c,
@@ -145,27 +219,63 @@ impl Sqlite {
     }
 
     /// Reviews inputs, all or none; a rejected one leaves recall, an undone one returns.
-    pub async fn review(&self, project: Uuid, ids: Vec<String>, review: Option<Review>, now: Moment) -> Result<Vec<Uuid>> {
+    pub async fn review(
+        &self,
+        project: Uuid,
+        ids: Vec<String>,
+        review: Option<Review>,
+        now: Moment,
+    ) -> Result<Vec<Uuid>> {
         self.write(move |c| {
             let mut reviewed = Vec::new();
             for quoted in ids {
-                let id = resolve(c, &project.to_string(), "operator_inputs", "ids", &Quoted::parse("ids", &quoted)?)?;
-                let standing: Option<String> = c.query_row("select operator_review from operator_inputs where id = ?", [id.to_string()], |r| r.get(0)).map_err(failed)?;
+                let id = resolve(
+                    c,
+                    &project.to_string(),
+                    "operator_inputs",
+                    "ids",
+                    &Quoted::parse("ids", &quoted)?,
+                )?;
+                let standing: Option<String> = c
+                    .query_row(
+                        "select operator_review from operator_inputs where id = ?",
+                        [id.to_string()],
+                        |r| r.get(0),
+                    )
+                    .map_err(failed)?;
                 match (review, standing) {
                     (Some(_), Some(was)) => {
-                        return Err(
-                            Problem::new(Code::Conflict, format!("{quoted} was {was} already"), format!("`prism review {quoted} --undo` takes that back first")).into()
-                        );
+                        return Err(Problem::new(
+                            Code::Conflict,
+                            format!("{quoted} was {was} already"),
+                            format!("`prism review {quoted} --undo` takes that back first"),
+                        )
+                        .into());
                     }
-                    (None, None) => return Err(Problem::new(Code::Conflict, format!("{quoted} was not reviewed"), "there is nothing to undo").into()),
+                    (None, None) => {
+                        return Err(Problem::new(
+                            Code::Conflict,
+                            format!("{quoted} was not reviewed"),
+                            "there is nothing to undo",
+                        )
+                        .into());
+                    }
                     _ => {}
                 }
                 c.execute(
                     "update operator_inputs set operator_review = ?, reviewed_at = ? where id = ?",
-                    params![review.map(Review::name), review.map(|_| now.0), id.to_string()],
+                    params![
+                        review.map(Review::name),
+                        review.map(|_| now.0),
+                        id.to_string()
+                    ],
                 )
                 .map_err(failed)?;
-                c.execute("update memory set hidden = ? where id = ?", params![review == Some(Review::Rejected), id.to_string()]).map_err(failed)?;
+                c.execute(
+                    "update memory set hidden = ? where id = ?",
+                    params![review == Some(Review::Rejected), id.to_string()],
+                )
+                .map_err(failed)?;
                 reviewed.push(id);
             }
             Ok(reviewed)
@@ -174,7 +284,12 @@ impl Sqlite {
     }
 }
 
-pub(super) fn list<T>(c: &Connection, sql: &str, bound: &[&dyn ToSql], map: fn(&rusqlite::Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>> {
+pub(super) fn list<T>(
+    c: &Connection,
+    sql: &str,
+    bound: &[&dyn ToSql],
+    map: fn(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
     let mut statement = c.prepare_cached(sql).map_err(failed)?;
     let rows = statement.query_map(bound, map).map_err(failed)?;
     rows.collect::<rusqlite::Result<_>>().map_err(failed)
@@ -193,10 +308,18 @@ fn remember(c: &Connection, new: NewMemory) -> Result<Written> {
         Row::Artifact(row) => insert_artifact(c, &id, &new.by, row)?,
     };
     if let Some(indexed) = &new.indexed {
-        index(c, &id, &new.by, new.by.session_id.or(new.imported_session), indexed)?;
+        index(
+            c,
+            &id,
+            &new.by,
+            new.by.session_id.or(new.imported_session),
+            indexed,
+        )?;
     }
     connect(c, &id, &new.by, &new.entities, &new.edges)?;
-    c.prepare_cached("insert or ignore into entity_states (node, valid_from) values (?, ?)").and_then(|mut s| s.execute(params![id, new.by.now.0])).map_err(failed)?;
+    c.prepare_cached("insert or ignore into entity_states (node, valid_from) values (?, ?)")
+        .and_then(|mut s| s.execute(params![id, new.by.now.0]))
+        .map_err(failed)?;
     if let Some(old) = new.supersedes {
         supersede(c, &id, &old.to_string(), &new.by)?;
     }
@@ -236,7 +359,12 @@ fn insert_delta(c: &Connection, id: &str, by: &Writer, d: &DeltaRow) -> Result<O
     Ok(None)
 }
 
-fn insert_confirmation(c: &Connection, id: &str, by: &Writer, r: &ConfirmationRow) -> Result<Option<i64>> {
+fn insert_confirmation(
+    c: &Connection,
+    id: &str,
+    by: &Writer,
+    r: &ConfirmationRow,
+) -> Result<Option<i64>> {
     c.execute(
         "insert into operator_confirmations (id, tenant_id, project_id, session_id, refers_to_kind, refers_to_id, verdict, notes, confirmed_by, confirmed_via, directness, on_own_delta, confirmed_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 from projects where id = ?12",
@@ -258,7 +386,11 @@ fn insert_confirmation(c: &Connection, id: &str, by: &Writer, r: &ConfirmationRo
     .map_err(failed)?;
     if r.verdict == Verdict::Works {
         // What was confirmed is an answer to whoever asks what works.
-        c.execute("update memory set cues = cues | ? where id = ?", params![cue::CONFIRMATION, r.refers_to_id]).map_err(failed)?;
+        c.execute(
+            "update memory set cues = cues | ? where id = ?",
+            params![cue::CONFIRMATION, r.refers_to_id],
+        )
+        .map_err(failed)?;
     }
     Ok(None)
 }
@@ -327,8 +459,18 @@ fn keep_version(c: &Connection, id: &str, by: &Writer) -> Result<()> {
 }
 
 /// Writes the search text, the fields and the intent to embed them.
-fn index(c: &Connection, id: &str, by: &Writer, session: Option<Uuid>, indexed: &Indexed) -> Result<()> {
-    let run = |sql: &str, bound: &[&dyn ToSql]| c.prepare_cached(sql).and_then(|mut s| s.execute(bound)).map_err(failed);
+fn index(
+    c: &Connection,
+    id: &str,
+    by: &Writer,
+    session: Option<Uuid>,
+    indexed: &Indexed,
+) -> Result<()> {
+    let run = |sql: &str, bound: &[&dyn ToSql]| {
+        c.prepare_cached(sql)
+            .and_then(|mut s| s.execute(bound))
+            .map_err(failed)
+    };
     run(
         "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at, cues, words) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
@@ -345,23 +487,44 @@ fn index(c: &Connection, id: &str, by: &Writer, session: Option<Uuid>, indexed: 
         ],
     )?;
     write_text(c, c.last_insert_rowid(), id, indexed)?;
-    run("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])?;
+    run(
+        "insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at",
+        params![id, by.now.0],
+    )?;
     Ok(())
 }
 
 fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result<()> {
-    let run = |sql: &str, bound: &[&dyn ToSql]| c.prepare_cached(sql).and_then(|mut s| s.execute(bound)).map_err(failed);
+    let run = |sql: &str, bound: &[&dyn ToSql]| {
+        c.prepare_cached(sql)
+            .and_then(|mut s| s.execute(bound))
+            .map_err(failed)
+    };
     run(
         "insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)",
-        params![rowid, indexed.title, format!("{}\n{}", indexed.text, indexed.also), indexed.label],
+        params![
+            rowid,
+            indexed.title,
+            format!("{}\n{}", indexed.text, indexed.also),
+            indexed.label
+        ],
     )?;
     for (ordinal, field) in indexed.fields.iter().enumerate() {
-        run("insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)", params![id, field.name, ordinal as i64, field.text])?;
+        run(
+            "insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)",
+            params![id, field.name, ordinal as i64, field.text],
+        )?;
     }
     Ok(())
 }
 
-fn connect(c: &Connection, id: &str, by: &Writer, entities: &[Entity], edges: &[Edge]) -> Result<()> {
+fn connect(
+    c: &Connection,
+    id: &str,
+    by: &Writer,
+    entities: &[Entity],
+    edges: &[Edge],
+) -> Result<()> {
     let project = by.project_id.to_string();
     let edge = |src: &str, kind: EdgeKind, dst: &str| {
         c.prepare_cached("insert or ignore into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?)")
@@ -383,7 +546,11 @@ fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String>
         .map_err(failed)?;
     let id: i64 = c
         .prepare_cached("select id from entities where project_id = ? and type = ? and name = ?")
-        .and_then(|mut s| s.query_row(params![project, entity.kind.name(), entity.name], |r| r.get(0)))
+        .and_then(|mut s| {
+            s.query_row(params![project, entity.kind.name(), entity.name], |r| {
+                r.get(0)
+            })
+        })
         .map_err(failed)?;
     Ok(format!("entity:{id}"))
 }
@@ -393,25 +560,71 @@ fn supersede(c: &Connection, new: &str, old: &str, by: &Writer) -> Result<()> {
     let mut at = Some(new.to_owned());
     while let Some(node) = at {
         if node == old {
-            return Err(Problem::new(Code::Conflict, "this would supersede a row that supersedes it", "name the row that is really older").into());
+            return Err(Problem::new(
+                Code::Conflict,
+                "this would supersede a row that supersedes it",
+                "name the row that is really older",
+            )
+            .into());
         }
-        at = c.query_row("select superseded_by from entity_states where node = ?", [&node], |r| r.get::<_, Option<String>>(0)).optional().map_err(failed)?.flatten();
+        at = c
+            .query_row(
+                "select superseded_by from entity_states where node = ?",
+                [&node],
+                |r| r.get::<_, Option<String>>(0),
+            )
+            .optional()
+            .map_err(failed)?
+            .flatten();
     }
-    let standing: Option<Option<String>> = c.query_row("select superseded_by from entity_states where node = ?", [old], |r| r.get(0)).optional().map_err(failed)?;
+    let standing: Option<Option<String>> = c
+        .query_row(
+            "select superseded_by from entity_states where node = ?",
+            [old],
+            |r| r.get(0),
+        )
+        .optional()
+        .map_err(failed)?;
     if let Some(Some(by)) = standing {
-        return Err(Problem::new(Code::Conflict, format!("{} was superseded by {} already", &old[..8], &by[..8]), "supersede the newer one").into());
+        return Err(Problem::new(
+            Code::Conflict,
+            format!("{} was superseded by {} already", &old[..8], &by[..8]),
+            "supersede the newer one",
+        )
+        .into());
     }
     c.execute(
         "insert into entity_states (node, valid_from, valid_until, superseded_by) values (?1, 0, ?2, ?3) on conflict do update set valid_until = ?2, superseded_by = ?3",
         params![old, by.now.0, new],
     )
     .map_err(failed)?;
-    connect(c, new, by, &[], &[Edge { src: None, kind: EdgeKind::Supersedes, dst: old.to_owned() }])
+    connect(
+        c,
+        new,
+        by,
+        &[],
+        &[Edge {
+            src: None,
+            kind: EdgeKind::Supersedes,
+            dst: old.to_owned(),
+        }],
+    )
 }
 
-pub(super) fn resolve(c: &Connection, project: &str, table: &str, field: &str, quoted: &Quoted) -> Result<Uuid> {
+pub(super) fn resolve(
+    c: &Connection,
+    project: &str,
+    table: &str,
+    field: &str,
+    quoted: &Quoted,
+) -> Result<Uuid> {
     let sql = format!("select id from {table} where id >= ? and id < ? and project_id = ? limit 2");
-    let ids = list(c, &sql, params![quoted.prefix(), quoted.upper(), project], |r| column::id(r, "id"))?;
+    let ids = list(
+        c,
+        &sql,
+        params![quoted.prefix(), quoted.upper(), project],
+        |r| column::id(r, "id"),
+    )?;
     let what = match table {
         "session_deltas" => "delta",
         "signal_queue" => "signal",
@@ -426,18 +639,41 @@ pub(super) fn resolve(c: &Connection, project: &str, table: &str, field: &str, q
             "check the id; `prism recall` and `prism_deltas` show ids",
         )
         .into()),
-        _ => Err(Problem::new(Code::Ambiguous, format!("`{field}`: {} begins more than one {what}'s id", quoted.prefix()), "quote more digits").into()),
+        _ => Err(Problem::new(
+            Code::Ambiguous,
+            format!(
+                "`{field}`: {} begins more than one {what}'s id",
+                quoted.prefix()
+            ),
+            "quote more digits",
+        )
+        .into()),
     }
 }
 
 fn numbered(c: &Connection, project: Uuid, kind: Kind, number: i64) -> Result<ArtifactView> {
-    c.query_row("select * from artifacts where project_id = ? and kind = ? and number = ?", params![project.to_string(), kind.name(), number], artifact)
-        .optional()
-        .map_err(failed)?
-        .ok_or_else(|| Problem::new(Code::UnknownReference, format!("there is no {kind} {number} in this project"), "`action: list` shows them").into())
+    c.query_row(
+        "select * from artifacts where project_id = ? and kind = ? and number = ?",
+        params![project.to_string(), kind.name(), number],
+        artifact,
+    )
+    .optional()
+    .map_err(failed)?
+    .ok_or_else(|| {
+        Problem::new(
+            Code::UnknownReference,
+            format!("there is no {kind} {number} in this project"),
+            "`action: list` shows them",
+        )
+        .into()
+    })
 }
 
-fn change_artifact(c: &Connection, change: ArtifactChange, indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>)) -> Result<ArtifactView> {
+fn change_artifact(
+    c: &Connection,
+    change: ArtifactChange,
+    indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>),
+) -> Result<ArtifactView> {
     let mut item = numbered(c, change.by.project_id, change.kind, change.number)?;
     item.title = change.title.unwrap_or(item.title);
     item.body = change.body.unwrap_or(item.body);
@@ -460,11 +696,24 @@ fn change_artifact(c: &Connection, change: ArtifactChange, indexed: impl FnOnce(
 
 /// Replaces a row's search text; it is embedded again.
 fn reindex(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<()> {
-    let rowid: i64 = c.query_row("select rowid from memory where id = ?", [id], |r| r.get(0)).map_err(failed)?;
-    c.execute("delete from memory_fts where rowid = ?", [rowid]).map_err(failed)?;
-    c.execute("delete from memory_fields where memory_id = ?", [id]).map_err(failed)?;
-    c.execute("update memory set title = ?, text = ?, cues = ?, words = ? where id = ?", params![indexed.title, indexed.text, indexed.cues, indexed.words() as i64, id])
+    let rowid: i64 = c
+        .query_row("select rowid from memory where id = ?", [id], |r| r.get(0))
         .map_err(failed)?;
+    c.execute("delete from memory_fts where rowid = ?", [rowid])
+        .map_err(failed)?;
+    c.execute("delete from memory_fields where memory_id = ?", [id])
+        .map_err(failed)?;
+    c.execute(
+        "update memory set title = ?, text = ?, cues = ?, words = ? where id = ?",
+        params![
+            indexed.title,
+            indexed.text,
+            indexed.cues,
+            indexed.words() as i64,
+            id
+        ],
+    )
+    .map_err(failed)?;
     write_text(c, rowid, id, indexed)?;
     c.execute("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])
         .map_err(failed)?;
@@ -473,7 +722,12 @@ fn reindex(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<(
 
 fn opening(c: &Connection, by: &Writer) -> Result<Opening> {
     let project = by.project_id.to_string();
-    let recent_deltas = list(c, "select * from session_deltas where project_id = ? and delta_kind <> 'start' order by created_at desc limit 5", params![project], delta)?;
+    let recent_deltas = list(
+        c,
+        "select * from session_deltas where project_id = ? and delta_kind <> 'start' order by created_at desc limit 5",
+        params![project],
+        delta,
+    )?;
     let open = |kind: Kind, n: i64| {
         list(
             c,
@@ -499,12 +753,22 @@ fn opening(c: &Connection, by: &Writer) -> Result<Opening> {
         )
         .optional()
         .map_err(failed)?;
-    let unwrapped =
-        previous.filter(|(_, deltas, wraps, _)| *deltas > 0 && *wraps == 0).and_then(|(id, deltas, _, at)| Some((id.parse().ok()?, Moment(at), deltas as u64)));
-    Ok(Opening { recent_deltas, open_todos: open(Kind::Todo, 20)?, open_postmortems: open(Kind::Postmortem, 10)?, anti_examples, unwrapped })
+    let unwrapped = previous
+        .filter(|(_, deltas, wraps, _)| *deltas > 0 && *wraps == 0)
+        .and_then(|(id, deltas, _, at)| Some((id.parse().ok()?, Moment(at), deltas as u64)));
+    Ok(Opening {
+        recent_deltas,
+        open_todos: open(Kind::Todo, 20)?,
+        open_postmortems: open(Kind::Postmortem, 10)?,
+        anti_examples,
+        unwrapped,
+    })
 }
 
-fn parsed<T: serde::de::DeserializeOwned + Default>(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<T> {
+fn parsed<T: serde::de::DeserializeOwned + Default>(
+    row: &rusqlite::Row<'_>,
+    name: &str,
+) -> rusqlite::Result<T> {
     Ok(serde_json::from_str(&row.get::<_, String>(name)?).unwrap_or_default())
 }
 

@@ -4,15 +4,32 @@ use super::{Result, StoreError, failed};
 use rusqlite::Connection;
 
 const MIGRATIONS: &[(&str, &str)] = &[
-    ("0001_signals", include_str!("../../../migrations/sqlite/0001_signals.sql")),
-    ("0002_memory", include_str!("../../../migrations/sqlite/0002_memory.sql")),
-    ("0003_proof", include_str!("../../../migrations/sqlite/0003_proof.sql")),
-    ("0004_vectors", include_str!("../../../migrations/sqlite/0004_vectors.sql")),
-    ("0005_vectors_by_model", include_str!("../../../migrations/sqlite/0005_vectors_by_model.sql")),
+    (
+        "0001_signals",
+        include_str!("../../../migrations/sqlite/0001_signals.sql"),
+    ),
+    (
+        "0002_memory",
+        include_str!("../../../migrations/sqlite/0002_memory.sql"),
+    ),
+    (
+        "0003_proof",
+        include_str!("../../../migrations/sqlite/0003_proof.sql"),
+    ),
+    (
+        "0004_vectors",
+        include_str!("../../../migrations/sqlite/0004_vectors.sql"),
+    ),
+    (
+        "0005_vectors_by_model",
+        include_str!("../../../migrations/sqlite/0005_vectors_by_model.sql"),
+    ),
 ];
 
 pub fn migrate(connection: &mut Connection) -> Result<()> {
-    let found: usize = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).map_err(failed)? as usize;
+    let found: usize = connection
+        .pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
+        .map_err(failed)? as usize;
     if found > MIGRATIONS.len() {
         return Err(StoreError::Failed(format!(
             "the database has schema {found} and this prism knows {}: a newer prism wrote it; use that one, or another $PRISM_HOME",
@@ -21,8 +38,10 @@ pub fn migrate(connection: &mut Connection) -> Result<()> {
     }
     for (number, (name, sql)) in MIGRATIONS.iter().enumerate().skip(found) {
         let tx = connection.transaction().map_err(failed)?;
-        tx.execute_batch(sql).map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
-        tx.pragma_update(None, "user_version", number as i64 + 1).map_err(failed)?;
+        tx.execute_batch(sql)
+            .map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
+        tx.pragma_update(None, "user_version", number as i64 + 1)
+            .map_err(failed)?;
         tx.commit().map_err(failed)?;
         if found > 0 {
             tracing::info!(migration = name, "Upgraded the database");
@@ -51,15 +70,27 @@ mod tests {
             for (_, sql) in &MIGRATIONS[..version] {
                 connection.execute_batch(sql).unwrap();
             }
-            connection.pragma_update(None, "user_version", version as i64).unwrap();
-            connection.execute("insert into tenants values ('t', 'kept', 1)", []).unwrap();
+            connection
+                .pragma_update(None, "user_version", version as i64)
+                .unwrap();
+            connection
+                .execute("insert into tenants values ('t', 'kept', 1)", [])
+                .unwrap();
             migrate(&mut connection).unwrap();
-            assert_eq!(connection.query_row("select name from tenants", [], |r| r.get::<_, String>(0)).unwrap(), "kept");
-            connection.prepare("select * from recallgate_events").unwrap();
+            assert_eq!(
+                connection
+                    .query_row("select name from tenants", [], |r| r.get::<_, String>(0))
+                    .unwrap(),
+                "kept"
+            );
+            connection
+                .prepare("select * from recallgate_events")
+                .unwrap();
         }
     }
 
-    /// A database that has run a migration never runs it again, so a change to it would not reach anybody. Add a new one, and its hash here.
+    /// A database that has run a migration never runs it again, so a change to it would not reach
+    /// anybody. Add a new one, and its hash here.
     #[test]
     fn a_migration_never_changes() {
         let known = [
@@ -69,7 +100,10 @@ mod tests {
             "2c0b9fbd003a0f4bf96544e5e5c3f8747851e298d23195cb15b1864beba82c28",
             "597ec7c5528255c9a739106dd711117c3a0a51e8748357df850988c53dcba5bb",
         ];
-        let found: Vec<String> = MIGRATIONS.iter().map(|(_, sql)| prism_core::signal::sha256_hex(sql.as_bytes())).collect();
+        let found: Vec<String> = MIGRATIONS
+            .iter()
+            .map(|(_, sql)| prism_core::signal::sha256_hex(sql.as_bytes()))
+            .collect();
         assert_eq!(found, known);
     }
 
@@ -78,6 +112,11 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection).unwrap();
         migrate(&mut connection).unwrap();
-        assert_eq!(connection.pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0)).unwrap(), MIGRATIONS.len() as i64);
+        assert_eq!(
+            connection
+                .pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0))
+                .unwrap(),
+            MIGRATIONS.len() as i64
+        );
     }
 }

@@ -86,20 +86,52 @@ impl Sqlite {
         });
     }
 
-    pub async fn label_gate_event(&self, project: Uuid, quoted: Quoted, right: bool, now: Moment) -> Result<Uuid> {
+    pub async fn label_gate_event(
+        &self,
+        project: Uuid,
+        quoted: Quoted,
+        right: bool,
+        now: Moment,
+    ) -> Result<Uuid> {
         self.write(move |c| {
-            let id = super::memory::resolve(c, &project.to_string(), "recallgate_events", "event_id", &quoted)?;
-            let outcome: String = c.query_row("select outcome from recallgate_events where id = ?", [id.to_string()], |r| r.get(0)).map_err(failed)?;
+            let id = super::memory::resolve(
+                c,
+                &project.to_string(),
+                "recallgate_events",
+                "event_id",
+                &quoted,
+            )?;
+            let outcome: String = c
+                .query_row(
+                    "select outcome from recallgate_events where id = ?",
+                    [id.to_string()],
+                    |r| r.get(0),
+                )
+                .map_err(failed)?;
             if outcome != GateOutcome::Warned.name() {
-                return Err(Problem::new(Code::InvalidRequest, "only a warning can be right or wrong", "`prism gate events` lists warnings").into());
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    "only a warning can be right or wrong",
+                    "`prism gate events` lists warnings",
+                )
+                .into());
             }
-            c.execute("update recallgate_events set label = ?, labelled_at = ? where id = ?", params![right, now.0, id.to_string()]).map_err(failed)?;
+            c.execute(
+                "update recallgate_events set label = ?, labelled_at = ? where id = ?",
+                params![right, now.0, id.to_string()],
+            )
+            .map_err(failed)?;
             Ok(id)
         })
         .await
     }
 
-    pub async fn gate_events(&self, project: Uuid, unlabelled: bool, n: usize) -> Result<Vec<GateEventView>> {
+    pub async fn gate_events(
+        &self,
+        project: Uuid,
+        unlabelled: bool,
+        n: usize,
+    ) -> Result<Vec<GateEventView>> {
         self.read(move |c| {
             let only = if unlabelled { "and outcome = 'warned' and label is null" } else { "" };
             list(

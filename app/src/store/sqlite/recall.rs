@@ -4,7 +4,10 @@ use super::memory::list;
 use super::{Result, Sqlite, column, failed};
 use crate::store::StoreError;
 use crate::store::memory::{MemoryRow, RecallEvent};
-use prism_core::api::memory::{AgentTally, GraphAnswer, GraphEdge, GraphNode, MemoryStats, Metrics, RuledOut, Tally, VerdictView};
+use prism_core::api::memory::{
+    AgentTally, GraphAnswer, GraphEdge, GraphNode, MemoryStats, Metrics, RuledOut, Tally,
+    VerdictView,
+};
 use prism_core::id::Quoted;
 use prism_core::memory::operator::{Class, Directness, Verdict, verdict_weight};
 use prism_core::memory::recall::Standing;
@@ -17,9 +20,9 @@ use uuid::Uuid;
 /// Edges followed from one node in each direction; a hub says little.
 const FAN_OUT: usize = 50;
 /// One hop, out of a node and into it. Both must be a search, never a scan.
-const HOP_OUT: &str = "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";
-const HOP_IN: &str =
-    "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
+const HOP_OUT: &str =
+    "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";
+const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
 
 impl Sqlite {
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {
@@ -46,7 +49,15 @@ impl Sqlite {
         .await
     }
 
-    pub async fn cite(&self, project: Uuid, event: Uuid, result: Uuid, purpose: Option<String>, identity: String, now: Moment) -> Result<()> {
+    pub async fn cite(
+        &self,
+        project: Uuid,
+        event: Uuid,
+        result: Uuid,
+        purpose: Option<String>,
+        identity: String,
+        now: Moment,
+    ) -> Result<()> {
         self.write(move |c| {
             let results: Option<String> = c
                 .query_row("select results from memory_recall_events where id = ? and project_id = ?", params![event.to_string(), project.to_string()], |r| r.get(0))
@@ -75,10 +86,17 @@ impl Sqlite {
             let mut edges = Vec::new();
             for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
                 for (other, kind) in hop(c, sql, &node)? {
-                    edges.push(GraphEdge { kind, out, node: describe(c, &other)? });
+                    edges.push(GraphEdge {
+                        kind,
+                        out,
+                        node: describe(c, &other)?,
+                    });
                 }
             }
-            Ok(GraphAnswer { node: describe(c, &node)?, edges })
+            Ok(GraphAnswer {
+                node: describe(c, &node)?,
+                edges,
+            })
         })
         .await
     }
@@ -110,13 +128,17 @@ impl Sqlite {
 }
 
 fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
-    list(c, sql, params![node, FAN_OUT as i64], |r| Ok((r.get("node")?, r.get("kind")?)))
+    list(c, sql, params![node, FAN_OUT as i64], |r| {
+        Ok((r.get("node")?, r.get("kind")?))
+    })
 }
 
 /// Rows as results show them, in the order asked for.
 pub(super) fn rows(c: &Connection, project: &str, ids: &[String]) -> Result<Vec<MemoryRow>> {
     let spoken_of = spoken_of(c, ids)?;
-    ids.iter().filter_map(|id| row(c, project, id, spoken_of.contains(id)).transpose()).collect()
+    ids.iter()
+        .filter_map(|id| row(c, project, id, spoken_of.contains(id)).transpose())
+        .collect()
 }
 
 /// Those of the rows that a verdict, a label or an attempt is about, or that are one.
@@ -153,7 +175,9 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
             .optional()
         })
         .map_err(failed)?;
-    let Some(mut row) = found else { return Ok(None) };
+    let Some(mut row) = found else {
+        return Ok(None);
+    };
     if !spoken_of {
         return Ok(Some(row));
     }
@@ -171,17 +195,28 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     .filter_map(|name| Class::from_name(name))
     .collect();
     row.refers_to = c
-        .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS') limit 1")
+        .prepare_cached(
+            "select dst from edges where src = ? and kind in ('CONFIRMS','LABELS') limit 1",
+        )
         .and_then(|mut s| s.query_row([id], |r| r.get::<_, String>(0)).optional())
         .map_err(failed)?
-        .map(|node| if node.contains(':') { node } else { format!("delta:{node}") });
+        .map(|node| {
+            if node.contains(':') {
+                node
+            } else {
+                format!("delta:{node}")
+            }
+        });
     row.ruled_out = ruled_out(c, id)?;
     Ok(Some(row))
 }
 
 fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, Verdict, f64)>> {
-    let rows =
-        list(c, "select * from operator_confirmations where refers_to_kind = 'delta' and refers_to_id = ? order by confirmed_at desc limit 5", params![id], |r| {
+    let rows = list(
+        c,
+        "select * from operator_confirmations where refers_to_kind = 'delta' and refers_to_id = ? order by confirmed_at desc limit 5",
+        params![id],
+        |r| {
             let view = VerdictView {
                 id: column::id(r, "id")?,
                 verdict: r.get("verdict")?,
@@ -192,11 +227,15 @@ fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, Verdict, f6
                 notes: r.get("notes")?,
             };
             Ok((view, r.get::<_, bool>("on_own_delta")?))
-        })?;
+        },
+    )?;
     Ok(rows
         .into_iter()
         .filter_map(|(view, own)| {
-            let (verdict, directness) = (Verdict::from_name(&view.verdict)?, Directness::from_name(&view.directness)?);
+            let (verdict, directness) = (
+                Verdict::from_name(&view.verdict)?,
+                Directness::from_name(&view.directness)?,
+            );
             Some((view, verdict, verdict_weight(directness, own)))
         })
         .collect())
@@ -204,15 +243,27 @@ fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, Verdict, f6
 
 /// Attempts that this delta tried, and those that were ruled out in it.
 fn ruled_out(c: &Connection, id: &str) -> Result<Vec<RuledOut>> {
-    let nodes = list(c, "select src from edges where dst = ? and kind = 'RULED_OUT_IN' limit 10", params![id], |r| r.get::<_, String>(0))?;
+    let nodes = list(
+        c,
+        "select src from edges where dst = ? and kind = 'RULED_OUT_IN' limit 10",
+        params![id],
+        |r| r.get::<_, String>(0),
+    )?;
     let mut attempts = Vec::new();
     for node in nodes {
-        let Some((delta, n)) = node.strip_prefix("attempt:").and_then(|rest| rest.split_once('#')) else { continue };
+        let Some((delta, n)) = node
+            .strip_prefix("attempt:")
+            .and_then(|rest| rest.split_once('#'))
+        else {
+            continue;
+        };
         let tried: Option<String> = c
             .prepare_cached("select tried_and_ruled_out from session_deltas where id = ?")
             .and_then(|mut s| s.query_row([delta], |r| r.get(0)).optional())
             .map_err(failed)?;
-        let tried: Vec<RuledOut> = tried.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+        let tried: Vec<RuledOut> = tried
+            .and_then(|t| serde_json::from_str(&t).ok())
+            .unwrap_or_default();
         attempts.extend(n.parse::<usize>().ok().and_then(|n| tried.get(n).cloned()));
     }
     Ok(attempts)
@@ -222,7 +273,11 @@ fn ruled_out(c: &Connection, id: &str) -> Result<Vec<RuledOut>> {
 fn find_node(c: &Connection, project: &str, wanted: &str) -> Result<String> {
     if let Some((kind, name)) = wanted.split_once(':')
         && let Some(id) = c
-            .query_row("select id from entities where project_id = ? and type = ? and name = ?", params![project, kind, name], |r| r.get::<_, i64>(0))
+            .query_row(
+                "select id from entities where project_id = ? and type = ? and name = ?",
+                params![project, kind, name],
+                |r| r.get::<_, i64>(0),
+            )
             .optional()
             .map_err(failed)?
     {
@@ -233,25 +288,55 @@ fn find_node(c: &Connection, project: &str, wanted: &str) -> Result<String> {
 }
 
 fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
-    let named = |kind: String, title: String| GraphNode { id: node.to_owned(), kind, title };
+    let named = |kind: String, title: String| GraphNode {
+        id: node.to_owned(),
+        kind,
+        title,
+    };
     if let Some(id) = node.strip_prefix("entity:") {
-        let found: Option<(String, String)> =
-            c.query_row("select type, name from entities where id = ?", [id], |r| Ok((r.get(0)?, r.get(1)?))).optional().map_err(failed)?;
-        return Ok(found.map_or_else(|| named("entity".into(), String::new()), |(kind, name)| named(kind, name)));
+        let found: Option<(String, String)> = c
+            .query_row("select type, name from entities where id = ?", [id], |r| {
+                Ok((r.get(0)?, r.get(1)?))
+            })
+            .optional()
+            .map_err(failed)?;
+        return Ok(found.map_or_else(
+            || named("entity".into(), String::new()),
+            |(kind, name)| named(kind, name),
+        ));
     }
     if let Some((kind, rest)) = node.split_once(':') {
         return Ok(named(kind.into(), rest.into()));
     }
-    let found: Option<(String, Option<String>, String)> =
-        c.query_row("select kind, title, text from memory where id = ?", [node], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).optional().map_err(failed)?;
+    let found: Option<(String, Option<String>, String)> = c
+        .query_row(
+            "select kind, title, text from memory where id = ?",
+            [node],
+            |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)),
+        )
+        .optional()
+        .map_err(failed)?;
     Ok(found.map_or_else(
         || named("row".into(), String::new()),
-        |(kind, title, text)| named(kind, prism_core::text::clip(&prism_core::text::one_line(&title.unwrap_or(text)), 90)),
+        |(kind, title, text)| {
+            named(
+                kind,
+                prism_core::text::clip(&prism_core::text::one_line(&title.unwrap_or(text)), 90),
+            )
+        },
     ))
 }
 
 fn metrics(c: &Connection, project: &str) -> Result<Metrics> {
-    let tally = |sql: &str| list(c, sql, params![project], |r| Ok(Tally { what: r.get(0)?, group: r.get(1)?, n: r.get::<_, i64>(2)? as u64 }));
+    let tally = |sql: &str| {
+        list(c, sql, params![project], |r| {
+            Ok(Tally {
+                what: r.get(0)?,
+                group: r.get(1)?,
+                n: r.get::<_, i64>(2)? as u64,
+            })
+        })
+    };
     // Low confidence counts once accepted; what was rejected never does.
     let counted = "operator_review is not 'rejected' and (confidence = 'high' or operator_review = 'accepted')";
     let inputs = list(
@@ -267,23 +352,48 @@ fn metrics(c: &Connection, project: &str) -> Result<Metrics> {
                 counted: r.get::<_, i64>(1)? as u64,
                 unreviewed: r.get::<_, i64>(2)? as u64,
                 rejected: rejected as u64,
-                misclassification_rate: if reviewed == 0 { 0.0 } else { rejected as f64 / reviewed as f64 },
+                misclassification_rate: if reviewed == 0 {
+                    0.0
+                } else {
+                    rejected as f64 / reviewed as f64
+                },
             })
         },
     )?;
     let mut dead_ends: HashMap<String, u64> = HashMap::new();
-    for tried in
-        list(c, "select tried_and_ruled_out from session_deltas where project_id = ? and tried_and_ruled_out <> '[]'", params![project], |r| r.get::<_, String>(0))?
-    {
-        for attempt in serde_json::from_str::<Vec<Value>>(&tried).map_err(|e| StoreError::Failed(e.to_string()))? {
-            *dead_ends.entry(attempt["approach"].as_str().unwrap_or_default().to_lowercase()).or_default() += 1;
+    for tried in list(
+        c,
+        "select tried_and_ruled_out from session_deltas where project_id = ? and tried_and_ruled_out <> '[]'",
+        params![project],
+        |r| r.get::<_, String>(0),
+    )? {
+        for attempt in serde_json::from_str::<Vec<Value>>(&tried)
+            .map_err(|e| StoreError::Failed(e.to_string()))?
+        {
+            *dead_ends
+                .entry(
+                    attempt["approach"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_lowercase(),
+                )
+                .or_default() += 1;
         }
     }
-    let mut dead_ends: Vec<Tally> = dead_ends.into_iter().map(|(what, n)| Tally { what, group: "ruled_out".into(), n }).collect();
+    let mut dead_ends: Vec<Tally> = dead_ends
+        .into_iter()
+        .map(|(what, n)| Tally {
+            what,
+            group: "ruled_out".into(),
+            n,
+        })
+        .collect();
     dead_ends.sort_by(|a, b| b.n.cmp(&a.n).then_with(|| a.what.cmp(&b.what)));
     dead_ends.truncate(50);
     Ok(Metrics {
-        confirmations: tally("select verdict, confirmed_via, count(*) from operator_confirmations where project_id = ? group by 1, 2 order by 3 desc")?,
+        confirmations: tally(
+            "select verdict, confirmed_via, count(*) from operator_confirmations where project_id = ? group by 1, 2 order by 3 desc",
+        )?,
         inputs,
         corrections: tally(&format!(
             "select coalesce(lower(triggered_action), '(not said)'), captured_via, count(*) from operator_inputs where project_id = ? and class = 'correction' and {counted} group by 1, 2 order by 3 desc limit 50"
@@ -302,12 +412,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
         super::super::migrate::migrate(&mut connection).unwrap();
-        connection.execute_batch("pragma foreign_keys = off").unwrap();
+        connection
+            .execute_batch("pragma foreign_keys = off")
+            .unwrap();
         for i in 0..2000 {
-            connection.execute("insert into edges values (?, 'MENTIONS', ?, 'p', 0)", params![format!("{i}"), format!("entity:{}", i % 7)]).unwrap();
+            connection
+                .execute(
+                    "insert into edges values (?, 'MENTIONS', ?, 'p', 0)",
+                    params![format!("{i}"), format!("entity:{}", i % 7)],
+                )
+                .unwrap();
         }
         connection.execute_batch("analyze").unwrap();
-        for (sql, index) in [(HOP_OUT, "USING PRIMARY KEY (src=?"), (HOP_IN, "USING COVERING INDEX ix_edges_back (dst=?")] {
+        for (sql, index) in [
+            (HOP_OUT, "USING PRIMARY KEY (src=?"),
+            (HOP_IN, "USING COVERING INDEX ix_edges_back (dst=?"),
+        ] {
             let plan: Vec<String> = connection
                 .prepare(&format!("explain query plan {sql}"))
                 .unwrap()
@@ -315,7 +435,11 @@ mod tests {
                 .unwrap()
                 .collect::<rusqlite::Result<_>>()
                 .unwrap();
-            assert!(plan.iter().all(|step| step.starts_with("SEARCH") && step.contains(index)), "{plan:?}");
+            assert!(
+                plan.iter()
+                    .all(|step| step.starts_with("SEARCH") && step.contains(index)),
+                "{plan:?}"
+            );
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use super::{Result, Sqlite, column, failed};
 use crate::clock;
-use crate::store::{Ack, ConfirmedRow, Drain, EndedRow, InboxRow, Mark, NewSignal, Page, SentRow, StoreError, Swept, TraceRow};
+use crate::store::{
+    Ack, ConfirmedRow, Drain, EndedRow, InboxRow, Mark, NewSignal, Page, SentRow, StoreError,
+    Swept, TraceRow,
+};
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::id::Quoted;
@@ -19,23 +22,40 @@ const ENVELOPE: &str = "q.id, q.signal_type, q.category, q.from_identity, q.from
                         q.drained_at, q.lease_id, q.leased_until, p.pid";
 
 impl Sqlite {
-    pub async fn send(&self, new: NewSignal, committed: impl FnOnce(&SentRow) + Send + 'static) -> Result<SentRow> {
+    pub async fn send(
+        &self,
+        new: NewSignal,
+        committed: impl FnOnce(&SentRow) + Send + 'static,
+    ) -> Result<SentRow> {
         self.writer.write(move |c| send(c, new), committed).await
     }
 
     pub fn note_push(&self, signal_id: Uuid, path: PublishPath, sessions: Vec<Uuid>, now: Moment) {
         self.writer.write_later("a push", move |c| {
             let id = signal_id.to_string();
-            c.prepare_cached("update signal_queue set publish_path = ? where id = ?").and_then(|mut s| s.execute(params![path.name(), id])).map_err(failed)?;
+            c.prepare_cached("update signal_queue set publish_path = ? where id = ?")
+                .and_then(|mut s| s.execute(params![path.name(), id]))
+                .map_err(failed)?;
             for session in sessions {
-                mark(c, &Mark { signal_id, session_id: session, state: State::Pushed, strategy: None, at: now })?;
+                mark(
+                    c,
+                    &Mark {
+                        signal_id,
+                        session_id: session,
+                        state: State::Pushed,
+                        strategy: None,
+                        at: now,
+                    },
+                )?;
             }
             Ok(())
         });
     }
 
     pub fn mark(&self, marks: Vec<Mark>) {
-        self.writer.write_later("receipts", move |c| marks.iter().try_for_each(|m| mark(c, m)));
+        self.writer.write_later("receipts", move |c| {
+            marks.iter().try_for_each(|m| mark(c, m))
+        });
     }
 
     pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
@@ -50,15 +70,34 @@ impl Sqlite {
         .await
     }
 
-    pub async fn lease(&self, persona: Uuid, holder: Option<Uuid>, limit: usize, now: Moment) -> Result<Option<Drain>> {
-        self.write(move |c| lease(c, persona, holder, limit, now)).await
+    pub async fn lease(
+        &self,
+        persona: Uuid,
+        holder: Option<Uuid>,
+        limit: usize,
+        now: Moment,
+    ) -> Result<Option<Drain>> {
+        self.write(move |c| lease(c, persona, holder, limit, now))
+            .await
     }
 
-    pub async fn confirm(&self, persona: Uuid, lease_id: Uuid, now: Moment) -> Result<Vec<ConfirmedRow>> {
-        self.write(move |c| confirm(c, persona, lease_id, now)).await
+    pub async fn confirm(
+        &self,
+        persona: Uuid,
+        lease_id: Uuid,
+        now: Moment,
+    ) -> Result<Vec<ConfirmedRow>> {
+        self.write(move |c| confirm(c, persona, lease_id, now))
+            .await
     }
 
-    pub async fn dismiss(&self, persona: Uuid, session: Option<Uuid>, signal_ids: Vec<String>, now: Moment) -> Result<u64> {
+    pub async fn dismiss(
+        &self,
+        persona: Uuid,
+        session: Option<Uuid>,
+        signal_ids: Vec<String>,
+        now: Moment,
+    ) -> Result<u64> {
         self.write(move |c| {
             let given = "to_persona_id = ? and drained_at is not null and dismissed_at is null and (? is null or drained_by is null or drained_by = ?)";
             let (persona, session) = (persona.to_string(), session.map(|s| s.to_string()));
@@ -95,7 +134,13 @@ impl Sqlite {
         .await
     }
 
-    pub async fn recall(&self, project: Uuid, signal_id: String, sender: Option<Identity>, now: Moment) -> Result<std::result::Result<EndedRow, String>> {
+    pub async fn recall(
+        &self,
+        project: Uuid,
+        signal_id: String,
+        sender: Option<Identity>,
+        now: Moment,
+    ) -> Result<std::result::Result<EndedRow, String>> {
         self.write(move |c| {
             let id = find_signal(c, &project.to_string(), "signal_id", &signal_id)?;
             let row = trace(c, &id)?;
@@ -128,20 +173,34 @@ impl Sqlite {
         .await
     }
 
-    pub async fn trace(&self, project: Uuid, signal_id: Option<String>, trace_id: Option<String>) -> Result<TraceRow> {
+    pub async fn trace(
+        &self,
+        project: Uuid,
+        signal_id: Option<String>,
+        trace_id: Option<String>,
+    ) -> Result<TraceRow> {
         self.read(move |c| {
             let project = project.to_string();
             let id = match (&signal_id, &trace_id) {
                 (Some(id), _) => find_signal(c, &project, "signal_id", id)?,
                 (None, Some(id)) => find_by_trace(c, &project, id)?,
-                (None, None) => return Err(Problem::field("signal_id", "or `trace_id` must be given").into()),
+                (None, None) => {
+                    return Err(Problem::field("signal_id", "or `trace_id` must be given").into());
+                }
             };
             trace(c, &id)
         })
         .await
     }
 
-    pub async fn replay(&self, persona: Uuid, session: Option<Uuid>, after: i64, undrained_only: bool, limit: usize) -> Result<Page> {
+    pub async fn replay(
+        &self,
+        persona: Uuid,
+        session: Option<Uuid>,
+        after: i64,
+        undrained_only: bool,
+        limit: usize,
+    ) -> Result<Page> {
         self.read(move |c| {
             let head = head(c, persona)?;
             let undrained = if undrained_only { "and q.drained_at is null" } else { "" };
@@ -170,7 +229,8 @@ impl Sqlite {
     }
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {
-        self.read(move |c| personas.into_iter().map(|p| Ok((p, head(c, p)?))).collect()).await
+        self.read(move |c| personas.into_iter().map(|p| Ok((p, head(c, p)?))).collect())
+            .await
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
@@ -227,12 +287,15 @@ fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
     let seq: Option<i64> = match new.failed {
         true => None,
         false => Some(
-            c.prepare_cached("update personas set inbox_seq = inbox_seq + 1 where id = ? returning inbox_seq")
-                .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)))
-                .map_err(failed)?,
+            c.prepare_cached(
+                "update personas set inbox_seq = inbox_seq + 1 where id = ? returning inbox_seq",
+            )
+            .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)))
+            .map_err(failed)?,
         ),
     };
-    let payload = serde_json::to_string(&new.send.payload).map_err(|e| StoreError::Failed(e.to_string()))?;
+    let payload =
+        serde_json::to_string(&new.send.payload).map_err(|e| StoreError::Failed(e.to_string()))?;
     c.prepare_cached(
         "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity, seq, from_identity, from_session, signal_type, category, payload,
             in_reply_to, delivery_class, idempotency_key, body_sha256, created_at, expires_at, ended_at, ended_as)
@@ -276,12 +339,19 @@ fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
         seq,
         pid: Some(new.project.pid.to_string()),
     };
-    Ok(SentRow { envelope, to_persona: new.to_persona.id, repeated: false, failed: new.failed })
+    Ok(SentRow {
+        envelope,
+        to_persona: new.to_persona.id,
+        repeated: false,
+        failed: new.failed,
+    })
 }
 
 /// A send that was accepted before under the same key gets the same answer.
 fn repeated(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<SentRow>> {
-    let Some(key) = &new.send.idempotency_key else { return Ok(None) };
+    let Some(key) = &new.send.idempotency_key else {
+        return Ok(None);
+    };
     let found: Option<(String, String, Option<String>)> = c
         .prepare_cached(
             "select q.id, q.body_sha256, q.ended_as from signal_queue q join projects p on p.id = q.project_id
@@ -289,14 +359,25 @@ fn repeated(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<Sent
         )
         .and_then(|mut s| s.query_row(params![new.project.id.to_string(), sender, key], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).optional())
         .map_err(failed)?;
-    let Some((id, hash, ended_as)) = found else { return Ok(None) };
+    let Some((id, hash, ended_as)) = found else {
+        return Ok(None);
+    };
     if hash != new.send.body_sha256 {
-        return Err(Problem::new(Code::IdempotencyConflict, format!("idempotency_key {key:?} was used for another signal"), "use a new key for a new signal")
-            .with("signal_id", id)
-            .into());
+        return Err(Problem::new(
+            Code::IdempotencyConflict,
+            format!("idempotency_key {key:?} was used for another signal"),
+            "use a new key for a new signal",
+        )
+        .with("signal_id", id)
+        .into());
     }
     let row = trace(c, &id)?;
-    Ok(Some(SentRow { to_persona: row.to_persona, envelope: row.envelope, repeated: true, failed: ended_as.as_deref() == Some("failed") }))
+    Ok(Some(SentRow {
+        to_persona: row.to_persona,
+        envelope: row.envelope,
+        repeated: true,
+        failed: ended_as.as_deref() == Some("failed"),
+    }))
 }
 
 /// Resolves `in_reply_to` and notes that the recipient of that signal acted on it.
@@ -319,7 +400,8 @@ fn answer(c: &Connection, new: &NewSignal, quoted: &str) -> Result<Uuid> {
     c.prepare_cached("update signal_queue set acted_at = coalesce(acted_at, ?) where id = ? and to_persona_id = ?")
         .and_then(|mut s| s.execute(params![new.now.0, id, new.from_persona.id.to_string()]))
         .map_err(failed)?;
-    id.parse().map_err(|_| StoreError::Failed("an id in the queue is not a UUID".into()))
+    id.parse()
+        .map_err(|_| StoreError::Failed("an id in the queue is not a UUID".into()))
 }
 
 fn mark(c: &Connection, m: &Mark) -> Result<()> {
@@ -343,7 +425,13 @@ fn mark(c: &Connection, m: &Mark) -> Result<()> {
     Ok(())
 }
 
-fn lease(c: &Connection, persona: Uuid, holder: Option<Uuid>, limit: usize, now: Moment) -> Result<Option<Drain>> {
+fn lease(
+    c: &Connection,
+    persona: Uuid,
+    holder: Option<Uuid>,
+    limit: usize,
+    now: Moment,
+) -> Result<Option<Drain>> {
     // The persona's whole waiting list is small by design (expiry, drains), so
     // the one rule about leases is asked row by row instead of written twice.
     let waiting = inbox_rows(
@@ -351,21 +439,44 @@ fn lease(c: &Connection, persona: Uuid, holder: Option<Uuid>, limit: usize, now:
         "q.to_persona_id = ? and q.drained_at is null and q.ended_at is null and q.expires_at > ? and q.signal_type <> 'Loopback' order by q.seq",
         params![persona.to_string(), now.0],
     )?;
-    let mut free = waiting.into_iter().filter(|row| may_lease(row.lease, now)).map(|row| row.envelope);
+    let mut free = waiting
+        .into_iter()
+        .filter(|row| may_lease(row.lease, now))
+        .map(|row| row.envelope);
     let envelopes: Vec<Envelope> = free.by_ref().take(limit).collect();
     let more = free.count() as u64;
     if envelopes.is_empty() {
         return Ok(None);
     }
     let lease_id = clock::new_id();
-    let mut update = c.prepare_cached("update signal_queue set lease_id = ?, leased_to = ?, leased_until = ? where id = ?").map_err(failed)?;
+    let mut update = c
+        .prepare_cached(
+            "update signal_queue set lease_id = ?, leased_to = ?, leased_until = ? where id = ?",
+        )
+        .map_err(failed)?;
     for envelope in &envelopes {
-        update.execute(params![lease_id.to_string(), holder.map(|h| h.to_string()), now.plus_us(LEASE_US).0, envelope.signal_id.to_string()]).map_err(failed)?;
+        update
+            .execute(params![
+                lease_id.to_string(),
+                holder.map(|h| h.to_string()),
+                now.plus_us(LEASE_US).0,
+                envelope.signal_id.to_string()
+            ])
+            .map_err(failed)?;
     }
-    Ok(Some(Drain { lease_id, envelopes, more }))
+    Ok(Some(Drain {
+        lease_id,
+        envelopes,
+        more,
+    }))
 }
 
-fn confirm(c: &Connection, persona: Uuid, lease_id: Uuid, now: Moment) -> Result<Vec<ConfirmedRow>> {
+fn confirm(
+    c: &Connection,
+    persona: Uuid,
+    lease_id: Uuid,
+    now: Moment,
+) -> Result<Vec<ConfirmedRow>> {
     let mut statement = c
         .prepare_cached(
             "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null
@@ -373,15 +484,31 @@ fn confirm(c: &Connection, persona: Uuid, lease_id: Uuid, now: Moment) -> Result
         )
         .map_err(failed)?;
     let rows = statement
-        .query_map(params![now.0, lease_id.to_string(), persona.to_string()], |r| {
-            Ok(ConfirmedRow { signal_id: column::id(r, "id")?, to_persona: persona, by_session: column::opt_id(r, "drained_by")? })
-        })
+        .query_map(
+            params![now.0, lease_id.to_string(), persona.to_string()],
+            |r| {
+                Ok(ConfirmedRow {
+                    signal_id: column::id(r, "id")?,
+                    to_persona: persona,
+                    by_session: column::opt_id(r, "drained_by")?,
+                })
+            },
+        )
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
     for row in &rows {
         if let Some(session_id) = row.by_session {
-            mark(c, &Mark { signal_id: row.signal_id, session_id, state: State::Drained, strategy: None, at: now })?;
+            mark(
+                c,
+                &Mark {
+                    signal_id: row.signal_id,
+                    session_id,
+                    state: State::Drained,
+                    strategy: None,
+                    at: now,
+                },
+            )?;
         }
     }
     Ok(rows)
@@ -399,7 +526,11 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
-    let returned = inbox_rows(c, "q.lease_id is not null and q.leased_until <= ? and q.drained_at is null and q.ended_at is null limit ?", params![now.0, limit as i64])?;
+    let returned = inbox_rows(
+        c,
+        "q.lease_id is not null and q.leased_until <= ? and q.drained_at is null and q.ended_at is null limit ?",
+        params![now.0, limit as i64],
+    )?;
     for row in &returned {
         let id = row.envelope.signal_id.to_string();
         c.execute(
@@ -410,29 +541,48 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
         .map_err(failed)?;
         c.execute("update signal_queue set lease_id = null, leased_to = null, leased_until = null where id = ?", params![id]).map_err(failed)?;
     }
-    Ok(Swept { expired, leases_returned: returned })
+    Ok(Swept {
+        expired,
+        leases_returned: returned,
+    })
 }
 
 fn head(c: &Connection, persona: Uuid) -> Result<i64> {
-    c.prepare_cached("select inbox_seq from personas where id = ?").and_then(|mut s| s.query_row([persona.to_string()], |r| r.get(0))).map_err(failed)
+    c.prepare_cached("select inbox_seq from personas where id = ?")
+        .and_then(|mut s| s.query_row([persona.to_string()], |r| r.get(0)))
+        .map_err(failed)
 }
 
 /// Finds a signal of the project by id or unique prefix.
 fn find_signal(c: &Connection, project: &str, field: &str, quoted: &str) -> Result<String> {
     let quoted_id = Quoted::parse(field, quoted)?;
-    let mut statement = c.prepare_cached("select id from signal_queue where id >= ? and id < ? and project_id = ? limit 2").map_err(failed)?;
+    let mut statement = c
+        .prepare_cached(
+            "select id from signal_queue where id >= ? and id < ? and project_id = ? limit 2",
+        )
+        .map_err(failed)?;
     let ids = statement
-        .query_map(params![quoted_id.prefix(), quoted_id.upper(), project], |r| r.get::<_, String>(0))
+        .query_map(
+            params![quoted_id.prefix(), quoted_id.upper(), project],
+            |r| r.get::<_, String>(0),
+        )
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
     match <[String; 1]>::try_from(ids) {
         Ok([id]) => Ok(id),
-        Err(ids) if ids.is_empty() => {
-            Err(Problem::new(Code::UnknownSignal, format!("no signal {quoted} in this project"), "check the id; `prism signals tail` and a send's answer show ids")
-                .into())
-        }
-        Err(_) => Err(Problem::new(Code::Ambiguous, format!("{quoted} begins more than one signal's id"), "quote more digits").into()),
+        Err(ids) if ids.is_empty() => Err(Problem::new(
+            Code::UnknownSignal,
+            format!("no signal {quoted} in this project"),
+            "check the id; `prism signals tail` and a send's answer show ids",
+        )
+        .into()),
+        Err(_) => Err(Problem::new(
+            Code::Ambiguous,
+            format!("{quoted} begins more than one signal's id"),
+            "quote more digits",
+        )
+        .into()),
     }
 }
 
@@ -446,19 +596,36 @@ fn find_by_trace(c: &Connection, project: &str, quoted: &str) -> Result<String> 
 
 /// Finds a signal that was addressed to this persona: unknown and foreign are told apart.
 fn own_signal(c: &Connection, persona: &str, quoted: &str) -> Result<String> {
-    let (project, identity): (String, String) =
-        c.query_row("select project_id, identity from personas where id = ?", [persona], |r| Ok((r.get(0)?, r.get(1)?))).map_err(failed)?;
+    let (project, identity): (String, String) = c
+        .query_row(
+            "select project_id, identity from personas where id = ?",
+            [persona],
+            |r| Ok((r.get(0)?, r.get(1)?)),
+        )
+        .map_err(failed)?;
     let id = find_signal(c, &project, "signal_id", quoted)?;
-    let (to, to_identity): (String, String) =
-        c.query_row("select to_persona_id, to_identity from signal_queue where id = ?", [&id], |r| Ok((r.get(0)?, r.get(1)?))).map_err(failed)?;
+    let (to, to_identity): (String, String) = c
+        .query_row(
+            "select to_persona_id, to_identity from signal_queue where id = ?",
+            [&id],
+            |r| Ok((r.get(0)?, r.get(1)?)),
+        )
+        .map_err(failed)?;
     if to != persona {
-        return Err(Problem::new(Code::NotYours, format!("this signal was sent to {to_identity}, not to {identity}"), "acknowledge only what was sent to you").into());
+        return Err(Problem::new(
+            Code::NotYours,
+            format!("this signal was sent to {to_identity}, not to {identity}"),
+            "acknowledge only what was sent to you",
+        )
+        .into());
     }
     Ok(id)
 }
 
 fn category(row: &Row<'_>) -> rusqlite::Result<Option<Category>> {
-    Ok(row.get::<_, Option<String>>("category")?.and_then(|name| Category::from_name(&name)))
+    Ok(row
+        .get::<_, Option<String>>("category")?
+        .and_then(|name| Category::from_name(&name)))
 }
 
 fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
@@ -478,7 +645,11 @@ fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
     })
 }
 
-fn inbox_rows(c: &Connection, condition: &str, bound: &[&dyn rusqlite::ToSql]) -> Result<Vec<InboxRow>> {
+fn inbox_rows(
+    c: &Connection,
+    condition: &str,
+    bound: &[&dyn rusqlite::ToSql],
+) -> Result<Vec<InboxRow>> {
     let mut statement = c.prepare_cached(&format!("select {ENVELOPE} from signal_queue q join projects p on p.id = q.project_id where {condition}")).map_err(failed)?;
     let rows = statement
         .query_map(bound, |row| {
@@ -486,7 +657,9 @@ fn inbox_rows(c: &Connection, condition: &str, bound: &[&dyn rusqlite::ToSql]) -
             Ok(InboxRow {
                 seq: row.get::<_, Option<i64>>("seq")?.unwrap_or(0),
                 drained: column::opt_moment(row, "drained_at")?.is_some(),
-                lease: column::opt_id(row, "lease_id")?.zip(until).map(|(lease_id, until)| Lease { lease_id, until }),
+                lease: column::opt_id(row, "lease_id")?
+                    .zip(until)
+                    .map(|(lease_id, until)| Lease { lease_id, until }),
                 envelope: envelope(row)?,
             })
         })
@@ -547,7 +720,8 @@ fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
         .map_err(failed)?
         .query_map([id], |r| {
             Ok(TraceEvent {
-                layer: Layer::from_name(&r.get::<_, String>("layer")?).unwrap_or(Layer::BackendWrite),
+                layer: Layer::from_name(&r.get::<_, String>("layer")?)
+                    .unwrap_or(Layer::BackendWrite),
                 state: r.get("state")?,
                 observed_at: column::moment(r, "observed_at")?,
                 session_id: column::opt_id(r, "session_id")?,

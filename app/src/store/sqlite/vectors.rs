@@ -25,7 +25,8 @@ const TWO_THREADS_FROM: usize = 150_000;
 
 /// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
 pub(super) const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1";
-/// Vectors after the last one that is held, in order. By any index but the id's, each look would read and sort all of them.
+/// Vectors after the last one that is held, in order. By any index but the id's, each look would
+/// read and sort all of them.
 pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at, m.project_id, v.vector from memory_vectors v not indexed
     cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
 
@@ -76,7 +77,10 @@ impl Eq for Hit {}
 
 impl Ord for Hit {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.score.total_cmp(&self.score).then_with(|| self.at.cmp(&other.at))
+        other
+            .score
+            .total_cmp(&self.score)
+            .then_with(|| self.at.cmp(&other.at))
     }
 }
 
@@ -108,7 +112,9 @@ impl Block {
 
     fn push(&mut self, read: Read) {
         let (codes, step) = quantise(&read.vector);
-        self.starts.entry(read.row).or_insert(self.rows.len() as u32);
+        self.starts
+            .entry(read.row)
+            .or_insert(self.rows.len() as u32);
         self.codes.extend(codes);
         self.steps.push(step);
         self.ids.push(read.id);
@@ -125,12 +131,21 @@ impl Block {
 
     /// The places of one row's vectors.
     fn of_row(&self, row: i64) -> impl Iterator<Item = usize> {
-        let start = self.starts.get(&row).map_or(self.rows.len(), |s| *s as usize);
+        let start = self
+            .starts
+            .get(&row)
+            .map_or(self.rows.len(), |s| *s as usize);
         (start..self.rows.len()).take_while(move |at| self.rows[*at] == row)
     }
 
     /// The vectors nearest to the question, in no order.
-    fn scan(&self, range: std::ops::Range<usize>, question: &[i8], filter: &ScanFilter, n: usize) -> Vec<Hit> {
+    fn scan(
+        &self,
+        range: std::ops::Range<usize>,
+        question: &[i8],
+        filter: &ScanFilter,
+        n: usize,
+    ) -> Vec<Hit> {
         let mut best: BinaryHeap<Hit> = BinaryHeap::with_capacity(n + 1);
         for at in range {
             if self.steps[at] <= 0.0 || !filter.allows(self.times[at], self.kinds[at]) {
@@ -159,23 +174,46 @@ pub struct ScanFilter {
 
 impl ScanFilter {
     pub fn of(filter: &Filter) -> Self {
-        let kinds = (!filter.kinds.is_empty()).then(|| filter.kinds.iter().fold(0u32, |bits, k| bits | 1 << kind_number(*k)));
-        let until = [filter.until, filter.as_of].into_iter().flatten().map(|m| m.0).min().unwrap_or(i64::MAX);
-        Self { since: filter.since.map_or(i64::MIN, |m| m.0), until, kinds }
+        let kinds = (!filter.kinds.is_empty()).then(|| {
+            filter
+                .kinds
+                .iter()
+                .fold(0u32, |bits, k| bits | 1 << kind_number(*k))
+        });
+        let until = [filter.until, filter.as_of]
+            .into_iter()
+            .flatten()
+            .map(|m| m.0)
+            .min()
+            .unwrap_or(i64::MAX);
+        Self {
+            since: filter.since.map_or(i64::MIN, |m| m.0),
+            until,
+            kinds,
+        }
     }
 
     /// The same, in a span of time only.
     pub fn within(self, from: Moment, until: Moment) -> Self {
-        Self { since: self.since.max(from.0), until: self.until.min(until.0 - 1), ..self }
+        Self {
+            since: self.since.max(from.0),
+            until: self.until.min(until.0 - 1),
+            ..self
+        }
     }
 
     fn allows(&self, time: i64, kind: u8) -> bool {
-        self.since <= time && time <= self.until && self.kinds.is_none_or(|kinds| kinds & (1 << kind) != 0)
+        self.since <= time
+            && time <= self.until
+            && self.kinds.is_none_or(|kinds| kinds & (1 << kind) != 0)
     }
 }
 
 fn kind_number(kind: Kind) -> u8 {
-    Kind::ALL.iter().position(|k| *k == kind).unwrap_or_default() as u8
+    Kind::ALL
+        .iter()
+        .position(|k| *k == kind)
+        .unwrap_or_default() as u8
 }
 
 impl Sqlite {
@@ -212,7 +250,11 @@ impl Sqlite {
     }
 
     /// Stores the vectors of some rows and ends their intents, unless a row has changed meanwhile.
-    pub async fn add_vectors(&self, model: &'static str, done: Vec<(EmbedJob, Vec<VectorRow>)>) -> Result<()> {
+    pub async fn add_vectors(
+        &self,
+        model: &'static str,
+        done: Vec<(EmbedJob, Vec<VectorRow>)>,
+    ) -> Result<()> {
         self.write(move |c| {
             if crate::config::failpoint("embed.disk_full") {
                 return Err(crate::store::StoreError::Unwritable("database or disk is full".into()));
@@ -250,7 +292,13 @@ impl Sqlite {
     }
 
     /// Queues rows of a project again: those without vectors of this model, or all.
-    pub async fn reembed(&self, project: Uuid, model: &'static str, all: bool, now: Moment) -> Result<u64> {
+    pub async fn reembed(
+        &self,
+        project: Uuid,
+        model: &'static str,
+        all: bool,
+        now: Moment,
+    ) -> Result<u64> {
         let queued = self
             .write(move |c| {
                 c.execute(
@@ -274,40 +322,82 @@ impl Vectors {
             let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
             (held.model == model, held.last)
         };
-        let newest: i64 = c.query_row("select coalesce(max(id), 0) from memory_vectors", [], |r| r.get(0)).map_err(failed)?;
+        let newest: i64 = c
+            .query_row("select coalesce(max(id), 0) from memory_vectors", [], |r| {
+                r.get(0)
+            })
+            .map_err(failed)?;
         if known && newest <= last {
             return Ok(());
         }
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         if held.model != model {
-            *held = Held { model: model.to_owned(), ..Held::default() };
+            *held = Held {
+                model: model.to_owned(),
+                ..Held::default()
+            };
         }
         let mut statement = c.prepare_cached(NEWER).map_err(failed)?;
         let mut rows = statement.query(params![held.last, model]).map_err(failed)?;
         let mut current = 0;
         while let Some(row) = rows.next().map_err(failed)? {
-            let get = || -> rusqlite::Result<(i64, i64, i64, String, i64, String)> { Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)) };
+            let get = || -> rusqlite::Result<(i64, i64, i64, String, i64, String)> {
+                Ok((
+                    row.get(0)?,
+                    row.get(1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                    row.get(4)?,
+                    row.get(5)?,
+                ))
+            };
             let (id, memory_row, ordinal, kind, time, project) = get().map_err(failed)?;
             held.last = held.last.max(id);
-            let vector = row.get_ref(6).ok().and_then(|v| v.as_blob().ok().and_then(from_bytes));
-            let (Some(vector), Some(kind)) = (vector, Kind::from_name(&kind)) else { continue };
+            let vector = row
+                .get_ref(6)
+                .ok()
+                .and_then(|v| v.as_blob().ok().and_then(from_bytes));
+            let (Some(vector), Some(kind)) = (vector, Kind::from_name(&kind)) else {
+                continue;
+            };
             let matrix = held.projects.entry(project).or_default();
             if memory_row != current {
                 current = memory_row;
                 matrix.scanned.forget(memory_row);
                 matrix.judging.forget(memory_row);
             }
-            let read = Read { id, row: memory_row, role: Role::of(ordinal), kind: kind_number(kind), time, vector };
-            if read.role.is_scanned() { matrix.scanned.push(read) } else { matrix.judging.push(read) }
+            let read = Read {
+                id,
+                row: memory_row,
+                role: Role::of(ordinal),
+                kind: kind_number(kind),
+                time,
+                vector,
+            };
+            if read.role.is_scanned() {
+                matrix.scanned.push(read)
+            } else {
+                matrix.judging.push(read)
+            }
         }
         held.last = held.last.max(newest);
         Ok(())
     }
 
-    /// The rows nearest in meaning, `n` at the most, each with its best cosine; the nearest of them exact.
-    pub fn nearest(&self, c: &Connection, project: &str, question: &[f32], filter: &ScanFilter, n: usize) -> Result<HashMap<i64, f64>> {
+    /// The rows nearest in meaning, `n` at the most, each with its best cosine; the nearest of them
+    /// exact.
+    pub fn nearest(
+        &self,
+        c: &Connection,
+        project: &str,
+        question: &[f32],
+        filter: &ScanFilter,
+        n: usize,
+    ) -> Result<HashMap<i64, f64>> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(block) = held.projects.get(project).map(|m| &m.scanned) else { return Ok(HashMap::new()) };
+        let Some(block) = held.projects.get(project).map(|m| &m.scanned) else {
+            return Ok(HashMap::new());
+        };
         let (codes, step) = quantise(question);
         // Several fields of one row may be near: more vectors than rows are asked for.
         let (wanted, total) = (n * 2, block.ids.len());
@@ -323,7 +413,11 @@ impl Vectors {
         };
         best.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.at.cmp(&b.at)));
         best.truncate(wanted);
-        let exact = exact(c, best.iter().take(RERANKED).map(|hit| block.ids[hit.at]), question)?;
+        let exact = exact(
+            c,
+            best.iter().take(RERANKED).map(|hit| block.ids[hit.at]),
+            question,
+        )?;
         let mut by_row: HashMap<i64, f64> = HashMap::new();
         for (place, hit) in best.iter().enumerate() {
             if place >= RERANKED && by_row.len() >= n {
@@ -343,10 +437,19 @@ impl Vectors {
         Ok(by_row)
     }
 
-    /// How near each of these rows is, role by role. `exact` are cosines that are known better than the scan knows them.
-    pub fn judge(&self, project: &str, question: &[f32], rows: &[i64], exact: &HashMap<i64, f64>) -> HashMap<i64, Nearness> {
+    /// How near each of these rows is, role by role. `exact` are cosines that are known better than
+    /// the scan knows them.
+    pub fn judge(
+        &self,
+        project: &str,
+        question: &[f32],
+        rows: &[i64],
+        exact: &HashMap<i64, f64>,
+    ) -> HashMap<i64, Nearness> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(matrix) = held.projects.get(project) else { return HashMap::new() };
+        let Some(matrix) = held.projects.get(project) else {
+            return HashMap::new();
+        };
         let (codes, step) = quantise(question);
         let judged = rows.iter().filter_map(|row| {
             let mut best = [f64::MIN; 4];
@@ -361,26 +464,46 @@ impl Vectors {
                 return None;
             }
             // The scan's best is a field's or the whole's; exact where it was compared again.
-            if let Some(known) = exact.get(row).filter(|known| (**known - field).abs() < 0.02) {
+            if let Some(known) = exact
+                .get(row)
+                .filter(|known| (**known - field).abs() < 0.02)
+            {
                 field = *known;
             }
             let or_field = |score: f64| if score == f64::MIN { field } else { score };
-            Some((*row, Nearness { field: field.max(sentence), joined: or_field(joined), context: or_field(context) }))
+            Some((
+                *row,
+                Nearness {
+                    field: field.max(sentence),
+                    joined: or_field(joined),
+                    context: or_field(context),
+                },
+            ))
         });
         judged.collect()
     }
 }
 
 /// The cosines of the best, from the vectors as they were made.
-fn exact(c: &Connection, ids: impl Iterator<Item = i64>, question: &[f32]) -> Result<HashMap<i64, f32>> {
+fn exact(
+    c: &Connection,
+    ids: impl Iterator<Item = i64>,
+    question: &[f32],
+) -> Result<HashMap<i64, f32>> {
     let wanted = serde_json::to_string(&ids.collect::<Vec<_>>()).unwrap_or_default();
     let mut statement = c.prepare_cached("select v.id, v.vector from json_each(?) j cross join memory_vectors v on v.id = j.value").map_err(failed)?;
     let mut rows = statement.query([wanted]).map_err(failed)?;
     let mut scores = HashMap::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        let vector = row.get_ref(1).ok().and_then(|v| v.as_blob().ok().and_then(from_bytes));
+        let vector = row
+            .get_ref(1)
+            .ok()
+            .and_then(|v| v.as_blob().ok().and_then(from_bytes));
         if let Some(vector) = vector {
-            scores.insert(row.get(0).map_err(failed)?, f32::dot(question, &vector).unwrap_or_default() as f32);
+            scores.insert(
+                row.get(0).map_err(failed)?,
+                f32::dot(question, &vector).unwrap_or_default() as f32,
+            );
         }
     }
     Ok(scores)
@@ -405,9 +528,21 @@ fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Op
 fn embeddable(c: &Connection, id: &str) -> Result<Embeddable> {
     let found = c
         .prepare_cached("select kind, title from memory where id = ?")
-        .and_then(|mut s| s.query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?))).optional())
+        .and_then(|mut s| {
+            s.query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))
+                .optional()
+        })
         .map_err(failed)?;
     let (kind, title) = found.unwrap_or_else(|| ("note".into(), None));
-    let fields = list(c, "select field, text from memory_fields where memory_id = ? order by ordinal", params![id], |r| Ok((r.get(0)?, r.get(1)?)))?;
-    Ok(Embeddable { kind: Kind::from_name(&kind).unwrap_or(Kind::Note), title, fields })
+    let fields = list(
+        c,
+        "select field, text from memory_fields where memory_id = ? order by ordinal",
+        params![id],
+        |r| Ok((r.get(0)?, r.get(1)?)),
+    )?;
+    Ok(Embeddable {
+        kind: Kind::from_name(&kind).unwrap_or(Kind::Note),
+        title,
+        fields,
+    })
 }

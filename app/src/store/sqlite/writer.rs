@@ -39,12 +39,19 @@ impl Writer {
             .name("prism-writer".into())
             .spawn(move || run(&connection, &inbox))
             .map_err(|e| StoreError::Failed(format!("no writer thread: {e}")))?;
-        Ok(Self { jobs, thread: Mutex::new(Some(thread)) })
+        Ok(Self {
+            jobs,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// Runs a job and answers once it is on disk. `committed` runs on the
     /// writer thread, in commit order, before the answer.
-    pub async fn write<T: Send + 'static>(&self, job: impl FnOnce(&Connection) -> Result<T> + Send + 'static, committed: impl FnOnce(&T) + Send + 'static) -> Result<T> {
+    pub async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        committed: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(|connection| in_savepoint(connection, job));
@@ -57,12 +64,18 @@ impl Writer {
                 drop(answer.send(result));
             })
         });
-        self.jobs.send(Message::Now(job)).map_err(|_| StoreError::Closed)?;
+        self.jobs
+            .send(Message::Now(job))
+            .map_err(|_| StoreError::Closed)?;
         answered.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Hands over a job that nobody waits for.
-    pub fn write_later(&self, what: &'static str, job: impl FnOnce(&Connection) -> Result<()> + Send + 'static) {
+    pub fn write_later(
+        &self,
+        what: &'static str,
+        job: impl FnOnce(&Connection) -> Result<()> + Send + 'static,
+    ) {
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(|connection| in_savepoint(connection, job));
             Box::new(move |fate| {
@@ -130,7 +143,10 @@ fn next_group(inbox: &Receiver<Message>) -> (Vec<Job>, bool) {
 
 fn commit(connection: &Connection, group: Vec<Job>) {
     let begun = connection.execute_batch("begin immediate").map_err(failed);
-    let settles: Vec<Settle> = group.into_iter().map(|job| job(begun.clone().map(|()| connection))).collect();
+    let settles: Vec<Settle> = group
+        .into_iter()
+        .map(|job| job(begun.clone().map(|()| connection)))
+        .collect();
     let fate = begun.and_then(|()| connection.execute_batch("commit").map_err(failed));
     if fate.is_err() && !connection.is_autocommit() {
         drop(connection.execute_batch("rollback"));
@@ -141,15 +157,26 @@ fn commit(connection: &Connection, group: Vec<Job>) {
 }
 
 /// A job that fails takes back its own writes and nobody else's.
-fn in_savepoint<T>(connection: &Connection, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+fn in_savepoint<T>(
+    connection: &Connection,
+    job: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
     if connection.is_autocommit() {
         // A full disk makes SQLite roll the whole group back; what follows in
         // the group must not be written on its own.
-        return Err(StoreError::Unwritable("the group this write was part of was rolled back".into()));
+        return Err(StoreError::Unwritable(
+            "the group this write was part of was rolled back".into(),
+        ));
     }
-    let run = |sql: &str| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(failed);
+    let run = |sql: &str| {
+        connection
+            .prepare_cached(sql)
+            .and_then(|mut s| s.execute([]))
+            .map_err(failed)
+    };
     run("savepoint job")?;
-    let result = catch_unwind(AssertUnwindSafe(|| job(connection))).unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())));
+    let result = catch_unwind(AssertUnwindSafe(|| job(connection)))
+        .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())));
     if result.is_err() && !connection.is_autocommit() {
         run("rollback to job")?;
     }
@@ -163,16 +190,23 @@ mod tests {
 
     fn writer() -> Writer {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch("create table t (x integer unique)").unwrap();
+        connection
+            .execute_batch("create table t (x integer unique)")
+            .unwrap();
         Writer::start(connection).unwrap()
     }
 
     fn insert(x: i64) -> impl FnOnce(&Connection) -> Result<i64> + Send + 'static {
-        move |c| c.execute("insert into t values (?)", [x]).map(|_| x).map_err(failed)
+        move |c| {
+            c.execute("insert into t values (?)", [x])
+                .map(|_| x)
+                .map_err(failed)
+        }
     }
 
     fn count(c: &Connection) -> Result<i64> {
-        c.query_row("select count(*) from t", [], |r| r.get(0)).map_err(failed)
+        c.query_row("select count(*) from t", [], |r| r.get(0))
+            .map_err(failed)
     }
 
     #[tokio::test]
@@ -211,7 +245,10 @@ mod tests {
         let writer = writer();
         writer.write_later("a test row", |c| insert(1)(c).map(drop));
         writer.stop().await;
-        assert!(matches!(writer.write(count, |_| ()).await, Err(StoreError::Closed)));
+        assert!(matches!(
+            writer.write(count, |_| ()).await,
+            Err(StoreError::Closed)
+        ));
     }
 
     #[tokio::test]
@@ -222,7 +259,10 @@ mod tests {
             let (writer, told) = (writer.clone(), told.clone());
             async move {
                 let seen = told.clone();
-                writer.write(insert(x), move |x| seen.lock().unwrap().push(*x)).await.unwrap();
+                writer
+                    .write(insert(x), move |x| seen.lock().unwrap().push(*x))
+                    .await
+                    .unwrap();
                 assert!(told.lock().unwrap().contains(&x));
             }
         });

@@ -29,9 +29,19 @@ impl Agent {
 
     /// Starts the host's side up to `initialized`.
     pub fn launch(server: &Server, identity: Option<&str>, env: &[(&str, &str)]) -> Self {
-        let mut process =
-            server.command(identity).envs(env.iter().copied()).arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let (stdin, stdout) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let mut process = server
+            .command(identity)
+            .envs(env.iter().copied())
+            .arg("mcp")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (
+            process.stdin.take().unwrap(),
+            process.stdout.take().unwrap(),
+        );
         let answers: Arc<Mutex<HashMap<u64, Sender<Value>>>> = Arc::default();
         let (bell, bells) = channel();
         let waiting = answers.clone();
@@ -44,8 +54,11 @@ impl Agent {
                 if stop.load(std::sync::atomic::Ordering::Relaxed) {
                     break;
                 }
-                let message: Value = serde_json::from_str(&line).expect("standard output carries the protocol alone");
-                let waiter = message["id"].as_u64().and_then(|id| waiting.lock().unwrap().remove(&id));
+                let message: Value = serde_json::from_str(&line)
+                    .expect("standard output carries the protocol alone");
+                let waiter = message["id"]
+                    .as_u64()
+                    .and_then(|id| waiting.lock().unwrap().remove(&id));
                 match waiter {
                     Some(waiter) => drop(waiter.send(message)),
                     None => drop(bell.send(message)),
@@ -54,7 +67,17 @@ impl Agent {
             drop(lines);
             let _ = let_go.send(());
         });
-        let mut agent = Self { process, stdin: Some(stdin), answers, bells, deaf, closed, next: 0, init: Value::Null, started: Value::Null };
+        let mut agent = Self {
+            process,
+            stdin: Some(stdin),
+            answers,
+            bells,
+            deaf,
+            closed,
+            next: 0,
+            init: Value::Null,
+            started: Value::Null,
+        };
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "claude-code", "version": "1"}});
         agent.init = agent.request("initialize", hello);
         agent.notify("notifications/initialized", json!({}));
@@ -63,7 +86,10 @@ impl Agent {
 
     pub fn raw(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the host's end is open");
-        stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n")).unwrap();
+        stdin
+            .write_all(line.as_bytes())
+            .and_then(|()| stdin.write_all(b"\n"))
+            .unwrap();
     }
 
     pub fn notify(&mut self, method: &str, params: Value) {
@@ -75,21 +101,30 @@ impl Agent {
         self.next += 1;
         let (answer, answered) = channel();
         self.answers.lock().unwrap().insert(self.next, answer);
-        self.raw(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}).to_string());
+        self.raw(
+            &json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params})
+                .to_string(),
+        );
         answered
     }
 
     #[track_caller]
     pub fn request(&mut self, method: &str, params: Value) -> Value {
-        self.post(method, params).recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer to {method}"))
+        self.post(method, params)
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("no answer to {method}"))
     }
 
     fn tool(&mut self, name: &str, arguments: Value) -> Value {
         let answer = self.request("tools/call", json!({"name": name, "arguments": arguments}));
         assert!(answer["error"].is_null(), "{name}: {answer}");
         let result = &answer["result"];
-        let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
-        assert_eq!(text, result["structuredContent"], "text and structure say the same");
+        let text: Value =
+            serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(
+            text, result["structuredContent"],
+            "text and structure say the same"
+        );
         answer["result"].clone()
     }
 
@@ -124,7 +159,10 @@ impl Agent {
 
     /// The bells that were handed over so far and not looked at.
     pub fn bells_so_far(&self) -> usize {
-        self.bells.try_iter().filter(|m| m["method"] == "notifications/claude/channel").count()
+        self.bells
+            .try_iter()
+            .filter(|m| m["method"] == "notifications/claude/channel")
+            .count()
     }
 
     pub fn os_pid(&self) -> u32 {

@@ -31,11 +31,20 @@ impl Server {
 
     /// Starts with extra lines in `config.toml`.
     pub fn start_with(config: &str) -> Self {
-        let mut server = Self { process: None, dir: tempfile::tempdir().unwrap() };
+        let mut server = Self {
+            process: None,
+            dir: tempfile::tempdir().unwrap(),
+        };
         if !config.is_empty() {
             let key = prism::clock::new_key().unwrap();
             server.home().create().unwrap();
-            server.home().write("config.toml", format!("operator = \"frank\"\napi_key = \"{key}\"\n{config}").as_bytes()).unwrap();
+            server
+                .home()
+                .write(
+                    "config.toml",
+                    format!("operator = \"frank\"\napi_key = \"{key}\"\n{config}").as_bytes(),
+                )
+                .unwrap();
         }
         server.resume();
         server
@@ -56,7 +65,14 @@ impl Server {
 
     pub fn resume_with(&mut self, env: &[(&str, &str)]) {
         self.home().remove(ServerFile::NAME);
-        let mut process = self.command(None).envs(env.iter().copied()).args(["serve", "--port", "0"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = self
+            .command(None)
+            .envs(env.iter().copied())
+            .args(["serve", "--port", "0"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let home = self.home();
         wait_for("server.json", || {
             if let Some(status) = process.try_wait().unwrap() {
@@ -94,24 +110,42 @@ impl Server {
     /// The binary with a clean environment that knows only this home.
     pub fn command(&self, identity: Option<&str>) -> Command {
         let mut command = Command::new(BIN);
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.dir.path()).env("USER", "frank");
-        command.env("PRISM_HOME", self.home().dir()).env("PRISM_PID", PID).env("PRISM_DOORBELL", "claude_channel").current_dir(self.dir.path());
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.dir.path())
+            .env("USER", "frank");
+        command
+            .env("PRISM_HOME", self.home().dir())
+            .env("PRISM_PID", PID)
+            .env("PRISM_DOORBELL", "claude_channel")
+            .current_dir(self.dir.path());
         if let Some(identity) = identity {
-            command.env("PRISM_AGENT_IDENTITY", identity).env("PRISM_AGENT_SURFACE", "claude_code");
+            command
+                .env("PRISM_AGENT_IDENTITY", identity)
+                .env("PRISM_AGENT_SURFACE", "claude_code");
         }
         command
     }
 
     /// Runs the command line to its end.
     pub fn cli(&self, identity: Option<&str>, args: &[&str]) -> Output {
-        self.command(identity).args(args).stdin(Stdio::null()).output().unwrap()
+        self.command(identity)
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     }
 
     /// Runs a command that must succeed, and returns what it printed.
     #[track_caller]
     pub fn ok(&self, identity: Option<&str>, args: &[&str]) -> String {
         let output = self.cli(identity, args);
-        assert!(output.status.success(), "prism {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "prism {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -121,19 +155,36 @@ impl Server {
 
     /// The operator's client, on the test project.
     pub fn operator(&self) -> Client {
-        Client::new(Locator::Home(self.home()), self.operator_key()).unwrap().creating_project()
+        Client::new(Locator::Home(self.home()), self.operator_key())
+            .unwrap()
+            .creating_project()
     }
 
     /// A client with a key of its own, without a session.
     pub async fn identity(&self, name: &str) -> Client {
-        let minted = self.operator().call(PID, "key_mint", json!({"identity": name})).await.unwrap();
-        Client::new(Locator::Home(self.home()), minted["key"].as_str().unwrap().to_owned()).unwrap()
+        let minted = self
+            .operator()
+            .call(PID, "key_mint", json!({"identity": name}))
+            .await
+            .unwrap();
+        Client::new(
+            Locator::Home(self.home()),
+            minted["key"].as_str().unwrap().to_owned(),
+        )
+        .unwrap()
     }
 
     /// A client with a registered session.
     pub async fn session(&self, name: &str) -> (Client, uuid::Uuid) {
         let client = self.identity(name).await;
-        let registered = client.call(PID, "session_register", json!({"surface": "other", "machine_id": "m", "process_pid": 1})).await.unwrap();
+        let registered = client
+            .call(
+                PID,
+                "session_register",
+                json!({"surface": "other", "machine_id": "m", "process_pid": 1}),
+            )
+            .await
+            .unwrap();
         let id: uuid::Uuid = registered["session_id"].as_str().unwrap().parse().unwrap();
         (client.with_session(Some(id)), id)
     }
@@ -163,7 +214,10 @@ pub fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The same for things that must be asked for.
-pub async fn wait_until<T, F: Future<Output = Option<T>>>(what: &str, mut test: impl FnMut() -> F) -> T {
+pub async fn wait_until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut test: impl FnMut() -> F,
+) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = test().await {
@@ -180,9 +234,21 @@ pub fn task(to: &str, summary: &str) -> Value {
 
 /// The states of a trace, in order.
 pub fn states(trace: &Value) -> Vec<String> {
-    trace["timeline"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap().to_owned()).collect()
+    trace["timeline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["state"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 pub fn ids(answer: &Value) -> Vec<String> {
-    answer["signals"].as_array().map(|s| s.iter().map(|e| e["signal_id"].as_str().unwrap().to_owned()).collect()).unwrap_or_default()
+    answer["signals"]
+        .as_array()
+        .map(|s| {
+            s.iter()
+                .map(|e| e["signal_id"].as_str().unwrap().to_owned())
+                .collect()
+        })
+        .unwrap_or_default()
 }

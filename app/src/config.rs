@@ -87,6 +87,13 @@ pub fn failpoint(name: &str) -> bool {
     cfg!(debug_assertions) && ON.split(',').any(|on| on == name)
 }
 
+/// The file that moves this process's clock; only debug builds have one.
+pub fn clock_file() -> Option<&'static std::path::Path> {
+    static FILE: std::sync::LazyLock<Option<std::path::PathBuf>> =
+        std::sync::LazyLock::new(|| std::env::var_os("PRISM_CLOCK_FILE").map(Into::into));
+    FILE.as_deref().filter(|_| cfg!(debug_assertions))
+}
+
 /// `config.toml`: this home's operator and how its server runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

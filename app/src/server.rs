@@ -222,7 +222,8 @@ async fn answer(
 ) -> Result<Value, Problem> {
     let key = prism.authenticate(text(headers, header::AUTHORIZATION.as_str()))?;
     let verb = verb::by_path(path).ok_or_else(|| {
-        let near = prism_core::id::nearest(path, verb::VERBS.iter().map(|v| v.path), 3);
+        let paths = verb::VERBS.iter().map(|v| v.path).filter(|p| !p.is_empty());
+        let near = prism_core::id::nearest(path, paths, 3);
         Problem::new(
             Code::UnknownVerb,
             format!("there is no verb {:?}", prism_core::text::clip(path, 60)),

@@ -20,7 +20,9 @@ pub mod signals;
 
 use crate::clock;
 use crate::prism::{Caller, Prism};
+use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool};
 use prism_core::api::memory as wire;
+use prism_core::gate::Material::{self, Always, CreateOrUpdate, UnlessAcknowledging};
 use prism_core::limits::PIGGYBACK_SIGNALS_MAX;
 use prism_core::loopback::Probe;
 use prism_core::signal::{SendSignal, SignalType};
@@ -53,15 +55,37 @@ pub enum Inbox {
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, Problem>> + Send + 'a>>;
 
+/// What else is true of a verb, for whoever stands in front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Is {
+    /// Agents see it as a tool.
+    Tool,
+    /// Among the few tools shown with `PRISM_TOOLS=core`.
+    Core,
+    /// Changes nothing.
+    ReadOnly,
+    /// Opens a session: the shim registers one first.
+    Start,
+    /// Writes down the session's work: the shim fills in what changed.
+    Record,
+    /// Ends the session.
+    End,
+    /// Sent under an idempotency key, and retried with it.
+    Keyed,
+    /// Runs in the shim; it has no HTTP door.
+    Local,
+    /// Work that the gate looks at.
+    Material(Material),
+}
+
 pub struct Verb {
     /// What agents call it.
     pub name: &'static str,
-    /// What follows `/api/v1/{pid}/`.
+    /// What follows `/api/v1/{pid}/`; empty for a local verb.
     pub path: &'static str,
     pub who: Who,
     pub inbox: Inbox,
-    /// Whether agents see it as a tool.
-    pub tool: bool,
+    is: &'static [Is],
     pub about: &'static str,
     pub request: fn(&mut SchemaGenerator) -> Schema,
     pub answer: fn(&mut SchemaGenerator) -> Schema,
@@ -69,87 +93,115 @@ pub struct Verb {
 }
 
 macro_rules! verb {
-    (@is_tool tool) => { true };
-    (@is_tool hidden) => { false };
-    ($name:literal, $path:literal, $who:ident, $inbox:ident, $tool:ident, $function:path, $request:ty => $answer:ty, $about:literal) => {
+    ($name:literal, $path:literal, $who:ident, $inbox:ident, $is:expr, $function:path, $request:ty => $answer:ty, $about:literal) => {
         Verb {
             name: $name,
             path: $path,
             who: Who::$who,
             inbox: Inbox::$inbox,
-            tool: verb!(@is_tool $tool),
+            is: $is,
             about: $about,
             request: <$request as JsonSchema>::json_schema,
             answer: <$answer as JsonSchema>::json_schema,
             run: |prism, caller, body| {
                 Box::pin(async move {
-                    let answer: $answer = $function(prism, caller, parse::<$request>(body)?).await?;
-                    serde_json::to_value(answer).map_err(|e| Problem::new(Code::Internal, format!("the answer could not be written: {e}"), "report this"))
+                    let answer: $answer =
+                        $function(prism, caller, parse::<$request>(body)?).await?;
+                    serde_json::to_value(answer).map_err(|e| {
+                        Problem::new(
+                            Code::Internal,
+                            format!("the answer could not be written: {e}"),
+                            "report this",
+                        )
+                    })
+                })
+            },
+        }
+    };
+    (local $name:literal, $is:expr, $request:ty => $answer:ty, $about:literal) => {
+        Verb {
+            name: $name,
+            path: "",
+            who: Who::Anyone,
+            inbox: Inbox::Leaves,
+            is: $is,
+            about: $about,
+            request: <$request as JsonSchema>::json_schema,
+            answer: <$answer as JsonSchema>::json_schema,
+            run: |_, _, _| {
+                Box::pin(async {
+                    Err(Problem::new(
+                        Code::UnknownVerb,
+                        concat!($name, " runs in the shim"),
+                        "call it as an MCP tool",
+                    ))
                 })
             },
         }
     };
 }
 
-/// Every verb. `hidden` ones are for shims, scripts and the operator, not for models.
+/// Every verb. Those that are no `Tool` are for shims, scripts and the operator, not for models.
 #[rustfmt::skip]
 pub static VERBS: &[Verb] = &[
-    verb!("prism_start", "start", Session, Leaves, tool, lifecycle::start, api::Start => api::Started, "Begin: who you are, who else is here, what was learned, what waits. Call first."),
-    verb!("prism_checkpoint", "checkpoint", Session, Leaves, tool, lifecycle::checkpoint, wire::Wrap => wire::Wrapped, "Record what happened so far; the session goes on."),
-    verb!("prism_wrap", "wrap", Session, Leaves, tool, lifecycle::wrap, wire::Wrap => wire::Wrapped, "Record what happened and end the session."),
-    verb!("prism_pickup", "pickup", Anyone, Drains, tool, lifecycle::pickup, wire::Pickup => wire::PickedUp, "Take over from a wrap: what was done, what is open."),
-    verb!("prism_status", "status", Anyone, Drains, tool, roster::status, api::Nothing => api::Status, "Who is here: sessions, their state, pending counts."),
-    verb!("prism_whois", "whois", Anyone, Drains, tool, roster::whois, api::Whois => api::WhoisAnswer, "One persona: its sessions and what was last proven to reach it."),
-    verb!("prism_signal", "signal", Anyone, Drains, tool, signals::send, SendSignal => api::Sent, "Send a signal to another agent or the operator; also how to reply."),
-    verb!("prism_signals_pending", "signals_pending", Anyone, Leaves, tool, signals::pending, api::SignalsPending => api::Pending, "Read the signals waiting for you."),
-    verb!("prism_signals_ack", "signals_ack", Anyone, Drains, tool, signals::dismiss, api::SignalsAck => api::Dismissed, "Dismiss signals you were given."),
-    verb!("prism_signal_ack", "signal_ack", Anyone, Drains, tool, signals::acknowledge, api::SignalAck => api::gate::Acknowledged, "Say that you saw a signal, or acted on it."),
-    verb!("prism_signal_trace", "signal_trace", Anyone, Drains, tool, signals::trace, api::SignalTrace => api::Trace, "Where a signal got to, layer by layer, with times."),
-    verb!("prism_signal_recall", "signal_recall", Anyone, Drains, tool, signals::recall, api::SignalRecall => api::Recalled, "Take back a signal nobody has read."),
-    verb!("semantic_recall", "recall", Anyone, Drains, tool, recall::recall, wire::Recall => wire::Recalled, "Look up what was learned, in plain words, before you start work."),
-    verb!("prism_memory_cite", "memory_cite", Anyone, Drains, tool, memory::cite, wire::Cite => api::Ok, "Say that a recalled row supported what you did."),
-    verb!("prism_remember", "remember", Anyone, Drains, tool, memory::remember, wire::Remember => wire::Id, "Keep a note, fact, rule or integration narrative."),
-    verb!("prism_note", "note", Anyone, Drains, tool, memory::note, wire::Note => wire::Id, "Keep a note."),
-    verb!("prism_journal", "journal", Anyone, Drains, tool, artifacts::journal, wire::Journal => wire::Id, "Write a journal entry."),
-    verb!("prism_retro", "retro", Anyone, Drains, tool, artifacts::retro, wire::Retro => wire::Id, "Write a retrospective."),
-    verb!("prism_postmortem", "postmortem", Anyone, Drains, tool, artifacts::postmortem, wire::Postmortem => wire::Id, "Write a postmortem, or resolve one."),
-    verb!("prism_decide", "decide", Anyone, Drains, tool, artifacts::decide, wire::Decide => wire::Id, "Record a decision."),
-    verb!("prism_spec", "spec", Anyone, Drains, tool, artifacts::spec, wire::Document => wire::Artifacts, "Create, update, get or list specs."),
-    verb!("prism_plan", "plan", Anyone, Drains, tool, artifacts::plan, wire::Document => wire::Artifacts, "Create, update, get or list plans."),
-    verb!("prism_todo", "todo", Anyone, Drains, tool, artifacts::todo, wire::Todo => wire::Artifacts, "Add, list, update or finish todos."),
-    verb!("prism_confirm", "confirm", Anyone, Drains, tool, operator::confirm, wire::Confirm => wire::Id, "Record the operator's verdict on a delta, signal, spec or commit."),
-    verb!("prism_operator_input", "operator_input", Anyone, Drains, tool, operator::operator_input, wire::OperatorInput => wire::Captured, "When the operator corrected, confirmed or redirected you: keep their words."),
-    verb!("prism_deltas", "deltas", Anyone, Drains, tool, memory::deltas, wire::Deltas => wire::DeltasAnswer, "Recent deltas."),
-    verb!("prism_review", "review", Operator, Leaves, hidden, operator::review, wire::ReviewInputs => wire::Reviewed, "Accept or reject captured inputs, or undo that."),
-    verb!("prism_inputs", "inputs", Operator, Leaves, hidden, operator::inputs, wire::Inputs => wire::InputsAnswer, "Captured inputs, by review."),
-    verb!("prism_graph", "graph", Anyone, Leaves, hidden, memory::graph, wire::GraphShow => wire::GraphAnswer, "What stands beside a row or an entity."),
-    verb!("prism_memory_stats", "memory_stats", Anyone, Leaves, hidden, memory::stats, api::Nothing => wire::MemoryStats, "How much is remembered."),
-    verb!("prism_memory_metrics", "memory_metrics", Anyone, Leaves, hidden, memory::metrics, api::Nothing => wire::Metrics, "Verdicts, misclassifications, corrections and dead ends."),
-    verb!("prism_import", "import", Operator, Leaves, hidden, import::import, wire::Import => wire::Imported, "Write rows that come from a file, a batch at a time."),
-    verb!("prism_memory_reembed", "memory_reembed", Operator, Leaves, hidden, memory::reembed, wire::Reembed => wire::Reembedding, "Queue rows to be embedded again."),
-    verb!("prism_training", "training", Operator, Leaves, hidden, memory::training, api::Nothing => wire::Training, "Captured inputs with what became of them."),
-    verb!("prism_memory_rot", "memory_rot", Anyone, Leaves, hidden, memory::rot, wire::AskRot => wire::Rot, "What in memory has gone stale."),
-    verb!("prism_gate_label", "gate_label", Operator, Leaves, hidden, gate::label, api::gate::GateLabel => api::gate::GateLabelled, "Say whether a gate warning was right."),
-    verb!("prism_gate_report", "gate_report", Anyone, Leaves, hidden, gate::report, api::Nothing => api::gate::GateReport, "Precision, warnings and recalls of the gate."),
-    verb!("prism_gate_events", "gate_events", Anyone, Leaves, hidden, gate::events, api::gate::ListEvents => api::gate::GateEvents, "What the gate noticed."),
-    verb!("prism_loopback_issue", "signal/loopback-issue", Anyone, Leaves, hidden, loopback::issue, api::LoopbackIssue => Probe, "Write a probe to one session and say what the server saw of it."),
-    verb!("prism_loopback_echo", "signal/loopback-echo", Session, Leaves, hidden, loopback::echo, api::LoopbackEcho => api::LoopbackEchoed, "A shim's answer to a probe."),
-    verb!("prism_loopback_model", "signal/loopback-model", Anyone, Leaves, hidden, loopback::model, api::LoopbackModel => api::LoopbackModelSeen, "Whether the model has read its inbox since."),
-    verb!("prism_loopback_finish", "signal/loopback-finish", Anyone, Leaves, hidden, loopback::finish, api::LoopbackFinish => api::Ok, "End a probe and keep its result."),
-    verb!("prism_signals_confirm", "signals_confirm", Anyone, Leaves, hidden, signals::confirm, api::SignalsConfirm => api::Confirmed, "Confirm that a drain reached its reader."),
-    verb!("prism_session_register", "session_register", Anyone, Leaves, hidden, sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
-    verb!("prism_session_release", "session_release", Anyone, Leaves, hidden, sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),
-    verb!("prism_heartbeat", "heartbeat", Session, Leaves, hidden, sessions::heartbeat, api::Nothing => api::Ok, "Say that the session lives when it has no socket."),
-    verb!("prism_ping", "ping", Anyone, Leaves, hidden, roster::ping, api::Nothing => api::Ok, "Do nothing, through every layer of a request."),
-    verb!("prism_persona_add", "persona_add", Operator, Leaves, hidden, keys::add_persona, api::PersonaAdd => api::PersonaAdded, "Add an identity to a project."),
-    verb!("prism_key_mint", "key_mint", Operator, Leaves, hidden, keys::mint, api::KeyMint => api::KeyMinted, "Make a key for an identity; it is shown once."),
-    verb!("prism_key_list", "key_list", Operator, Leaves, hidden, keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
-    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, hidden, keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
-    verb!("prism_projects", "projects", Anyone, Leaves, hidden, roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
+    verb!("prism_start", "start", Session, Leaves, &[Tool, Core, Start], lifecycle::start, api::Start => api::Started, "Begin: who you are, who else is here, what was learned, what waits. Call first."),
+    verb!("prism_checkpoint", "checkpoint", Session, Leaves, &[Tool, Core, Record], lifecycle::checkpoint, wire::Wrap => wire::Wrapped, "Record what happened so far; the session goes on."),
+    verb!("prism_wrap", "wrap", Session, Leaves, &[Tool, Core, Record, End], lifecycle::wrap, wire::Wrap => wire::Wrapped, "Record what happened and end the session."),
+    verb!("prism_pickup", "pickup", Anyone, Drains, &[Tool], lifecycle::pickup, wire::Pickup => wire::PickedUp, "Take over from a wrap: what was done, what is open."),
+    verb!("prism_status", "status", Anyone, Drains, &[Tool, Core, ReadOnly], roster::status, api::Nothing => api::Status, "Who is here: sessions, their state, pending counts."),
+    verb!("prism_whois", "whois", Anyone, Drains, &[Tool, ReadOnly], roster::whois, api::Whois => api::WhoisAnswer, "One persona: its sessions and what was last proven to reach it."),
+    verb!("prism_signal", "signal", Anyone, Drains, &[Tool, Core, Keyed, M(UnlessAcknowledging)], signals::send, SendSignal => api::Sent, "Send a signal to another agent or the operator; also how to reply."),
+    verb!("prism_signals_pending", "signals_pending", Anyone, Leaves, &[Tool, Core], signals::pending, api::SignalsPending => api::Pending, "Read the signals waiting for you."),
+    verb!("prism_signals_ack", "signals_ack", Anyone, Drains, &[Tool], signals::dismiss, api::SignalsAck => api::Dismissed, "Dismiss signals you were given."),
+    verb!("prism_signal_ack", "signal_ack", Anyone, Drains, &[Tool, Core], signals::acknowledge, api::SignalAck => api::gate::Acknowledged, "Say that you saw a signal, or acted on it."),
+    verb!("prism_signal_trace", "signal_trace", Anyone, Drains, &[Tool, ReadOnly], signals::trace, api::SignalTrace => api::Trace, "Where a signal got to, layer by layer, with times."),
+    verb!("prism_signal_recall", "signal_recall", Anyone, Drains, &[Tool], signals::recall, api::SignalRecall => api::Recalled, "Take back a signal nobody has read."),
+    verb!("semantic_recall", "recall", Anyone, Drains, &[Tool, Core, ReadOnly], recall::recall, wire::Recall => wire::Recalled, "Look up what was learned, in plain words, before you start work."),
+    verb!("prism_memory_cite", "memory_cite", Anyone, Drains, &[Tool], memory::cite, wire::Cite => api::Ok, "Say that a recalled row supported what you did."),
+    verb!("prism_remember", "remember", Anyone, Drains, &[Tool, M(Always)], memory::remember, wire::Remember => wire::Id, "Keep a note, fact, rule or integration narrative."),
+    verb!("prism_note", "note", Anyone, Drains, &[Tool], memory::note, wire::Note => wire::Id, "Keep a note."),
+    verb!("prism_journal", "journal", Anyone, Drains, &[Tool, M(Always)], artifacts::journal, wire::Journal => wire::Id, "Write a journal entry."),
+    verb!("prism_retro", "retro", Anyone, Drains, &[Tool, M(Always)], artifacts::retro, wire::Retro => wire::Id, "Write a retrospective."),
+    verb!("prism_postmortem", "postmortem", Anyone, Drains, &[Tool, M(Always)], artifacts::postmortem, wire::Postmortem => wire::Id, "Write a postmortem, or resolve one."),
+    verb!("prism_decide", "decide", Anyone, Drains, &[Tool, M(Always)], artifacts::decide, wire::Decide => wire::Id, "Record a decision."),
+    verb!("prism_spec", "spec", Anyone, Drains, &[Tool, M(CreateOrUpdate)], artifacts::spec, wire::Document => wire::Artifacts, "Create, update, get or list specs."),
+    verb!("prism_plan", "plan", Anyone, Drains, &[Tool, M(CreateOrUpdate)], artifacts::plan, wire::Document => wire::Artifacts, "Create, update, get or list plans."),
+    verb!("prism_todo", "todo", Anyone, Drains, &[Tool], artifacts::todo, wire::Todo => wire::Artifacts, "Add, list, update or finish todos."),
+    verb!("prism_confirm", "confirm", Anyone, Drains, &[Tool], operator::confirm, wire::Confirm => wire::Id, "Record the operator's verdict on a delta, signal, spec or commit."),
+    verb!("prism_operator_input", "operator_input", Anyone, Drains, &[Tool], operator::operator_input, wire::OperatorInput => wire::Captured, "When the operator corrected, confirmed or redirected you: keep their words."),
+    verb!("prism_deltas", "deltas", Anyone, Drains, &[Tool, ReadOnly], memory::deltas, wire::Deltas => wire::DeltasAnswer, "Recent deltas."),
+    verb!("prism_review", "review", Operator, Leaves, &[], operator::review, wire::ReviewInputs => wire::Reviewed, "Accept or reject captured inputs, or undo that."),
+    verb!("prism_inputs", "inputs", Operator, Leaves, &[], operator::inputs, wire::Inputs => wire::InputsAnswer, "Captured inputs, by review."),
+    verb!("prism_graph", "graph", Anyone, Leaves, &[], memory::graph, wire::GraphShow => wire::GraphAnswer, "What stands beside a row or an entity."),
+    verb!("prism_memory_stats", "memory_stats", Anyone, Leaves, &[], memory::stats, api::Nothing => wire::MemoryStats, "How much is remembered."),
+    verb!("prism_memory_metrics", "memory_metrics", Anyone, Leaves, &[], memory::metrics, api::Nothing => wire::Metrics, "Verdicts, misclassifications, corrections and dead ends."),
+    verb!("prism_import", "import", Operator, Leaves, &[], import::import, wire::Import => wire::Imported, "Write rows that come from a file, a batch at a time."),
+    verb!("prism_memory_reembed", "memory_reembed", Operator, Leaves, &[], memory::reembed, wire::Reembed => wire::Reembedding, "Queue rows to be embedded again."),
+    verb!("prism_training", "training", Operator, Leaves, &[], memory::training, api::Nothing => wire::Training, "Captured inputs with what became of them."),
+    verb!("prism_memory_rot", "memory_rot", Anyone, Leaves, &[], memory::rot, wire::AskRot => wire::Rot, "What in memory has gone stale."),
+    verb!("prism_gate_label", "gate_label", Operator, Leaves, &[], gate::label, api::gate::GateLabel => api::gate::GateLabelled, "Say whether a gate warning was right."),
+    verb!("prism_gate_report", "gate_report", Anyone, Leaves, &[], gate::report, api::Nothing => api::gate::GateReport, "Precision, warnings and recalls of the gate."),
+    verb!("prism_gate_events", "gate_events", Anyone, Leaves, &[], gate::events, api::gate::ListEvents => api::gate::GateEvents, "What the gate noticed."),
+    verb!("prism_loopback_issue", "signal/loopback-issue", Anyone, Leaves, &[], loopback::issue, api::LoopbackIssue => Probe, "Write a probe to one session and say what the server saw of it."),
+    verb!("prism_loopback_echo", "signal/loopback-echo", Session, Leaves, &[], loopback::echo, api::LoopbackEcho => api::LoopbackEchoed, "A shim's answer to a probe."),
+    verb!("prism_loopback_model", "signal/loopback-model", Anyone, Leaves, &[], loopback::model, api::LoopbackModel => api::LoopbackModelSeen, "Whether the model has read its inbox since."),
+    verb!("prism_loopback_finish", "signal/loopback-finish", Anyone, Leaves, &[], loopback::finish, api::LoopbackFinish => api::Ok, "End a probe and keep its result."),
+    verb!("prism_signals_confirm", "signals_confirm", Anyone, Leaves, &[], signals::confirm, api::SignalsConfirm => api::Confirmed, "Confirm that a drain reached its reader."),
+    verb!("prism_session_register", "session_register", Anyone, Leaves, &[], sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
+    verb!("prism_session_release", "session_release", Anyone, Leaves, &[], sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),
+    verb!("prism_heartbeat", "heartbeat", Session, Leaves, &[], sessions::heartbeat, api::Nothing => api::Ok, "Say that the session lives when it has no socket."),
+    verb!("prism_ping", "ping", Anyone, Leaves, &[], roster::ping, api::Nothing => api::Ok, "Do nothing, through every layer of a request."),
+    verb!("prism_persona_add", "persona_add", Operator, Leaves, &[], keys::add_persona, api::PersonaAdd => api::PersonaAdded, "Add an identity to a project."),
+    verb!("prism_key_mint", "key_mint", Operator, Leaves, &[], keys::mint, api::KeyMint => api::KeyMinted, "Make a key for an identity; it is shown once."),
+    verb!("prism_key_list", "key_list", Operator, Leaves, &[], keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
+    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
+    verb!(local "prism_loopback_test", &[Tool, Local], api::LoopbackTest => Probe, "Probe your own inbox: which layers a signal reaches, with times."),
+    verb!(local "prism_signals", &[Tool, ReadOnly, Local], api::AskLocalSignals => api::LocalSignals, "What arrived lately and what is unread, from the local ring; works without the server."),
+    verb!("prism_projects", "projects", Anyone, Leaves, &[], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
 ];
 
 pub fn by_path(path: &str) -> Option<&'static Verb> {
-    VERBS.iter().find(|v| v.path == path)
+    VERBS.iter().find(|v| v.path == path && !v.is(Local))
 }
 
 pub fn by_name(name: &str) -> Option<&'static Verb> {
@@ -157,7 +209,7 @@ pub fn by_name(name: &str) -> Option<&'static Verb> {
 }
 
 /// Reads a request, naming the field that is wrong.
-fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
+pub fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(body).map_err(|error| {
         let path = error.path().to_string();
         let what = error.inner().to_string();
@@ -187,9 +239,7 @@ impl Verb {
         body.remove("pid");
         self.admit(caller)?;
         self.note_first_verb(prism, caller).await?;
-        let said = |field: &str| body.get(field).and_then(Value::as_str);
-        let material =
-            prism_core::gate::is_material(self.name, said("action"), said("signal_type"));
+        let material = self.is_material(&body);
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
         if material {
             prism.gate.produced(&prism.store, caller);
@@ -223,6 +273,18 @@ impl Verb {
         Ok(answer)
     }
 
+    pub fn is(&self, what: Is) -> bool {
+        self.is.contains(&what)
+    }
+
+    fn is_material(&self, body: &Map<String, Value>) -> bool {
+        let said = |field: &str| body.get(field).and_then(Value::as_str);
+        self.is.iter().any(|is| match is {
+            M(when) => when.is_met(said("action"), said("signal_type")),
+            _ => false,
+        })
+    }
+
     fn admit(&self, caller: &Caller) -> Result<(), Problem> {
         match self.who {
             Who::Operator if !caller.is_operator => Err(Problem::new(
@@ -241,7 +303,7 @@ impl Verb {
 
     async fn note_first_verb(&self, prism: &Prism, caller: &Caller) -> Result<(), Problem> {
         // What the shim does by itself is no sign of an agent at work.
-        if !self.tool {
+        if !self.is(Tool) {
             return Ok(());
         }
         if let Some(session) = &caller.session
@@ -251,5 +313,53 @@ impl Verb {
             lifecycle::opened(prism, caller, self.name).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn material_verbs_are_those_of_the_list() {
+        for (verb, body, material) in [
+            ("prism_journal", json!({}), true),
+            ("prism_remember", json!({}), true),
+            ("prism_postmortem", json!({}), true),
+            ("prism_decide", json!({}), true),
+            ("prism_retro", json!({}), true),
+            ("prism_spec", json!({"action": "create"}), true),
+            ("prism_spec", json!({"action": "list"}), false),
+            ("prism_plan", json!({"action": "update"}), true),
+            ("prism_signal", json!({"signal_type": "Answer"}), true),
+            (
+                "prism_signal",
+                json!({"signal_type": "Acknowledgment"}),
+                false,
+            ),
+            ("prism_signal", json!({"signal_type": "Loopback"}), false),
+            ("prism_signal_ack", json!({}), false),
+            ("prism_note", json!({}), false),
+            ("prism_checkpoint", json!({}), false),
+            ("prism_todo", json!({"action": "add"}), false),
+        ] {
+            let known = by_name(verb).unwrap();
+            let body_map = body.as_object().unwrap();
+            assert_eq!(known.is_material(body_map), material, "{verb} {body}");
+        }
+    }
+
+    #[test]
+    fn a_local_verb_has_no_http_door() {
+        for verb in VERBS {
+            assert_eq!(verb.is(Local), verb.path.is_empty(), "{}", verb.name);
+            assert_eq!(
+                verb.is(Local),
+                by_path(verb.path).is_none(),
+                "{}",
+                verb.name
+            );
+        }
     }
 }

@@ -228,10 +228,31 @@ wire! {
 
     ProjectsAnswer { projects: Vec<String> }
 
+    AskLocalSignals {
+        #[serde(default)] action: LocalAction,
+        #[serde(default = "default_tail")] n: usize,
+    }
+
     LocalSignals {
         #[serde(default, skip_serializing_if = "Option::is_none")] tail: Option<Vec<Entry>>,
         #[serde(default, skip_serializing_if = "Option::is_none")] count: Option<Count>,
     }
+}
+
+/// Which part of the local inbox to show.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LocalAction {
+    Tail,
+    Count,
+    #[default]
+    Both,
+}
+
+const fn default_tail() -> usize {
+    5
 }
 
 fn is_zero(n: &u64) -> bool {

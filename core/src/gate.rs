@@ -276,14 +276,24 @@ impl AssignmentSource {
     }
 }
 
-/// Says whether a verb produces something others will read.
-pub fn is_material(verb: &str, action: Option<&str>, signal_type: Option<&str>) -> bool {
-    match verb {
-        "prism_remember" | "prism_journal" | "prism_postmortem" | "prism_decide"
-        | "prism_retro" => true,
-        "prism_spec" | "prism_plan" => matches!(action, Some("create" | "update")),
-        "prism_signal" => !matches!(signal_type, Some("Acknowledgment" | "Loopback")),
-        _ => false,
+/// When a verb counts as work produced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Material {
+    Always,
+    CreateOrUpdate,
+    /// A signal is work, unless it only acknowledges or probes.
+    UnlessAcknowledging,
+}
+
+impl Material {
+    pub fn is_met(self, action: Option<&str>, signal_type: Option<&str>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::CreateOrUpdate => matches!(action, Some("create" | "update")),
+            Self::UnlessAcknowledging => {
+                !matches!(signal_type, Some("Acknowledgment" | "Loopback"))
+            }
+        }
     }
 }
 
@@ -526,29 +536,6 @@ mod tests {
             AssignmentSource::Unknown.id().unwrap_err().kind,
             "assignment_id_unknown"
         );
-    }
-
-    #[test]
-    fn material_verbs_are_those_of_the_list() {
-        for (verb, action, kind, material) in [
-            ("prism_journal", None, None, true),
-            ("prism_remember", None, None, true),
-            ("prism_spec", Some("create"), None, true),
-            ("prism_spec", Some("list"), None, false),
-            ("prism_plan", Some("update"), None, true),
-            ("prism_signal", None, Some("Answer"), true),
-            ("prism_signal", None, Some("Acknowledgment"), false),
-            ("prism_signal_ack", None, None, false),
-            ("prism_note", None, None, false),
-            ("prism_checkpoint", None, None, false),
-            ("prism_todo", Some("add"), None, false),
-        ] {
-            assert_eq!(
-                is_material(verb, action, kind),
-                material,
-                "{verb} {action:?} {kind:?}"
-            );
-        }
     }
 
     #[test]

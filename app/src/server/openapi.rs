@@ -1,6 +1,6 @@
 //! The OpenAPI document, made from the same table and types that serve the calls.
 
-use crate::verb::{VERBS, Verb, Who};
+use crate::verb::{Is, VERBS, Verb, Who};
 use axum::Json;
 use prism_core::Code;
 use schemars::SchemaGenerator;
@@ -18,6 +18,7 @@ pub fn build() -> Value {
     let mut schemas = settings.into_generator();
     let paths: Map<String, Value> = VERBS
         .iter()
+        .filter(|v| !v.is(Is::Local))
         .map(|verb| {
             (
                 format!("/api/v1/{{pid}}/{}", verb.path),

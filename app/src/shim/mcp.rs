@@ -2,8 +2,8 @@
 
 use super::{Session, Shim};
 use crate::shim::cache::{Arrival, Cache};
-use crate::verb::{self, VERBS};
-use prism_core::api::LocalSignals;
+use crate::verb::{self, Is, VERBS, Verb};
+use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals};
 use prism_core::delivery::{Drained, merge_drained};
 use prism_core::limits::RING_ENTRIES_MAX;
 use prism_core::ring::Which;
@@ -19,7 +19,7 @@ use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -35,22 +35,6 @@ Other verbs' answers may carry `signals` too: they are new messages for you. Sig
 After acting on a signal call prism_signal_ack with state model_acted. \
 Before you start work, ask semantic_recall in plain words what was learned. When the operator corrects, confirms or redirects you, keep their words with prism_operator_input; when they say that something works or not, prism_confirm. \
 Checkpoint as you go and prism_wrap at the end: say what the operator sees now, and what was tried and ruled out. Every verb also takes `pid` for another project. An error's `hint` says what to do next.";
-
-/// The local verb that has no HTTP door.
-const SIGNALS: &str = "prism_signals";
-/// The verb whose envelope the shim assembles itself.
-const LOOPBACK_TEST: &str = "prism_loopback_test";
-/// The verbs shown with `PRISM_TOOLS=core`.
-const CORE: [&str; 8] = [
-    "prism_start",
-    "prism_checkpoint",
-    "prism_wrap",
-    "prism_signal",
-    "prism_signals_pending",
-    "prism_signal_ack",
-    "semantic_recall",
-    "prism_status",
-];
 
 /// Serves the host until it closes its end or a signal ends us.
 pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
@@ -214,7 +198,7 @@ impl ServerHandler for Host {
         Ok(ListToolsResult::with_all_items(
             tools()
                 .into_iter()
-                .filter(|t| !core_only || CORE.contains(&t.name.as_ref()))
+                .filter(|t| !core_only || verb::by_name(&t.name).is_some_and(|v| v.is(Is::Core)))
                 .collect(),
         ))
     }
@@ -226,24 +210,19 @@ impl ServerHandler for Host {
     ) -> Result<CallToolResponse, ErrorData> {
         self.shim.bell().connect(context.peer.clone());
         let arguments = request.arguments.unwrap_or_default();
-        let answered = match request.name.as_ref() {
-            SIGNALS => local_signals(&self.shim, &arguments),
-            LOOPBACK_TEST => self.loopback_test(arguments).await,
-            name => match verb::by_name(name).filter(|v| v.tool) {
-                Some(verb) => self.call(verb, arguments, context.id).await,
-                None => {
-                    let near = prism_core::id::nearest(
-                        name,
-                        VERBS.iter().filter(|v| v.tool).map(|v| v.name),
-                        3,
-                    )
-                    .join(", ");
-                    return Err(ErrorData::invalid_params(
-                        format!("there is no tool {name:?}; near it: {near}"),
-                        None,
-                    ));
-                }
-            },
+        let name = request.name.as_ref();
+        let Some(verb) = verb::by_name(name).filter(|v| v.is(Is::Tool)) else {
+            let tools = VERBS.iter().filter(|v| v.is(Is::Tool)).map(|v| v.name);
+            let near = prism_core::id::nearest(name, tools, 3).join(", ");
+            return Err(ErrorData::invalid_params(
+                format!("there is no tool {name:?}; near it: {near}"),
+                None,
+            ));
+        };
+        let answered = match name {
+            _ if !verb.is(Is::Local) => self.call(verb, arguments, context.id).await,
+            "prism_signals" => local_signals(&self.shim, arguments),
+            _ => self.loopback_test(arguments).await,
         };
         let result = match answered {
             Ok(answer) => result(Value::Object(answer), false),
@@ -268,29 +247,23 @@ fn result(answer: Value, is_error: bool) -> CallToolResult {
 impl Host {
     async fn call(
         &self,
-        verb: &'static verb::Verb,
+        verb: &'static Verb,
         mut arguments: Map<String, Value>,
         request: RequestId,
     ) -> Result<Map<String, Value>, Problem> {
-        let session = match verb.path {
-            "start" => {
-                self.shim
-                    .start(
-                        arguments
-                            .remove("identity")
-                            .as_ref()
-                            .and_then(Value::as_str),
-                    )
-                    .await?
-            }
-            _ => self.shim.session().await?,
+        let session = if verb.is(Is::Start) {
+            let identity = arguments.remove("identity");
+            let identity = identity.as_ref().and_then(Value::as_str);
+            self.shim.start(identity).await?
+        } else {
+            self.shim.session().await?
         };
         let pid = match arguments.remove("pid") {
             Some(Value::String(pid)) => pid,
             Some(_) => return Err(Problem::field("pid", "must be text")),
             None => session.pid.clone(),
         };
-        if matches!(verb.path, "checkpoint" | "wrap") {
+        if verb.is(Is::Record) {
             for hidden in ["touched_files_source", "surfaces"] {
                 arguments.remove(hidden);
             }
@@ -302,9 +275,10 @@ impl Host {
         } else {
             session.client.with_session(None)
         };
-        let answer = match verb.path {
-            "signal" => client.send_signal(&pid, arguments).await,
-            path => client.call(&pid, path, Value::Object(arguments)).await,
+        let answer = if verb.is(Is::Keyed) {
+            client.send_signal(&pid, arguments).await
+        } else {
+            client.call(&pid, verb.path, Value::Object(arguments)).await
         };
         let mut answer = match answer {
             Ok(Value::Object(answer)) => answer,
@@ -324,17 +298,13 @@ impl Host {
         };
         let drained = merge_drained(&mut answer, session.identity.as_str());
         self.owe(&session, drained, request);
-        match verb.path {
-            "start" => {
-                let stream = if Shim::connected(&session).await {
-                    "live"
-                } else {
-                    "connecting"
-                };
-                answer.insert("stream".into(), stream.into());
-            }
-            "wrap" => self.shim.released(&session).await,
-            _ => {}
+        if verb.is(Is::Start) {
+            let live = Shim::connected(&session).await;
+            let stream = if live { "live" } else { "connecting" };
+            answer.insert("stream".into(), stream.into());
+        }
+        if verb.is(Is::End) {
+            self.shim.released(&session).await;
         }
         Ok(answer)
     }
@@ -403,32 +373,22 @@ impl Host {
 /// `prism_signals`: the ring and count as the statusline sees them; no server needed.
 fn local_signals(
     shim: &Shim,
-    arguments: &Map<String, Value>,
+    arguments: Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {
-    let action = match arguments.get("action") {
-        None => "both",
-        Some(action) => action.as_str().unwrap_or_default(),
-    };
-    if !matches!(action, "tail" | "count" | "both") {
+    let asked: AskLocalSignals = verb::parse(Value::Object(arguments))?;
+    if !(1..=RING_ENTRIES_MAX).contains(&asked.n) {
         return Err(Problem::field(
-            "action",
-            "must be `tail`, `count` or `both`",
+            "n",
+            format!("must be 1 to {RING_ENTRIES_MAX}"),
         ));
     }
-    let n = match arguments.get("n") {
-        None => 5,
-        Some(n) => n
-            .as_u64()
-            .filter(|n| (1..=RING_ENTRIES_MAX as u64).contains(n))
-            .ok_or_else(|| Problem::field("n", format!("must be 1 to {RING_ENTRIES_MAX}")))?,
-    };
     let identity = shim.env().identity().ok().flatten();
     let ring = identity
         .map(|i| Cache::new(shim.home().clone(), &i).load().0)
         .unwrap_or_default();
     let answer = LocalSignals {
-        tail: (action != "count").then(|| ring.tail(n as usize).to_vec()),
-        count: (action != "tail").then(|| ring.count()),
+        tail: (asked.action != LocalAction::Count).then(|| ring.tail(asked.n).to_vec()),
+        count: (asked.action != LocalAction::Tail).then(|| ring.count()),
     };
     match serde_json::to_value(answer) {
         Ok(Value::Object(mut answer)) => {
@@ -448,39 +408,16 @@ pub fn tools() -> Vec<Tool> {
     settings.inline_subschemas = true;
     settings.meta_schema = None;
     let mut schemas = settings.into_generator();
-    let read_only = [
-        "prism_status",
-        "prism_whois",
-        "prism_signal_trace",
-        "prism_deltas",
-        "semantic_recall",
-        SIGNALS,
-    ];
-    let tool = |name: &'static str, about: &'static str, schema: Value| {
-        let mut tool = Tool::new(name, about, Arc::new(minified(schema)));
-        if read_only.contains(&name) {
+    let tool = |verb: &Verb| {
+        let schema = (verb.request)(&mut schemas).to_value();
+        let mut tool = Tool::new(verb.name, verb.about, Arc::new(minified(schema)));
+        if verb.is(Is::ReadOnly) {
             tool.annotations = Some(ToolAnnotations::new().read_only(true));
         }
         tool
     };
-    let mut tools: Vec<Tool> = VERBS
-        .iter()
-        .filter(|v| v.tool)
-        .map(|v| tool(v.name, v.about, (v.request)(&mut schemas).to_value()))
-        .collect();
-    let local = json!({"type": "object", "properties": {"action": {"enum": ["tail", "count", "both"]}, "n": {"type": "integer"}}});
-    tools.push(tool(
-        LOOPBACK_TEST,
-        "Probe your own inbox: which layers a signal reaches, with times.",
-        <prism_core::api::LoopbackTest as schemars::JsonSchema>::json_schema(&mut schemas)
-            .to_value(),
-    ));
-    tools.push(tool(
-        SIGNALS,
-        "What arrived lately and what is unread, from the local ring; works without the server.",
-        local,
-    ));
-    tools
+    let listed = VERBS.iter().filter(|v| v.is(Is::Tool));
+    listed.map(tool).collect()
 }
 
 /// Leaves only what a model needs to fill in the arguments.

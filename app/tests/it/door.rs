@@ -243,7 +243,8 @@ async fn the_openapi_document_lists_every_verb_of_the_table() {
         .json()
         .await
         .unwrap();
-    for verb in prism::verb::VERBS {
+    let served = prism::verb::VERBS.iter();
+    for verb in served.filter(|v| !v.is(prism::verb::Is::Local)) {
         let operation = &document["paths"][format!("/api/v1/{{pid}}/{}", verb.path)]["post"];
         assert_eq!(operation["operationId"], verb.name);
         assert!(operation["requestBody"]["content"]["application/json"]["schema"].is_object());

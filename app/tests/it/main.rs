@@ -16,3 +16,4 @@ mod signal_story;
 mod store_machine;
 mod stream;
 mod tidy;
+mod time_story;

@@ -24,6 +24,30 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0005_vectors_by_model",
         include_str!("../../../migrations/sqlite/0005_vectors_by_model.sql"),
     ),
+    (
+        "0006_signals_way",
+        include_str!("../../../migrations/sqlite/0006_signals_way.sql"),
+    ),
+    (
+        "0007_memory_truth",
+        include_str!("../../../migrations/sqlite/0007_memory_truth.sql"),
+    ),
+    (
+        "0008_gate_and_probe",
+        include_str!("../../../migrations/sqlite/0008_gate_and_probe.sql"),
+    ),
+    (
+        "0009_who_is_who",
+        include_str!("../../../migrations/sqlite/0009_who_is_who.sql"),
+    ),
+    (
+        "0010_retention",
+        include_str!("../../../migrations/sqlite/0010_retention.sql"),
+    ),
+    (
+        "0011_recall",
+        include_str!("../../../migrations/sqlite/0011_recall.sql"),
+    ),
 ];
 
 pub fn migrate(connection: &mut Connection) -> Result<()> {
@@ -99,6 +123,12 @@ mod tests {
             "cad1e4008efdc55f79d1af16e38db81a9c09fd6e28f4fd4ef7c8382a05cae4f9",
             "2c0b9fbd003a0f4bf96544e5e5c3f8747851e298d23195cb15b1864beba82c28",
             "597ec7c5528255c9a739106dd711117c3a0a51e8748357df850988c53dcba5bb",
+            "ca176650d3e676eeaf5f484f3722db5919f25719fccc0e10c73db3497730bb5e",
+            "d2d4b51c6f31cc505b613671407569a74333aa61dbcdf0a5fd795e22a40c132b",
+            "3222004151550ea69ba4bcea4a308bcc213490d67a310bee2bfe4603b095983f",
+            "3d4b62081f7d6dd343f330cddec97fce323be2f3f3af037fcc1ad197e1b0c923",
+            "455c0a5f17193e832f77daa58ed4c694ba6243f643ef60b70502c654a00eeddb",
+            "26173f1385b5b6c58d5b02e32dc192de26e0cd7e5dd768ab44b0ff98c4ace99f",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

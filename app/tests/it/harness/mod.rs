@@ -54,6 +54,19 @@ impl Server {
         Home::at(self.dir.path().join("home"))
     }
 
+    fn clock_file(&self) -> std::path::PathBuf {
+        self.dir.path().join("clock")
+    }
+
+    /// Moves the clock of the server, its agents and its command line forward.
+    pub fn advance(&self, by: Duration) {
+        let moved = std::fs::read_to_string(self.clock_file()).unwrap_or_default();
+        let moved = moved.parse::<i64>().unwrap_or(0) + by.as_micros() as i64;
+        let fresh = self.dir.path().join("clock.new");
+        std::fs::write(&fresh, moved.to_string()).unwrap();
+        std::fs::rename(fresh, self.clock_file()).unwrap();
+    }
+
     pub fn folder(&self) -> &Path {
         self.dir.path()
     }
@@ -119,6 +132,7 @@ impl Server {
             .env("PRISM_HOME", self.home().dir())
             .env("PRISM_PID", PID)
             .env("PRISM_DOORBELL", "claude_channel")
+            .env("PRISM_CLOCK_FILE", self.clock_file())
             .current_dir(self.dir.path());
         if let Some(identity) = identity {
             command

@@ -1,0 +1,1 @@
+-- 0007_memory_truth

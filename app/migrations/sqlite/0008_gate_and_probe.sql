@@ -1,0 +1,1 @@
+-- 0008_gate_and_probe

@@ -5,7 +5,7 @@
 
 use crate::config::failpoint;
 use axum::extract::ws::Utf8Bytes;
-use prism_core::api::ServerFrame;
+use prism_core::api::{ServerFrame, close};
 use prism_core::delivery::{Next, Offer, Outbox};
 use prism_core::limits::{OUTBOX_FRAMES_MAX, SOCKETS_PER_IDENTITY_MAX};
 use std::collections::{HashMap, VecDeque};
@@ -15,13 +15,6 @@ use uuid::Uuid;
 
 /// Frames about signals (drained, ended, events) waiting for one socket.
 const CONTROL_FRAMES_MAX: usize = 256;
-
-/// Close code for a reader that fell behind on control frames; it reconnects and reconciles.
-pub const CLOSE_SLOW: u16 = 4008;
-/// Close code for a session that is over.
-pub const CLOSE_RELEASED: u16 = 4010;
-/// Close code for a server that stops.
-pub const CLOSE_GOING_AWAY: u16 = 1001;
 
 pub struct Socket {
     pub session_id: Option<Uuid>,
@@ -90,7 +83,7 @@ impl Socket {
         if state.control.len() >= CONTROL_FRAMES_MAX {
             state
                 .close
-                .get_or_insert((CLOSE_SLOW, "too slow: reconnect and replay".into()));
+                .get_or_insert((close::SLOW, "too slow: reconnect and replay".into()));
         } else {
             state.control.push_back(frame);
         }

@@ -5,12 +5,12 @@ use crate::config::{self, Config, Limits};
 use crate::directory::Directory;
 use crate::embed::Embedder;
 use crate::gate::Gate;
-use crate::hub::{self, Hub};
+use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
 use crate::store::{KeyRow, Persona, Project, SessionRow, Store};
 use prism_core::access::Bucket;
-use prism_core::api::ServerFrame;
+use prism_core::api::{ServerFrame, close};
 use prism_core::envelope::Envelope;
 use prism_core::gate::Mode;
 use prism_core::receipt::State;
@@ -312,8 +312,7 @@ impl Prism {
             .release_session(session.id, reason.to_owned(), now)
             .await?;
         self.presence.release(session.id, now);
-        self.hub
-            .close_session(session.id, hub::CLOSE_RELEASED, reason);
+        self.hub.close_session(session.id, close::RELEASED, reason);
         if session.first_verb_at.is_some() {
             self.announce(session, SignalType::PeerLeft);
         }

@@ -8,7 +8,6 @@ use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::Home;
-use crate::hub;
 use crate::prism::Prism;
 use crate::store::Store;
 use crate::verb;
@@ -19,6 +18,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router, middleware};
+use prism_core::api::close;
 use prism_core::limits::BODY_BYTES_MAX;
 use prism_core::{Code, Problem, ProjectName};
 use serde_json::{Map, Value};
@@ -115,7 +115,7 @@ pub async fn run(
     let server = axum::serve(listener, router(prism)).with_graceful_shutdown(async move {
         stop.await;
         tracing::info!("Stopping");
-        hub.close_all(hub::CLOSE_GOING_AWAY, "the server stops");
+        hub.close_all(close::GOING_AWAY, "the server stops");
         let _ = stopped.send(());
     });
     let deadline = async {

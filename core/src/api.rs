@@ -362,3 +362,22 @@ mod tests {
         assert!(serde_json::from_str::<SignalsPending>(r#"{"limits":5}"#).is_err());
     }
 }
+
+/// Why a server closes a stream; both sides read the codes here.
+pub mod close {
+    /// The hello was refused for good: wrong key, no such session, not this identity's.
+    pub const REFUSED: u16 = 4001;
+    /// The reader fell behind on control frames; it reconnects and replays.
+    pub const SLOW: u16 = 4008;
+    /// The session is over.
+    pub const RELEASED: u16 = 4010;
+    /// Not now (a busy store, a full disk, too many sockets): the same hello may succeed later.
+    pub const TRY_AGAIN: u16 = 4013;
+    /// The server stops.
+    pub const GOING_AWAY: u16 = 1001;
+
+    /// Whether a shim takes a close for the end of its session.
+    pub const fn ends_session(code: u16) -> bool {
+        matches!(code, REFUSED | RELEASED)
+    }
+}

@@ -3,7 +3,7 @@
 use super::{Refusal, text};
 use crate::clock;
 use crate::config::failpoint;
-use crate::hub::{self, Socket, Work, encode};
+use crate::hub::{Socket, Work, encode};
 use crate::prism::{Caller, Prism};
 use crate::store::{KeyRow, Mark};
 use crate::verb::signals::confirm_lease;
@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use prism_core::api::{ClientFrame, ServerFrame};
+use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::limits::{FRAME_BYTES_MAX, REPLAY_ROWS, STALE_US};
 use prism_core::receipt::State as ReceiptState;
 use prism_core::{Code, Problem};
@@ -25,8 +25,6 @@ use std::time::Duration;
 const HELLO: Duration = Duration::from_secs(10);
 /// Undrained ids that a hello lists; a longer backlog is read by draining it.
 const HELLO_PENDING: usize = 1_000;
-/// Close code for a hello that was refused; the reason says why.
-const CLOSE_REFUSED: u16 = 4001;
 
 pub async fn open(
     State(prism): State<Arc<Prism>>,
@@ -55,7 +53,7 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
                 prism_core::text::clip(&format!("{}: {}", problem.code, problem.message), 40);
             drop(
                 ws.send(Message::Close(Some(CloseFrame {
-                    code: CLOSE_REFUSED,
+                    code: close::REFUSED,
                     reason: reason.into(),
                 })))
                 .await,
@@ -72,7 +70,7 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     if !prism.hub.join(socket.clone()) {
         drop(
             ws.send(Message::Close(Some(CloseFrame {
-                code: CLOSE_REFUSED,
+                code: close::REFUSED,
                 reason: "too many sockets of this identity".into(),
             })))
             .await,
@@ -180,7 +178,7 @@ async fn write(
             }
             Work::Send(frame) => sink.send(Message::Text(frame)).await,
             Work::Close(code, reason) => {
-                if code == hub::CLOSE_RELEASED {
+                if code == close::RELEASED {
                     drop(
                         sink.send(Message::Text(encode(&ServerFrame::Released {
                             reason: reason.clone(),
@@ -208,7 +206,7 @@ async fn write(
                 }
                 Err(problem) => {
                     tracing::warn!(%problem, "Could not replay an inbox");
-                    socket.close(hub::CLOSE_SLOW, "the store did not answer: reconnect");
+                    socket.close(close::SLOW, "the store did not answer: reconnect");
                     Ok(())
                 }
             },

@@ -5,7 +5,7 @@ use super::socket::{self, Socket};
 use super::{Session, Shim, probe};
 use crate::clock;
 use futures_util::{SinkExt, StreamExt};
-use prism_core::api::{ClientFrame, ServerFrame};
+use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::envelope::Envelope;
 use prism_core::limits::HEARTBEAT_S;
 use prism_core::receipt::State;
@@ -16,9 +16,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
-
-/// The server closes with this when a hello is refused or a session is over.
-const CLOSE_TERMINAL: [u16; 2] = [4001, 4010];
 
 enum End {
     /// The session is over; the shim does not come back as it.
@@ -94,9 +91,7 @@ async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) ->
             }
         };
         let message = match message {
-            Some(Ok(Message::Close(Some(frame))))
-                if CLOSE_TERMINAL.contains(&frame.code.into()) =>
-            {
+            Some(Ok(Message::Close(Some(frame)))) if close::ends_session(frame.code.into()) => {
                 return End::Over;
             }
             Some(Ok(message)) => message,

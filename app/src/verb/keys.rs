@@ -1,9 +1,9 @@
 //! Personas and keys: the operator's side of who is who.
 
 use crate::clock;
-use crate::hub;
 use crate::prism::{Caller, Prism};
 use crate::store::Persona;
+use prism_core::api::close;
 use prism_core::id::Quoted;
 use prism_core::{Code, Identity, Problem, api};
 
@@ -127,7 +127,7 @@ pub async fn revoke(
                 if let Some(persona) = prism.directory.persona(project.id, identity.as_str()) {
                     prism
                         .hub
-                        .close_persona(persona.id, hub::CLOSE_RELEASED, "its key was revoked");
+                        .close_persona(persona.id, close::RELEASED, "its key was revoked");
                 }
             }
         }

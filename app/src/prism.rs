@@ -19,12 +19,16 @@ use prism_core::{Code, Identity, Moment, Problem, ProjectName};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 /// How often the sweep looks for expired signals, returned leases and missed pushes.
 const SWEEP: Duration = Duration::from_secs(2);
 /// Rows that one sweep ends at the most; the rest wait two seconds.
 const SWEEP_ROWS: usize = 500;
+
+/// Verbs under way at once; more wait for one to end.
+const VERBS_UNDER_WAY_MAX: usize = 4_096;
 
 pub struct Prism {
     pub store: Store,
@@ -39,6 +43,8 @@ pub struct Prism {
     pub started_at: Moment,
     limits: Limits,
     buckets: Mutex<HashMap<Uuid, Bucket>>,
+    /// One permit for each verb under way.
+    under_way: Arc<Semaphore>,
     /// Held while a project or persona is made: two hosts may ask for the same one at once.
     enrolling: tokio::sync::Mutex<()>,
 }
@@ -80,11 +86,47 @@ impl Prism {
             started_at: now,
             limits: config.limits,
             buckets: Mutex::default(),
+            under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             enrolling: tokio::sync::Mutex::default(),
             store,
         });
         prism.know_key(&config.api_key, None).await?;
         Ok(prism)
+    }
+
+    /// Runs what was admitted to its end, whether or not its client still listens: what follows a
+    /// commit in memory must not depend on somebody waiting for the answer.
+    pub async fn to_its_end<T: Send + 'static>(
+        &self,
+        verb: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let broken = |why: &str| {
+            Problem::new(
+                Code::Internal,
+                format!("the verb did not come to its end: {why}"),
+                "whether it was stored is not known; look before you send it again",
+            )
+        };
+        let permit = self.under_way.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| broken("the server stops"))?;
+        let running = tokio::spawn(async move {
+            let answer = verb.await;
+            drop(permit);
+            answer
+        });
+        running.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "A verb broke off");
+            Err(broken("see the server's log"))
+        })
+    }
+
+    /// Admits no more verbs and waits for those under way.
+    pub async fn finish_verbs(&self, at_most: Duration) {
+        let all = self.under_way.acquire_many(VERBS_UNDER_WAY_MAX as u32);
+        if tokio::time::timeout(at_most, all).await.is_err() {
+            tracing::warn!("Stopping although verbs are still under way");
+        }
+        self.under_way.close();
     }
 
     /// Stores a key's hash, unless it is known already.

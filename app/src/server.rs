@@ -90,6 +90,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let result = run(listener, prism.clone(), stop).await;
     embedding.abort();
     home.remove(ServerFile::NAME);
+    prism.finish_verbs(GRACE).await;
     prism.store.touch_sessions(prism.presence.take_dirty());
     prism.store.close().await;
     tracing::info!("Stopped");
@@ -201,7 +202,7 @@ async fn call(
     body: Body,
 ) -> Response {
     let verb = verb::by_path(&path);
-    let answer = answer(&prism, &pid, &path, &headers, body).await;
+    let answer = answer(&prism, pid, &path, &headers, body).await;
     let response = match answer {
         Ok(value) => Json(value).into_response(),
         Err(problem) => Refusal(problem).into_response(),
@@ -214,16 +215,16 @@ async fn call(
 }
 
 async fn answer(
-    prism: &Prism,
-    pid: &str,
+    prism: &Arc<Prism>,
+    pid: String,
     path: &str,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Value, Problem> {
     let key = prism.authenticate(text(headers, header::AUTHORIZATION.as_str()))?;
     let verb = verb::by_path(path).ok_or_else(|| {
-        let paths = verb::VERBS.iter().map(|v| v.path).filter(|p| !p.is_empty());
-        let near = prism_core::id::nearest(path, paths, 3);
+        let paths = verb::VERBS.iter().map(|v| v.path);
+        let near = prism_core::id::nearest(path, paths.filter(|p| !p.is_empty()), 3);
         Problem::new(
             Code::UnknownVerb,
             format!("there is no verb {:?}", prism_core::text::clip(path, 60)),
@@ -234,11 +235,19 @@ async fn answer(
             },
         )
     })?;
-    if key.identity.is_none() && headers.contains_key(CREATE_HEADER) {
-        prism.ensure_project(ProjectName::parse(pid)?).await?;
-    }
-    let caller = prism.caller(&key, pid, session_of(headers)?)?;
-    verb.call(prism, &caller, read_body(body).await?).await
+    let creates_project = key.identity.is_none() && headers.contains_key(CREATE_HEADER);
+    let session = session_of(headers)?;
+    let body = read_body(body).await?;
+    let running = prism.clone();
+    prism
+        .to_its_end(async move {
+            if creates_project {
+                running.ensure_project(ProjectName::parse(&pid)?).await?;
+            }
+            let caller = running.caller(&key, &pid, session)?;
+            verb.call(&running, &caller, body).await
+        })
+        .await
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

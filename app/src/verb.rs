@@ -19,6 +19,7 @@ pub mod sessions;
 pub mod signals;
 
 use crate::clock;
+use crate::config::failpoint;
 use crate::prism::{Caller, Prism};
 use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool};
 use prism_core::api::memory as wire;
@@ -32,6 +33,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::pin::Pin;
+use uuid::Uuid;
 
 /// Who may call a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +228,37 @@ pub fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
     })
 }
 
+/// Adds what waits in the caller's inbox to an answer, under a lease.
+async fn piggyback(
+    prism: &Prism,
+    caller: &Caller,
+    session: Uuid,
+    answer: &mut Map<String, Value>,
+) -> Result<(), Problem> {
+    let (inbox, now) = (caller.persona.id, clock::now());
+    if failpoint("piggyback.fail") {
+        return Err(Problem::new(Code::Internal, "a failpoint", "switch it off"));
+    }
+    if !prism.store.has_pending(inbox, now).await? {
+        return Ok(());
+    }
+    let leased = prism
+        .store
+        .lease(inbox, Some(session), PIGGYBACK_SIGNALS_MAX, now);
+    let Some(drain) = leased.await? else {
+        return Ok(());
+    };
+    answer.insert("lease_id".into(), drain.lease_id.to_string().into());
+    answer.insert(
+        "signals".into(),
+        serde_json::to_value(drain.envelopes).unwrap_or_default(),
+    );
+    if drain.more > 0 {
+        answer.insert("signals_more".into(), drain.more.into());
+    }
+    Ok(())
+}
+
 impl Verb {
     /// Runs the verb for a caller who was authenticated: who may, what it
     /// does, and what waits in the inbox.
@@ -247,27 +280,10 @@ impl Verb {
         if self.inbox == Inbox::Drains
             && let Some(session) = caller.session_id()
             && let Value::Object(answer) = &mut answer
-            && prism
-                .store
-                .has_pending(caller.persona.id, clock::now())
-                .await?
-            && let Some(drain) = prism
-                .store
-                .lease(
-                    caller.persona.id,
-                    Some(session),
-                    PIGGYBACK_SIGNALS_MAX,
-                    clock::now(),
-                )
-                .await?
         {
-            answer.insert("lease_id".into(), drain.lease_id.to_string().into());
-            answer.insert(
-                "signals".into(),
-                serde_json::to_value(drain.envelopes).unwrap_or_default(),
-            );
-            if drain.more > 0 {
-                answer.insert("signals_more".into(), drain.more.into());
+            // The verb has done its work: an inbox that cannot be read now is read with the next.
+            if let Err(problem) = piggyback(prism, caller, session, answer).await {
+                tracing::warn!(%problem, "Could not add what waits to an answer");
             }
         }
         Ok(answer)

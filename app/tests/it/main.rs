@@ -6,6 +6,7 @@ mod cache;
 mod cli;
 mod crash_story;
 mod door;
+mod hangup_story;
 mod harness;
 mod import_story;
 mod mcp;

@@ -4,6 +4,7 @@
 //! job that was waiting. A job that can wait rides on the next group.
 
 use super::{Result, StoreError, failed};
+use crate::config::failpoint;
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -150,6 +151,10 @@ fn commit(connection: &Connection, group: Vec<Job>) {
     let fate = begun.and_then(|()| connection.execute_batch("commit").map_err(failed));
     if fate.is_err() && !connection.is_autocommit() {
         drop(connection.execute_batch("rollback"));
+    }
+    if failpoint("writer.answer_late") {
+        // Long enough for a test to see the row and hang up before it is answered.
+        std::thread::sleep(Duration::from_secs(1));
     }
     for settle in settles {
         settle(fate.clone());

@@ -247,9 +247,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_nobody_waits_for_is_committed_all_the_same() {
-        let writer = writer();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.db");
+        let connection = Connection::open(&file).unwrap();
+        connection
+            .execute_batch("create table t (x integer unique)")
+            .unwrap();
+        let writer = Writer::start(connection).unwrap();
         writer.write_later("a test row", |c| insert(1)(c).map(drop));
         writer.stop().await;
+        assert_eq!(count(&Connection::open(&file).unwrap()).unwrap(), 1);
         assert!(matches!(
             writer.write(count, |_| ()).await,
             Err(StoreError::Closed)

@@ -235,8 +235,10 @@ impl Server {
     pub fn resume(mut self) -> Result<Self> {
         let process = command(&self.home)?
             .envs(self.env.iter().copied())
-            .args(["serve", "--port", "0"])
-            .stdin(Stdio::null())
+            .args(["serve", "--port", "0", "--ends-with-stdin"])
+            // Held open for as long as this process lives: a bench that is killed takes its server
+            // along, and the server its worker.
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
@@ -246,7 +248,7 @@ impl Server {
             if process.try_wait()?.is_some() || Instant::now() > deadline {
                 bail!("the bench's server did not start");
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_micros(500));
         }
         Ok(self)
     }

@@ -41,6 +41,9 @@ pub struct Options {
     pub host: String,
     pub port: u16,
     pub behind_proxy: bool,
+    /// Whoever started it holds the other end of its standard input: it ends with them, however
+    /// they end.
+    pub ends_with_stdin: bool,
 }
 
 /// Opens the home, listens, and serves until SIGINT or SIGTERM.
@@ -73,7 +76,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
     let listener = bind(&options.host, options.port).await?;
     // Whoever sees server.json may stop the server at once: it must be listening for that already.
-    let stop = stop_signal()?;
+    let stop = stop_signal(options.ends_with_stdin)?;
     let address = listener.local_addr()?;
     let file = ServerFile {
         url: format!("http://{address}"),
@@ -131,15 +134,30 @@ pub async fn run(
     result
 }
 
-/// Listens for SIGINT and SIGTERM from this moment on.
-fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
+/// Listens for SIGINT, SIGTERM and, if asked to, the end of standard input from this moment on.
+fn stop_signal(with_stdin: bool) -> Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     );
+    let (closed, stdin_closed) = tokio::sync::oneshot::channel();
+    if with_stdin {
+        // A thread of its own: the runtime would wait for a read that never returns.
+        std::thread::spawn(move || {
+            drop(std::io::copy(
+                &mut std::io::stdin().lock(),
+                &mut std::io::sink(),
+            ));
+            let _ = closed.send(());
+        });
+    }
     Ok(async move {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            Ok(()) = stdin_closed => {}
+        }
     })
 }
 

@@ -24,6 +24,9 @@ pub struct Serve {
     /// A proxy in front ends TLS, so listening beyond this machine is safe
     #[arg(long)]
     behind_proxy: bool,
+    /// End when standard input does, for whoever starts a server of their own
+    #[arg(long, hide = true)]
+    ends_with_stdin: bool,
 }
 
 impl Serve {
@@ -44,6 +47,7 @@ impl Serve {
                 host: self.host,
                 port: self.port,
                 behind_proxy: self.behind_proxy,
+                ends_with_stdin: self.ends_with_stdin,
             },
             &context.env,
         )

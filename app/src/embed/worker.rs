@@ -43,9 +43,11 @@ pub fn run(dir: &Path, idle: Duration) -> Result<()> {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             if lines.send(line).is_err() {
-                break;
+                return;
             }
         }
+        // The server is gone: nobody waits for a text that is under way.
+        std::process::exit(0);
     });
     loop {
         let line = match asked.recv_timeout(idle) {

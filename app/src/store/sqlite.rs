@@ -4,6 +4,8 @@ mod candidates;
 mod directory;
 mod memory;
 mod migrate;
+#[cfg(test)]
+mod plans;
 mod proof;
 mod recall;
 mod sessions;

@@ -8,6 +8,7 @@ mod crash_story;
 mod door;
 mod hangup_story;
 mod harness;
+mod history_story;
 mod import_story;
 mod mcp;
 mod memory_story;

@@ -29,7 +29,7 @@ fn with_model() -> Server {
     server
 }
 
-fn give_model(server: &Server) {
+pub fn give_model(server: &Server) {
     std::os::unix::fs::symlink(installed_models(), server.home().path("models")).unwrap();
 }
 

@@ -7,6 +7,10 @@ use prism_core::{Identity, Moment};
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
+pub(super) const OPEN_SESSIONS: &str = "select * from sessions where released_at is null";
+/// Kept on the persona: its sessions may have gone.
+pub(super) const STARTED: &str = "select id from personas where started_at is not null";
+
 impl Sqlite {
     pub async fn load(&self) -> Result<Loaded> {
         self.write(|c| {
@@ -17,14 +21,8 @@ impl Sqlite {
                 projects: rows(&mut all("select id, pid from projects")?, project)?,
                 personas: rows(&mut all("select * from personas")?, persona)?,
                 keys: rows(&mut all("select * from api_keys")?, key)?,
-                open_sessions: rows(
-                    &mut all("select * from sessions where released_at is null")?,
-                    super::sessions::session,
-                )?,
-                started_personas: rows(
-                    &mut all("select distinct persona_id from sessions")?,
-                    |r| column::id(r, "persona_id"),
-                )?,
+                open_sessions: rows(&mut all(OPEN_SESSIONS)?, super::sessions::session)?,
+                started_personas: rows(&mut all(STARTED)?, |r| column::id(r, "id"))?,
             })
         })
         .await

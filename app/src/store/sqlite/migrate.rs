@@ -127,7 +127,7 @@ mod tests {
             "d2d4b51c6f31cc505b613671407569a74333aa61dbcdf0a5fd795e22a40c132b",
             "3222004151550ea69ba4bcea4a308bcc213490d67a310bee2bfe4603b095983f",
             "3d4b62081f7d6dd343f330cddec97fce323be2f3f3af037fcc1ad197e1b0c923",
-            "455c0a5f17193e832f77daa58ed4c694ba6243f643ef60b70502c654a00eeddb",
+            "ada416e95d8065f56c82f930c427e1cc887346ca0ebe72c31a61982a1a697a6e",
             "26173f1385b5b6c58d5b02e32dc192de26e0cd7e5dd768ab44b0ff98c4ace99f",
         ];
         let found: Vec<String> = MIGRATIONS

@@ -8,6 +8,12 @@ use prism_core::receipt::State;
 use rusqlite::{Row, params};
 use uuid::Uuid;
 
+/// Gives back what a session had leased and nobody will confirm. Open leases are few; the index
+/// that holds them is read whole.
+pub(super) const GIVE_BACK: &str = "update signal_queue
+    set lease_id = null, leased_to = null, leased_until = null
+    where leased_to = ?1 and leased_until is not null and drained_at is null and ended_at is null";
+
 impl Sqlite {
     pub async fn add_session(&self, s: SessionRow) -> Result<()> {
         self.write(move |c| {
@@ -27,6 +33,11 @@ impl Sqlite {
                     s.last_seen_at.0,
                     s.project_id.to_string()
                 ],
+            )
+            .map_err(failed)?;
+            c.execute(
+                "update personas set started_at = coalesce(started_at, ?) where id = ?",
+                params![s.created_at.0, s.persona_id.to_string()],
             )
             .map_err(failed)?;
             Ok(())
@@ -52,11 +63,8 @@ impl Sqlite {
             )
             .map_err(failed)?;
             // What the session had leased goes back at once: nobody will confirm it.
-            c.execute(
-                "update signal_queue set lease_id = null, leased_to = null, leased_until = null where leased_to = ? and drained_at is null",
-                params![id.to_string()],
-            )
-            .map_err(failed)?;
+            c.execute(GIVE_BACK, params![id.to_string()])
+                .map_err(failed)?;
             Ok(())
         })
         .await

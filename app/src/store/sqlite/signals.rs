@@ -21,6 +21,28 @@ use uuid::Uuid;
 const ENVELOPE: &str = "q.id, q.signal_type, q.category, q.from_identity, q.from_session, q.to_identity, q.payload, q.in_reply_to, q.created_at, q.trace_id, q.seq, \
                         q.drained_at, q.lease_id, q.leased_until, p.pid";
 
+/// Whether a sweep has anything to do. Both halves look only at rows that wait, never at history.
+pub(super) const DUE: &str = "select exists (select 1 from signal_queue
+        where expires_at <= ?1 and drained_at is null and ended_at is null)
+    or exists (select 1 from signal_queue
+        where leased_until <= ?1 and drained_at is null and ended_at is null)";
+/// Ends what nobody read in time; what somebody is reading right now waits for its lease.
+pub(super) const EXPIRE: &str = "update signal_queue
+    set ended_at = ?1, ended_as = 'expired', lease_id = null, leased_to = null, leased_until = null
+    where rowid in (select rowid from signal_queue
+        where expires_at <= ?1 and drained_at is null and ended_at is null
+            and (leased_until is null or leased_until <= ?1) limit ?2)
+    returning id, to_persona_id";
+/// Leases that were not confirmed in time.
+pub(super) const OVERDUE: &str =
+    "q.leased_until <= ?1 and q.drained_at is null and q.ended_at is null limit ?2";
+/// What waits in each inbox of a project, by category: one short look an inbox.
+pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) as n
+    from personas p cross join signal_queue q on q.to_persona_id = p.id
+    where p.project_id = ?1 and q.drained_at is null and q.ended_at is null
+        and q.signal_type <> 'Loopback'
+    group by 1, 2 order by 1";
+
 impl Sqlite {
     pub async fn send(
         &self,
@@ -235,12 +257,7 @@ impl Sqlite {
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
         self.read(move |c| {
-            let mut statement = c
-                .prepare_cached(
-                    "select q.to_persona_id, q.category, count(*) as n from signal_queue q
-                     where q.project_id = ? and q.drained_at is null and q.ended_at is null and q.signal_type <> 'Loopback' group by 1, 2 order by 1",
-                )
-                .map_err(failed)?;
+            let mut statement = c.prepare_cached(WAITING).map_err(failed)?;
             let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
             let mut rows = statement.query([project.to_string()]).map_err(failed)?;
             while let Some(row) = rows.next().map_err(failed)? {
@@ -260,12 +277,9 @@ impl Sqlite {
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         let due = move |c: &Connection| -> Result<bool> {
-            c.prepare_cached(
-                "select exists (select 1 from signal_queue where expires_at <= ?1 and drained_at is null and ended_at is null)
-                     or exists (select 1 from signal_queue where lease_id is not null and leased_until <= ?1 and drained_at is null and ended_at is null)",
-            )
-            .and_then(|mut s| s.query_row([now.0], |r| r.get(0)))
-            .map_err(failed)
+            c.prepare_cached(DUE)
+                .and_then(|mut s| s.query_row([now.0], |r| r.get(0)))
+                .map_err(failed)
         };
         if !self.read(due).await? {
             return Ok(Swept::default());
@@ -516,21 +530,18 @@ fn confirm(
 
 fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let expired = c
-        .prepare_cached(
-            "update signal_queue set ended_at = ?1, ended_as = 'expired' where id in
-             (select id from signal_queue where expires_at <= ?1 and drained_at is null and ended_at is null and (leased_until is null or leased_until <= ?1) limit ?2)
-             returning id, to_persona_id",
-        )
+        .prepare_cached(EXPIRE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64], |r| Ok(EndedRow { signal_id: column::id(r, "id")?, to_persona: column::id(r, "to_persona_id")? }))
+        .query_map(params![now.0, limit as i64], |r| {
+            Ok(EndedRow {
+                signal_id: column::id(r, "id")?,
+                to_persona: column::id(r, "to_persona_id")?,
+            })
+        })
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
-    let returned = inbox_rows(
-        c,
-        "q.lease_id is not null and q.leased_until <= ? and q.drained_at is null and q.ended_at is null limit ?",
-        params![now.0, limit as i64],
-    )?;
+    let returned = inbox_rows(c, OVERDUE, params![now.0, limit as i64])?;
     for row in &returned {
         let id = row.envelope.signal_id.to_string();
         c.execute(
@@ -645,12 +656,20 @@ fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
     })
 }
 
+pub(super) fn inbox_sql(condition: &str) -> String {
+    // The queue first: a project's rows are never what is asked for.
+    format!(
+        "select {ENVELOPE} from signal_queue q cross join projects p on p.id = q.project_id
+         where {condition}"
+    )
+}
+
 fn inbox_rows(
     c: &Connection,
     condition: &str,
     bound: &[&dyn rusqlite::ToSql],
 ) -> Result<Vec<InboxRow>> {
-    let mut statement = c.prepare_cached(&format!("select {ENVELOPE} from signal_queue q join projects p on p.id = q.project_id where {condition}")).map_err(failed)?;
+    let mut statement = c.prepare_cached(&inbox_sql(condition)).map_err(failed)?;
     let rows = statement
         .query_map(bound, |row| {
             let until = column::opt_moment(row, "leased_until")?;

@@ -159,7 +159,7 @@ impl Context {
 
     pub fn client(&self) -> Result<Client, Problem> {
         let key = client::find_key(&self.env, &self.home, self.identity.as_ref())?;
-        let client = Client::new(Locator::of(&self.env, &self.home), key)?;
+        let client = Client::new(Locator::of(&self.env, &self.home)?, key)?;
         Ok(if self.project.named {
             client
         } else {
@@ -304,7 +304,8 @@ fn block_on(many_threads: bool, future: impl Future<Output = Outcome>) -> Outcom
 
 /// Prints the answer as it came, for `--json`.
 pub fn print_json(answer: &Value) {
-    out(&serde_json::to_string_pretty(answer).unwrap_or_default());
+    let json = serde_json::to_string_pretty(answer).unwrap_or_default();
+    out(&prism_core::text::escape_json(&json));
 }
 
 #[cfg(test)]

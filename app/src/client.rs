@@ -4,7 +4,8 @@ use crate::clock;
 use crate::config::{Config, Env, ServerFile};
 use crate::home::Home;
 use crate::server::{CREATE_HEADER, SESSION_HEADER};
-use prism_core::{Code, Identity, Problem, api};
+use prism_core::access::may_carry_key;
+use prism_core::{Code, Identity, Problem, ProjectName, api};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -17,26 +18,101 @@ const REQUEST: Duration = Duration::from_secs(30);
 /// Where the server is: asked again for each call, because a restart may move it.
 #[derive(Clone, Debug)]
 pub enum Locator {
+    /// Wherever the environment says, with the key that the environment brings.
     Url(String),
+    /// The server of this home.
     Home(Home),
+    /// `PRISM_URL` without `PRISM_API_KEY`: good while it is the server of this home.
+    HomeAt(Home, String),
 }
 
 impl Locator {
-    pub fn of(env: &Env, home: &Home) -> Self {
-        env.url.as_ref().map_or_else(
-            || Self::Home(home.clone()),
-            |url| Self::Url(url.trim_end_matches('/').to_owned()),
-        )
+    pub fn of(env: &Env, home: &Home) -> Result<Self, Problem> {
+        let Some(url) = &env.url else {
+            return Ok(Self::Home(home.clone()));
+        };
+        let url = checked_url(url, env.allow_http)?;
+        Ok(match env.api_key {
+            Some(_) => Self::Url(url),
+            None => Self::HomeAt(home.clone(), url),
+        })
     }
 
     pub fn url(&self) -> Result<String, Problem> {
+        let of_home = |home: &Home| -> Result<Option<String>, Problem> {
+            home.check().map_err(untrusted)?;
+            Ok(ServerFile::load(home).map(|f| f.url))
+        };
         match self {
             Self::Url(url) => Ok(url.clone()),
-            Self::Home(home) => ServerFile::load(home).map(|f| f.url).ok_or_else(|| {
+            Self::Home(home) => of_home(home)?.ok_or_else(|| {
                 not_running(&format!("no prism server runs on {}", home.dir().display()))
             }),
+            // A key of this home never goes to a server that is not of this home.
+            Self::HomeAt(home, url) => match of_home(home)? {
+                Some(own) if own == *url => Ok(own),
+                _ => Err(Problem::new(
+                    Code::MissingKey,
+                    format!(
+                        "PRISM_URL is {url}, which is not the running server of {}",
+                        home.dir().display()
+                    ),
+                    "set PRISM_API_KEY to a key of that server, or unset PRISM_URL",
+                )),
+            },
         }
     }
+
+    fn is_https(&self) -> bool {
+        matches!(self, Self::Url(url) if url.starts_with("https:"))
+    }
+}
+
+/// The address of `PRISM_URL`, if a key may travel to it.
+fn checked_url(text: &str, allow_http: bool) -> Result<String, Problem> {
+    let refuse = |why: &str, hint: &str| {
+        let text = prism_core::text::clip(text, 100);
+        Err(Problem::new(
+            Code::InvalidRequest,
+            format!("PRISM_URL is {text:?}: {why}"),
+            hint,
+        ))
+    };
+    let example = "set it like https://prism.example or http://127.0.0.1:7747";
+    let Ok(url) = reqwest::Url::parse(text.trim()) else {
+        return refuse("that is no address", example);
+    };
+    let host = url.host_str().unwrap_or_default();
+    let plain = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    if !plain || host.is_empty() {
+        return refuse("only scheme, host, port and path belong there", example);
+    }
+    if !may_carry_key(url.scheme(), host, allow_http) {
+        return refuse(
+            "the key would travel in the clear",
+            "use https, or set PRISM_ALLOW_HTTP=1 if the network between is yours",
+        );
+    }
+    if !may_carry_key(url.scheme(), host, false) {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            crate::ui::note(&format!(
+                "prism: warning: the key travels in the clear to {host} (PRISM_ALLOW_HTTP=1)"
+            ));
+        });
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+fn untrusted(error: anyhow::Error) -> Problem {
+    Problem::new(
+        Code::NotYours,
+        format!("{error:#}"),
+        "Prism uses a home only when nobody else can have written it",
+    )
 }
 
 fn not_running(message: &str) -> Problem {
@@ -65,15 +141,22 @@ impl Client {
             .timeout(REQUEST)
             .connect_timeout(Duration::from_secs(5))
             .tcp_nodelay(true)
-            .no_proxy()
-            .build()
-            .map_err(|e| {
-                Problem::new(
-                    Code::Internal,
-                    format!("no HTTP client: {e}"),
-                    "report this",
-                )
-            })?;
+            // Wherever a server points, the key does not follow.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy();
+        // Reading the machine's certificates takes longer than a whole call within it.
+        let http = if locator.is_https() {
+            http
+        } else {
+            http.tls_certs_only([])
+        };
+        let http = http.build().map_err(|e| {
+            Problem::new(
+                Code::Internal,
+                format!("no HTTP client: {e}"),
+                "report this",
+            )
+        })?;
         Ok(Self {
             http,
             locator,
@@ -111,6 +194,8 @@ impl Client {
     }
 
     async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Failure> {
+        // It becomes a part of the address.
+        let pid = ProjectName::parse(pid).map_err(Failure::unsent)?;
         let url = self.locator.url().map_err(Failure::unsent)?;
         let mut request = self
             .http
@@ -261,6 +346,12 @@ pub fn key_file(home: &Home, identity: &Identity) -> String {
     format!("keys/{}", stored.unwrap_or(exact))
 }
 
+/// The identity's key of this home.
+pub fn agent_key(home: &Home, identity: &Identity) -> Result<Option<String>, Problem> {
+    let key = home.read_secret(&key_file(home, identity));
+    Ok(key.map_err(untrusted)?.map(|k| k.trim().to_owned()))
+}
+
 /// The operator's key of this home, unless the environment brings its own key.
 pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
@@ -282,11 +373,14 @@ pub fn find_key(env: &Env, home: &Home, identity: Option<&Identity>) -> Result<S
         return Ok(key.clone());
     }
     match identity {
-        Some(identity) => home.read(&key_file(home, identity)).map(|k| k.trim().to_owned()).ok_or_else(|| {
+        Some(identity) => agent_key(home, identity)?.ok_or_else(|| {
             Problem::new(
                 Code::MissingKey,
                 format!("{identity} has no key in {}", home.dir().display()),
-                format!("start the agent once (`prism mcp` makes its key), or run `prism key mint {identity}` as the operator"),
+                format!(
+                    "start the agent once (`prism mcp` makes its key), \
+                     or run `prism key mint {identity}` as the operator"
+                ),
             )
         }),
         None => operator_key(env, home)?.ok_or_else(|| {

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
-use prism_core::limits::{RATE_BURST, RATE_PER_S};
+use prism_core::limits::{CONNECTIONS_MAX, RATE_BURST, RATE_PER_S};
 use prism_core::{Identity, ProjectName};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub struct Env {
     pub pid: Option<String>,
     pub url: Option<String>,
     pub api_key: Option<String>,
+    /// Keys may travel in the clear to another machine.
+    pub allow_http: bool,
     pub doorbell: Option<String>,
     pub tools: Option<String>,
     pub recallgate_mode: Option<String>,
@@ -41,6 +43,7 @@ impl Env {
             pid: var("PRISM_PID"),
             url: var("PRISM_URL"),
             api_key: var("PRISM_API_KEY"),
+            allow_http: var("PRISM_ALLOW_HTTP").is_some_and(|v| v == "1"),
             doorbell: var("PRISM_DOORBELL"),
             tools: var("PRISM_TOOLS"),
             recallgate_mode: var("PRISM_RECALLGATE_MODE"),
@@ -78,6 +81,11 @@ impl Env {
             })
             .transpose()
     }
+}
+
+/// What `PRISM_LOG` asks to be logged.
+pub fn log_filter() -> Option<String> {
+    std::env::var("PRISM_LOG").ok()
 }
 
 /// Whether a named fault is switched on; only debug builds have faults to switch on.
@@ -120,6 +128,8 @@ pub struct ServerConfig {
 pub struct Limits {
     pub requests_per_second: u32,
     pub requests_burst: u32,
+    /// Connections at once, capped by how many files the process may open.
+    pub connections: usize,
 }
 
 impl Default for Limits {
@@ -127,6 +137,7 @@ impl Default for Limits {
         Self {
             requests_per_second: RATE_PER_S,
             requests_burst: RATE_BURST,
+            connections: CONNECTIONS_MAX,
         }
     }
 }
@@ -135,13 +146,21 @@ const CONFIG: &str = "config.toml";
 
 impl Config {
     pub fn load(home: &Home) -> Result<Option<Self>> {
-        let Some(text) = home.read(CONFIG) else {
+        let Some(text) = home.read_secret(CONFIG)? else {
             return Ok(None);
         };
         let path = home.path(CONFIG);
-        toml::from_str(&text)
-            .map(Some)
-            .with_context(|| format!("{} is not valid", path.display()))
+        // The error's own text shows the line, and with it the key.
+        toml::from_str(&text).map(Some).map_err(|error| {
+            let line = error.span().map_or(1, |at| {
+                1 + text[..at.start.min(text.len())].matches('\n').count()
+            });
+            anyhow::anyhow!(
+                "{} is not valid in line {line}: {}",
+                path.display(),
+                prism_core::text::without_keys(error.message())
+            )
+        })
     }
 
     /// Reads the configuration, or makes one with a fresh operator's key.
@@ -177,9 +196,14 @@ pub struct ServerFile {
 
 impl ServerFile {
     pub const NAME: &str = "server.json";
+    /// Held by the server for as long as it runs.
+    pub const LOCK: &str = "serve.lock";
 
+    /// The server that runs on this home. A file that outlived its server names nobody: whoever
+    /// listens on that port now is a stranger.
     pub fn load(home: &Home) -> Option<Self> {
-        serde_json::from_str(&home.read(Self::NAME)?).ok()
+        let file: Self = serde_json::from_str(&home.read(Self::NAME)?).ok()?;
+        (home.lock_holder(Self::LOCK)? == file.pid).then_some(file)
     }
 }
 
@@ -301,6 +325,26 @@ mod tests {
             ("PID-X".into(), false)
         );
         assert!(choose(Some("no/slash"), None, &folder).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_config_is_said_without_the_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        for (text, line) in [
+            ("operator = \"frank\"\napi_key = \"prk_secret\n", 2),
+            ("operator = \"frank\"\napi_key = prk_secret\n", 2),
+            ("operator = \"prk_secret!\"\napi_key = \"x\"\n", 1),
+            (
+                "operator = \"a\"\napi_key = \"prk_secret\"\nprk_secret = 1\n",
+                3,
+            ),
+        ] {
+            home.write(CONFIG, text.as_bytes()).unwrap();
+            let said = format!("{:#}", Config::load(&home).unwrap_err());
+            assert!(!said.contains("secret"), "{said}");
+            assert!(said.contains(&format!("line {line}")), "{said}");
+        }
     }
 
     #[test]

@@ -69,10 +69,20 @@ impl Directory {
         self.write().keys.insert(key.key_sha256.clone(), key);
     }
 
-    pub fn revoke_key(&self, id: Uuid, now: Moment) {
+    /// Sets or takes back when a key was revoked.
+    pub fn set_revoked(&self, id: Uuid, revoked_at: Option<Moment>) {
         for key in self.write().keys.values_mut().filter(|k| k.id == id) {
-            key.revoked_at.get_or_insert(now);
+            key.revoked_at = revoked_at;
         }
+    }
+
+    /// Whether a key opens anything now.
+    pub fn in_force(&self, id: Uuid) -> bool {
+        let inner = self.read();
+        inner
+            .keys
+            .values()
+            .any(|k| k.id == id && k.revoked_at.is_none())
     }
 
     /// The key with this hash, revoked ones included.
@@ -98,8 +108,11 @@ impl Directory {
 
     /// The projects a key may see: all for the operator, else those with its persona.
     pub fn visible_projects(&self, identity: Option<&Identity>) -> Vec<String> {
-        let visible =
-            |p: &Project| identity.is_none_or(|i| self.persona(p.id, i.as_str()).is_some());
+        let mine = |p: &Project, i: &Identity| {
+            self.persona(p.id, i.as_str())
+                .is_some_and(|persona| !persona.is_operator)
+        };
+        let visible = |p: &Project| identity.is_none_or(|i| mine(p, i));
         self.projects()
             .iter()
             .filter(|p| visible(p))
@@ -132,17 +145,6 @@ impl Directory {
             .collect();
         personas.sort_by(|a, b| a.identity.cmp(&b.identity));
         personas
-    }
-
-    /// The spelling that the identity's first registration fixed, in any project.
-    pub fn canonical(&self, identity: &Identity) -> Identity {
-        let inner = self.read();
-        let first = inner
-            .personas
-            .values()
-            .filter(|p| p.identity.is(identity.as_str()))
-            .min_by_key(|p| p.created_at);
-        first.map_or_else(|| identity.clone(), |p| p.identity.clone())
     }
 
     /// Finds a persona of the project, or says which names are nearest.

@@ -1,9 +1,9 @@
 //! `$PRISM_HOME`: the only writer of files. Whole files, replaced atomically, 0600.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug)]
@@ -41,6 +41,25 @@ impl Home {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a home that somebody else could have written: its keys would be theirs to choose.
+    pub fn check(&self) -> Result<()> {
+        for path in [
+            self.dir.clone(),
+            self.path("config.toml"),
+            self.path("keys"),
+        ] {
+            check_owner(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a secret: only from a home, and a file, that nobody else could have written.
+    pub fn read_secret(&self, name: &str) -> Result<Option<String>> {
+        self.check()?;
+        check_owner(&self.path(name))?;
+        Ok(self.read(name))
     }
 
     /// Replaces a file whole: a reader sees the old one or the new one.
@@ -111,6 +130,16 @@ impl Home {
         }
     }
 
+    /// The pid that holds a lock now; none when nobody does.
+    pub fn lock_holder(&self, name: &str) -> Option<u32> {
+        let file = File::open(self.path(name)).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => self.read(name)?.trim().parse().ok(),
+            // Nobody held it; what the file says is of a holder that is gone.
+            _ => None,
+        }
+    }
+
     fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.path(name);
         OpenOptions::new()
@@ -149,9 +178,67 @@ impl Home {
     }
 }
 
+/// What does not exist is nobody's; whoever makes it makes it private.
+fn check_owner(path: &Path) -> Result<()> {
+    let Ok(found) = fs::metadata(path) else {
+        return Ok(());
+    };
+    let (shown, me) = (path.display(), rustix::process::geteuid().as_raw());
+    if found.uid() != me {
+        bail!(
+            "{shown} belongs to user {}, not to you (user {me}): `chown -R {me} {shown}`, \
+             or set PRISM_HOME to a folder of your own",
+            found.uid()
+        );
+    }
+    let mode = found.permissions().mode() & 0o777;
+    if mode & 0o022 != 0 {
+        bail!("{shown} has mode {mode:o}, so others can write it: `chmod go-w {shown}`");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_can_write_is_refused_with_the_command_that_mends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().join("home"));
+        home.create().unwrap();
+        home.write("config.toml", b"x").unwrap();
+        home.write("keys/Texi.key", b"k").unwrap();
+        home.check().unwrap();
+        for (name, bad, good) in [
+            ("", 0o777, 0o700),
+            ("", 0o720, 0o700),
+            ("config.toml", 0o602, 0o600),
+            ("keys", 0o770, 0o755),
+            ("keys/Texi.key", 0o666, 0o600),
+        ] {
+            let path = dir.path().join("home").join(name);
+            fs::set_permissions(&path, fs::Permissions::from_mode(bad)).unwrap();
+            let said = home.read_secret("keys/Texi.key").unwrap_err().to_string();
+            assert!(said.contains("chmod go-w"), "{name}: {said}");
+            fs::set_permissions(&path, fs::Permissions::from_mode(good)).unwrap();
+            assert!(
+                home.read_secret("keys/Texi.key").unwrap().is_some(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lock_that_nobody_holds_names_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        assert_eq!(home.lock_holder("serve.lock"), None);
+        let held = home.try_lock("serve.lock").unwrap().ok();
+        assert_eq!(home.lock_holder("serve.lock"), Some(std::process::id()));
+        drop(held);
+        assert_eq!(home.lock_holder("serve.lock"), None);
+    }
 
     #[test]
     fn files_are_private_and_a_lock_names_its_holder() {

@@ -17,6 +17,8 @@ use uuid::Uuid;
 const CONTROL_FRAMES_MAX: usize = 256;
 
 pub struct Socket {
+    /// The key it was opened with: the socket ends with it.
+    pub key_id: Uuid,
     pub session_id: Option<Uuid>,
     pub persona_id: Uuid,
     pub project_id: Uuid,
@@ -53,6 +55,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Socket {
     pub fn new(
+        key_id: Uuid,
         session_id: Option<Uuid>,
         persona_id: Uuid,
         project_id: Uuid,
@@ -64,6 +67,7 @@ impl Socket {
             close: None,
         };
         Arc::new(Self {
+            key_id,
             session_id,
             persona_id,
             project_id,
@@ -264,8 +268,14 @@ impl Hub {
         }
     }
 
-    pub fn close_persona(&self, persona: Uuid, code: u16, reason: &str) {
-        for socket in held(&self.sockets).get(&persona).into_iter().flatten() {
+    /// Closes exactly the sockets that were opened with a key, watchers included.
+    pub fn close_key(&self, key: Uuid, code: u16, reason: &str) {
+        for socket in held(&self.sockets)
+            .values()
+            .flatten()
+            .chain(held(&self.watchers).iter())
+            .filter(|s| s.key_id == key)
+        {
             socket.close(code, reason);
         }
     }

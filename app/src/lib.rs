@@ -14,6 +14,7 @@ pub mod embed;
 pub mod gate;
 pub mod home;
 pub mod hub;
+pub mod log;
 pub mod loopback;
 pub mod metrics;
 pub mod presence;

@@ -45,8 +45,6 @@ pub struct Prism {
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
-    /// Held while a project or persona is made: two hosts may ask for the same one at once.
-    enrolling: tokio::sync::Mutex<()>,
 }
 
 /// Who calls: proven by the key, never taken from the body.
@@ -71,6 +69,7 @@ impl Prism {
         gate_mode: Mode,
         embedder: Embedder,
     ) -> Result<Arc<Self>, Problem> {
+        store.name_operator(config.operator.clone()).await?;
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode, store.load_gate(now).await?);
@@ -87,10 +86,9 @@ impl Prism {
             limits: config.limits,
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
-            enrolling: tokio::sync::Mutex::default(),
             store,
         });
-        prism.know_key(&config.api_key, None).await?;
+        prism.know_operator(&config.api_key).await?;
         Ok(prism)
     }
 
@@ -129,23 +127,45 @@ impl Prism {
         self.under_way.close();
     }
 
-    /// Stores a key's hash, unless it is known already.
+    /// Stores a key's hash, unless it is known already; memory keeps what the store says.
     pub async fn know_key(&self, key: &str, identity: Option<Identity>) -> Result<KeyRow, Problem> {
-        let key_sha256 = sha256_hex(key.as_bytes());
-        if let Some(known) = self.directory.key(&key_sha256) {
-            return Ok(known);
-        }
         let row = KeyRow {
             id: clock::new_id(),
             identity,
-            key_sha256,
+            key_sha256: sha256_hex(key.as_bytes()),
             prefix: key.chars().take(12).collect(),
             created_at: clock::now(),
             revoked_at: None,
         };
-        self.store.add_key(row.clone()).await?;
+        let row = self.store.add_key(row).await?.ok_or_else(|| {
+            Problem::new(
+                Code::Conflict,
+                "the store has this key for a holder that cannot be read",
+                "make another: `prism key mint <identity>`, or a fresh api_key in config.toml",
+            )
+        })?;
         self.directory.add_key(row.clone());
         Ok(row)
+    }
+
+    /// The key of `config.toml` opens everything, so it must be the operator's and in force.
+    async fn know_operator(&self, key: &str) -> Result<(), Problem> {
+        let row = self.know_key(key, None).await?;
+        let wrong = match (&row.identity, row.revoked_at) {
+            (Some(agent), _) => format!("is the key of the agent {agent}"),
+            (None, Some(_)) => "was revoked".to_owned(),
+            (None, None) => return Ok(()),
+        };
+        Err(Problem::new(
+            Code::Conflict,
+            format!("the api_key in config.toml {wrong}"),
+            "put the operator's key there, or a fresh one: `prk_` and 40 random letters or digits",
+        ))
+    }
+
+    /// How many connections the configuration allows.
+    pub fn connections(&self) -> usize {
+        self.limits.connections
     }
 
     /// Finds the key a request carries and charges it for one request.
@@ -222,9 +242,13 @@ impl Prism {
                 self.directory.visible_projects(key.identity.as_ref()),
             )
         })?;
+        // The rights come with the key. An agent's key is never the operator, whatever its name.
         let persona = match &key.identity {
             None => self.directory.operator(project.id),
-            Some(identity) => self.directory.persona(project.id, identity.as_str()),
+            Some(identity) => self
+                .directory
+                .persona(project.id, identity.as_str())
+                .filter(|p| !p.is_operator),
         };
         let persona = persona.ok_or_else(|| {
             let who = key
@@ -242,7 +266,7 @@ impl Prism {
             .transpose()?;
         Ok(Caller {
             project,
-            is_operator: persona.is_operator,
+            is_operator: key.identity.is_none(),
             persona,
             session,
         })
@@ -275,25 +299,14 @@ impl Prism {
         if let Some(project) = self.directory.project(pid.as_str()) {
             return Ok(project);
         }
-        let _one = self.enrolling.lock().await;
-        if let Some(project) = self.directory.project(pid.as_str()) {
-            return Ok(project);
-        }
-        let project = Project {
+        let new = Project {
             id: clock::new_id(),
-            pid: pid.clone(),
+            pid,
         };
-        let operator = self
+        let (project, operator) = self
             .store
-            .add_project(project.clone(), self.operator.clone(), clock::now())
+            .add_project(new, self.operator.clone(), clock::now())
             .await?;
-        let operator = operator.ok_or_else(|| {
-            Problem::new(
-                Code::Conflict,
-                format!("{pid} is being created elsewhere"),
-                "try again",
-            )
-        })?;
         self.directory.add_persona(operator);
         self.directory.add_project(project.clone());
         Ok(project)
@@ -306,21 +319,16 @@ impl Prism {
         project: &Project,
         identity: &Identity,
     ) -> Result<(Persona, bool), Problem> {
-        let _one = self.enrolling.lock().await;
-        let identity = self.directory.canonical(identity);
-        if let Some(persona) = self.directory.persona(project.id, identity.as_str()) {
-            return Ok((persona, false));
-        }
-        let persona = Persona {
+        let new = Persona {
             id: clock::new_id(),
             project_id: project.id,
-            identity,
+            identity: identity.clone(),
             is_operator: false,
             created_at: clock::now(),
         };
-        self.store.add_persona(persona.clone()).await?;
+        let (persona, created) = self.store.add_persona(new).await?;
         self.directory.add_persona(persona.clone());
-        Ok((persona, true))
+        Ok((persona, created))
     }
 
     pub fn announce(&self, session: &SessionRow, event: SignalType) {

@@ -1,5 +1,6 @@
 //! The server: one door in front of every route, one line per request.
 
+mod connections;
 mod door;
 mod openapi;
 mod stream;
@@ -7,7 +8,7 @@ mod stream;
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
-use crate::home::Home;
+use crate::home::{Home, Lock};
 use crate::prism::Prism;
 use crate::store::Store;
 use crate::verb;
@@ -18,8 +19,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router, middleware};
+use connections::{Connection, Limited};
 use prism_core::api::close;
-use prism_core::limits::BODY_BYTES_MAX;
+use prism_core::limits::{BODY_BYTES_MAX, FIRST_REQUEST_S};
 use prism_core::{Code, Problem, ProjectName};
 use serde_json::{Map, Value};
 use std::future::Future;
@@ -28,6 +30,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
+/// How often, and with what pause, a starting server asks for its home's lock.
+const LOCK_TRIES: usize = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// How long a stopping server waits for requests that are under way.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -58,13 +63,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let home = &options.home;
     let config = Config::load_or_create(home, env)?;
-    let _lock = match home.try_lock("serve.lock")? {
-        Ok(lock) => lock,
-        Err(pid) => bail!(
-            "{} is held by the prism server with pid {pid}: stop that one first, or use another --home",
-            home.dir().display()
-        ),
-    };
+    let _lock = only_server(home).await?;
+    // A file that outlived its server; the one of this server comes when it listens.
+    home.remove(ServerFile::NAME);
     let store = Store::open_embedded(&home.path("prism.db"))
         .with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
     let (embedder, embedding) = Embedder::new(home.clone());
@@ -100,6 +101,25 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     result
 }
 
+/// Takes the lock that says: this server runs on this home.
+async fn only_server(home: &Home) -> Result<Lock> {
+    // A client that asks who holds the lock has it for an instant itself.
+    for _ in 0..LOCK_TRIES {
+        if let Ok(lock) = home.try_lock(ServerFile::LOCK)? {
+            return Ok(lock);
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
+    }
+    match home.try_lock(ServerFile::LOCK)? {
+        Ok(lock) => Ok(lock),
+        Err(pid) => bail!(
+            "{} is held by the prism server with pid {pid}: stop that one first, \
+             or use another --home",
+            home.dir().display()
+        ),
+    }
+}
+
 async fn bind(host: &str, port: u16) -> Result<TcpListener> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     TcpListener::bind((host, port)).await.with_context(|| {
@@ -116,7 +136,9 @@ pub async fn run(
     let house = tokio::spawn(prism.clone().keep_house());
     let hub = prism.hub.clone();
     let (stopped, stopping) = tokio::sync::oneshot::channel();
-    let server = axum::serve(listener, router(prism)).with_graceful_shutdown(async move {
+    let listener = Limited::new(listener, connections::capped(prism.connections()));
+    let routes = router(prism).into_make_service_with_connect_info::<Connection>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
         stop.await;
         tracing::info!("Stopping");
         hub.close_all(close::GOING_AWAY, "the server stops");
@@ -286,7 +308,16 @@ fn session_of(headers: &HeaderMap) -> Result<Option<Uuid>, Problem> {
 }
 
 async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
-    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
+    let patience = Duration::from_secs(FIRST_REQUEST_S);
+    let bytes = tokio::time::timeout(patience, to_bytes(body, BODY_BYTES_MAX));
+    let bytes = bytes.await.map_err(|_| {
+        Problem::new(
+            Code::TooSlow,
+            format!("the body did not arrive within {FIRST_REQUEST_S} s"),
+            "send it again, whole",
+        )
+    })?;
+    let bytes = bytes.map_err(|error| {
         let too_large = std::error::Error::source(&error)
             .is_some_and(|s| s.to_string().contains("length limit"));
         match too_large {

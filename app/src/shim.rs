@@ -83,15 +83,8 @@ pub struct Session {
 }
 
 pub async fn run(env: Env) -> Outcome {
-    let filter =
-        tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG").unwrap_or_else(|_| "warn".into());
     // Standard output is the protocol: not one byte of ours may reach it.
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    crate::log::start("warn", false);
     let shim = Arc::new(Shim::new(env)?);
     mcp::serve(shim.clone()).await?;
     shim.host_gone().await;
@@ -102,6 +95,7 @@ impl Shim {
     pub fn new(env: Env) -> Result<Self, Failure> {
         let home = env.prism_home();
         home.create()?;
+        home.check()?;
         files::sweep(&home);
         let fixed_identity = env.identity()?;
         if let Some(name) = env.surface.as_deref()
@@ -270,7 +264,7 @@ impl Shim {
 
     /// Registers a session, making whatever it needs: key, project, persona.
     async fn open(self: &Arc<Self>, identity: Identity) -> Result<Arc<Session>, Problem> {
-        let locator = Locator::of(&self.env, &self.home);
+        let locator = Locator::of(&self.env, &self.home)?;
         let key = self.key_of(&identity, &locator, None).await?;
         let mut client = Client::new(locator.clone(), key)?;
         let surface = self.surface();
@@ -394,12 +388,8 @@ impl Shim {
             )
         };
         let _lock = self.home.lock("keys/mint.lock").map_err(unwritable)?;
-        let file = client::key_file(&self.home, identity);
-        if let Some(key) = self
-            .home
-            .read(&file)
-            .map(|k| k.trim().to_owned())
-            .filter(|k| Some(k.as_str()) != refused)
+        if let Some(key) =
+            client::agent_key(&self.home, identity)?.filter(|k| Some(k.as_str()) != refused)
         {
             return Ok(key);
         }

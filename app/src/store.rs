@@ -333,15 +333,19 @@ impl Store {
         project: Project,
         operator: Identity,
         now: Moment,
-    ) -> Result<Option<Persona>> {
+    ) -> Result<(Project, Persona)> {
         on_engine!(self, s => s.add_project(project, operator, now))
     }
 
-    pub async fn add_persona(&self, persona: Persona) -> Result<()> {
+    pub async fn add_persona(&self, persona: Persona) -> Result<(Persona, bool)> {
         on_engine!(self, s => s.add_persona(persona))
     }
 
-    pub async fn add_key(&self, key: KeyRow) -> Result<()> {
+    pub async fn name_operator(&self, operator: Identity) -> Result<()> {
+        on_engine!(self, s => s.name_operator(operator))
+    }
+
+    pub async fn add_key(&self, key: KeyRow) -> Result<Option<KeyRow>> {
         on_engine!(self, s => s.add_key(key))
     }
 

@@ -1,8 +1,9 @@
 //! The only printer: colours, tables, times, and how a command ends.
 
 use prism_core::signal::Category;
-use prism_core::{Moment, Problem};
+use prism_core::{Moment, Problem, text};
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 
 /// How a command can end other than well.
 pub enum Failure {
@@ -41,6 +42,30 @@ impl From<anyhow::Error> for Failure {
 
 pub type Outcome = Result<(), Failure>;
 
+/// Whether colours leave this process; it does not print any before that was decided.
+static COLOR: OnceLock<bool> = OnceLock::new();
+/// Our own colours: the only escape sequences that leave this process.
+const COLORS: [&str; 9] = ["0", "1", "2", "31", "32", "33", "36", "1;33", "1;35"];
+
+/// Text as it may be printed: whole escape sequences and controls of others are gone.
+fn printable(text: &str, color: bool) -> String {
+    if !color {
+        return text::lines(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut others = 0;
+    for (at, _) in text.match_indices("\u{1b}[") {
+        let code = text[at + 2..].split('m').next().unwrap_or_default();
+        if at >= others && COLORS.contains(&code) {
+            out.push_str(&text::lines(&text[others..at]));
+            others = at + 3 + code.len();
+            out.push_str(&text[at..others]);
+        }
+    }
+    out.push_str(&text::lines(&text[others..]));
+    out
+}
+
 /// Whether to colour, decided once.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
@@ -50,12 +75,14 @@ pub struct Style {
 impl Style {
     pub fn of_stdout(no_color: bool) -> Self {
         Self {
-            color: !no_color && std::io::stdout().is_terminal(),
+            color: *COLOR.get_or_init(|| !no_color && std::io::stdout().is_terminal()),
         }
     }
 
+    /// Colours text that may be somebody else's: theirs is cleaned, ours goes around it.
     pub fn paint(self, code: &str, text: &str) -> String {
         if self.color {
+            let text = text::lines(text);
             format!("\u{1b}[{code}m{text}\u{1b}[0m")
         } else {
             text.to_owned()
@@ -95,6 +122,7 @@ pub fn out_anyway(text: &str) {
 }
 
 fn print(text: &str) -> std::io::Result<()> {
+    let text = printable(text, COLOR.get() == Some(&true));
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.write_all(b"\n")?;
@@ -102,6 +130,7 @@ fn print(text: &str) -> std::io::Result<()> {
 }
 
 pub fn note(text: &str) {
+    let text = printable(text, COLOR.get() == Some(&true));
     // Nobody can be told that stderr is closed.
     drop(writeln!(std::io::stderr(), "{text}"));
 }
@@ -213,6 +242,20 @@ mod tests {
             vec!["\u{1b}[31mccc\u{1b}[0m".into(), "d".into()],
         ];
         assert_eq!(table(&rows), "a    bb\n\u{1b}[31mccc\u{1b}[0m  d");
+    }
+
+    #[test]
+    fn only_our_own_colours_reach_a_terminal_and_nothing_a_pipe() {
+        let hostile = "\u{1b}]0;title\u{7}a\u{1b}[2J\u{9b}31m\u{202e}b\u{1b}]8;;x\r";
+        let line = format!("\u{1b}[31mred\u{1b}[0m {hostile}\n\u{1b}[2mdim\u{1b}[0m");
+        assert_eq!(printable(&line, false), "red ab");
+        assert_eq!(
+            printable(&format!("{hostile}\n\u{1b}[2mdim\u{1b}[0m"), true),
+            "ab\u{1b}[2mdim\u{1b}[0m",
+            "an unended sequence takes what follows it, but not our colours"
+        );
+        let painted = Style { color: true }.paint("31", "\u{1b}[2mx\u{1b}[5my");
+        assert_eq!(painted, "\u{1b}[31mxy\u{1b}[0m");
     }
 
     #[test]

@@ -34,6 +34,16 @@ pub fn is_loopback_name(name: &str) -> bool {
             .is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Says whether a key may travel to this address: in the clear only within this machine, unless
+/// the operator allowed it.
+pub fn may_carry_key(scheme: &str, host: &str, allow_http: bool) -> bool {
+    match scheme {
+        "https" => true,
+        "http" => is_loopback_name(host) || allow_http,
+        _ => false,
+    }
+}
+
 fn host_name(host: &str) -> &str {
     match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
         Some(end) => &host[..end + 2],
@@ -96,6 +106,22 @@ mod tests {
             "localhost.evil",
         ] {
             assert!(!host_allowed(bad, &allowed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_travels_in_the_clear_within_this_machine_only() {
+        for (scheme, host, allow, may) in [
+            ("https", "prism.example", false, true),
+            ("http", "127.0.0.1", false, true),
+            ("http", "[::1]", false, true),
+            ("http", "localhost", false, true),
+            ("http", "prism.example", false, false),
+            ("http", "127.0.0.1.evil.example", false, false),
+            ("http", "prism.example", true, true),
+            ("ftp", "127.0.0.1", true, false),
+        ] {
+            assert_eq!(may_carry_key(scheme, host, allow), may, "{scheme} {host}");
         }
     }
 

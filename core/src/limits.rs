@@ -21,6 +21,12 @@ pub const FRAME_BYTES_MAX: usize = 128 * 1024;
 pub const RATE_PER_S: u32 = 50;
 /// Requests that one key may send in a burst.
 pub const RATE_BURST: u32 = 500;
+/// Connections that one server holds at once, unless `[limits] connections` says otherwise.
+pub const CONNECTIONS_MAX: usize = 1_024;
+/// Files that a server opens besides its connections: database, logs, pipes of the worker.
+pub const FILES_RESERVED: usize = 96;
+/// Seconds that a connection may take to bring its first request, and a request its body.
+pub const FIRST_REQUEST_S: u64 = 10;
 /// Sockets that one identity may hold at once.
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.

@@ -1,4 +1,4 @@
-//! Making other people's text safe to show on one line.
+//! Making other people's text safe to show.
 
 /// Cuts text to `max` characters, the last one an ellipsis when something was cut.
 pub fn clip(text: &str, max: usize) -> String {
@@ -14,24 +14,78 @@ pub fn clip(text: &str, max: usize) -> String {
 /// folds white space, so that another agent's text stays text on one line.
 pub fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
     let mut space = false;
+    visible(text, |c| {
+        if c.is_whitespace() {
+            space = !out.is_empty();
+        } else {
+            if std::mem::take(&mut space) {
+                out.push(' ');
+            }
+            out.push(c);
+        }
+    });
+    out
+}
+
+/// The same, but lines and tabs stay as they are.
+pub fn lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    visible(text, |c| match c {
+        '\n' | '\t' => out.push(c),
+        c if c.is_control() => {}
+        '\u{2028}' | '\u{2029}' => out.push(' '),
+        c => out.push(c),
+    });
+    out
+}
+
+/// Escapes, in JSON text, what a terminal would obey: it may stand inside strings only, where
+/// `\uXXXX` means the same.
+pub fn escape_json(json: &str) -> String {
+    use std::fmt::Write;
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        let obeyed = c != '\n' && c.is_control() || is_bidi_control(c) || is_invisible(c);
+        if obeyed {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a string never fails.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Blanks whatever looks like a key of ours.
+pub fn without_keys(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("prk_") {
+        out.push_str(&rest[..at]);
+        out.push_str("prk_…");
+        rest = rest[at + 4..].trim_start_matches(|c: char| c.is_alphanumeric() || "_-".contains(c));
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Hands over what is left when escape sequences, controls and bidi controls are gone; white
+/// space stays.
+fn visible(text: &str, mut keep: impl FnMut(char)) {
+    let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => skip_escape(&mut chars),
             '\u{9b}' => skip_csi(&mut chars),
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
-            c if c.is_whitespace() => space = !out.is_empty(),
+            c if c.is_whitespace() => keep(c),
             c if c.is_control() || is_bidi_control(c) || is_invisible(c) => {}
-            c => {
-                if std::mem::take(&mut space) {
-                    out.push(' ');
-                }
-                out.push(c);
-            }
+            c => keep(c),
         }
     }
-    out
 }
 
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
@@ -116,9 +170,46 @@ mod tests {
         assert_eq!(clip("éééé", 3), "éé…");
     }
 
+    #[test]
+    fn lines_stay_lines() {
+        for (dirty, clean) in [
+            ("a\u{1b}[2Jb\n\tc\rd\u{85}e", "ab\n\tcde"),
+            ("\u{1b}]52;c;x\u{7}a\u{2028}b", "a b"),
+        ] {
+            assert_eq!(lines(dirty), clean, "{dirty:?}");
+        }
+    }
+
+    #[test]
+    fn json_says_the_same_without_a_raw_control() {
+        let value = serde_json::json!({"a\u{202e}": "\u{9b}31m \u{7f}\u{e0041} é 🔔\n"});
+        let text = escape_json(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(
+            text.contains("\\u202e") && text.contains("\\u009b31m \\u007f"),
+            "{text}"
+        );
+        assert!(
+            text.chars()
+                .all(|c| c == '\n' || !c.is_control() && !is_invisible(c))
+        );
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&text).unwrap(),
+            value
+        );
+    }
+
+    #[test]
+    fn a_key_is_blanked_wherever_it_stands() {
+        assert_eq!(without_keys("x prk_a-B_9\" y prk_"), "x prk_…\" y prk_…");
+        assert_eq!(without_keys("nothing"), "nothing");
+    }
+
     proptest! {
         #[test]
         fn no_text_smuggles_a_control_character(text in any::<String>()) {
+            let kept = lines(&text);
+            prop_assert!(kept.chars().all(|c| "\n\t".contains(c) || !c.is_control()));
+            prop_assert!(!kept.chars().any(is_bidi_control));
             let line = one_line(&text);
             prop_assert!(line.chars().all(|c| !c.is_control() && !is_bidi_control(c)));
             prop_assert!(clip(&line, 60).chars().count() <= 60);

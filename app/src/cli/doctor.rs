@@ -115,9 +115,9 @@ fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
 }
 
 async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
-    let locator = Locator::of(&context.env, &context.home);
-    let url = match locator.url() {
-        Ok(url) => url,
+    let located = Locator::of(&context.env, &context.home).and_then(|l| Ok((l.url()?, l)));
+    let (url, locator) = match located {
+        Ok(found) => found,
         Err(problem) => {
             return add(
                 Level::Wrong,

@@ -534,7 +534,7 @@ impl Graph {
         out(&format!(
             "{} {}",
             style.bold(&graph.node.kind),
-            graph.node.title
+            one_line(&graph.node.title)
         ));
         let last = graph.edges.len().saturating_sub(1);
         for (i, edge) in graph.edges.iter().enumerate() {
@@ -553,7 +553,7 @@ impl Graph {
                 if i == last { "└" } else { "├" },
                 style.dim(&arrow),
                 style.bold(&edge.node.kind),
-                edge.node.title,
+                one_line(&edge.node.title),
                 style.dim(&id)
             ));
         }

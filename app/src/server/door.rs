@@ -1,8 +1,10 @@
 //! The door in front of every route and of the WebSocket upgrade.
 
+use super::connections::Connection;
 use super::{Refusal, text};
 use crate::prism::Prism;
-use axum::extract::{Request, State};
+use axum::Extension;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -10,7 +12,15 @@ use prism_core::access::{host_allowed, origin_allowed};
 use prism_core::{Code, Problem};
 use std::sync::Arc;
 
-pub async fn check(State(prism): State<Arc<Prism>>, request: Request, next: Next) -> Response {
+pub async fn check(
+    State(prism): State<Arc<Prism>>,
+    connection: Option<Extension<ConnectInfo<Connection>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if let Some(Extension(ConnectInfo(Connection(silence)))) = connection {
+        silence.broken();
+    }
     match judge(&prism, &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => Refusal(problem).into_response(),

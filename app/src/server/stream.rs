@@ -62,6 +62,7 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
         }
     };
     let socket = Socket::new(
+        key.id,
         caller.session_id(),
         caller.persona.id,
         caller.project.id,
@@ -76,6 +77,10 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
             .await,
         );
         return;
+    }
+    if !prism.directory.in_force(key.id) {
+        // Revoked since the door let it in; whoever revoked it did not see this socket.
+        socket.close(close::RELEASED, "its key was revoked");
     }
     if let Some(session) = caller.session_id() {
         prism.presence.connected(session, clock::now());

@@ -2,7 +2,6 @@
 
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::Persona;
 use prism_core::api::close;
 use prism_core::id::Quoted;
 use prism_core::{Code, Identity, Problem, api};
@@ -12,7 +11,8 @@ pub async fn add_persona(
     caller: &Caller,
     request: api::PersonaAdd,
 ) -> Result<api::PersonaAdded, Problem> {
-    let (persona, created) = ensure_persona(prism, caller, &request.identity).await?;
+    let identity = Identity::parse(request.identity.trim())?;
+    let (persona, created) = prism.ensure_persona(&caller.project, &identity).await?;
     Ok(api::PersonaAdded {
         identity: persona.identity.to_string(),
         pid: caller.project.pid.to_string(),
@@ -20,31 +20,13 @@ pub async fn add_persona(
     })
 }
 
-async fn ensure_persona(
-    prism: &Prism,
-    caller: &Caller,
-    identity: &str,
-) -> Result<(Persona, bool), Problem> {
-    let (persona, created) = prism
-        .ensure_persona(&caller.project, &Identity::parse(identity.trim())?)
-        .await?;
-    if persona.is_operator {
-        let message = format!("{} is the operator's name", persona.identity);
-        return Err(Problem::new(
-            Code::Conflict,
-            message,
-            "give the agent another identity, or change `operator` in config.toml before the project is first used",
-        ));
-    }
-    Ok((persona, created))
-}
-
 pub async fn mint(
     prism: &Prism,
     caller: &Caller,
     request: api::KeyMint,
 ) -> Result<api::KeyMinted, Problem> {
-    let (persona, _) = ensure_persona(prism, caller, &request.identity).await?;
+    let identity = Identity::parse(request.identity.trim())?;
+    let (persona, _) = prism.ensure_persona(&caller.project, &identity).await?;
     let key =
         clock::new_key().map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
     let row = prism.know_key(&key, Some(persona.identity.clone())).await?;
@@ -112,25 +94,18 @@ pub async fn revoke(
             "write another into config.toml and restart the server first",
         ));
     }
+    // Shut first, then written down: whatever happens in between, the key opens nothing.
     let now = clock::now();
-    prism.store.revoke_key(key.id, now).await?;
-    prism.directory.revoke_key(key.id, now);
-    // A revoked key must not go on listening.
-    if let Some(identity) = &key.identity {
-        let still = prism
-            .directory
-            .keys()
-            .iter()
-            .any(|k| k.identity.as_ref() == Some(identity) && k.revoked_at.is_none());
-        if !still {
-            for project in prism.directory.projects() {
-                if let Some(persona) = prism.directory.persona(project.id, identity.as_str()) {
-                    prism
-                        .hub
-                        .close_persona(persona.id, close::RELEASED, "its key was revoked");
-                }
-            }
-        }
+    let before = key.revoked_at;
+    prism
+        .directory
+        .set_revoked(key.id, Some(before.unwrap_or(now)));
+    if let Err(error) = prism.store.revoke_key(key.id, now).await {
+        prism.directory.set_revoked(key.id, before);
+        return Err(error.into());
     }
+    prism
+        .hub
+        .close_key(key.id, close::RELEASED, "its key was revoked");
     Ok(api::Ok { ok: true })
 }

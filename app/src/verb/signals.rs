@@ -12,7 +12,7 @@ use prism_core::presence::RecipientState;
 use prism_core::receipt::{
     PublishPath, Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline,
 };
-use prism_core::signal::{DeliveryClass, SendSignal, SignalType};
+use prism_core::signal::{AckState, DeliveryClass, SendSignal, SignalType};
 use prism_core::{Code, Problem};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -320,10 +320,18 @@ pub async fn trace(
         .get("loopback_id")
         .and_then(|id| id.as_str()?.parse().ok())
         .filter(|_| envelope.is_loopback());
+    let concerned = caller.is_operator
+        || [&envelope.from_identity, &envelope.to_identity]
+            .iter()
+            .any(|name| caller.persona.identity.is(name));
     let timeline = timeline(&facts, &sessions, notes)
         .into_iter()
         .map(|event| TraceEvent {
             loopback_id,
+            // The note of an acknowledgment is between those two and the operator.
+            detail: event
+                .detail
+                .filter(|_| concerned || AckState::from_name(&event.state).is_none()),
             ..event
         })
         .collect();

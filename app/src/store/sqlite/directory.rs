@@ -3,8 +3,9 @@
 use super::{Result, Sqlite, column, failed};
 use crate::clock;
 use crate::store::{KeyRow, Loaded, Persona, Project, StoreError};
-use prism_core::{Identity, Moment};
-use rusqlite::{Connection, Row, params};
+use prism_core::{Code, Identity, Moment, Problem};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 pub(super) const OPEN_SESSIONS: &str = "select * from sessions where released_at is null";
@@ -20,7 +21,10 @@ impl Sqlite {
                 tenant_id,
                 projects: rows(&mut all("select id, pid from projects")?, project)?,
                 personas: rows(&mut all("select * from personas")?, persona)?,
-                keys: rows(&mut all("select * from api_keys")?, key)?,
+                keys: rows(&mut all("select * from api_keys")?, key)?
+                    .into_iter()
+                    .flatten()
+                    .collect(),
                 open_sessions: rows(&mut all(OPEN_SESSIONS)?, super::sessions::session)?,
                 started_personas: rows(&mut all(STARTED)?, |r| column::id(r, "id"))?,
             })
@@ -28,45 +32,172 @@ impl Sqlite {
         .await
     }
 
-    /// Adds a project with its operator; answers none when it was there already.
+    /// Adds a project with its operator, or reads what is there under its name.
     pub async fn add_project(
         &self,
-        project: Project,
+        new: Project,
         operator: Identity,
         now: Moment,
-    ) -> Result<Option<Persona>> {
+    ) -> Result<(Project, Persona)> {
         self.write(move |c| {
             let tenant = the_tenant(c)?;
-            let added = c
-                .execute(
-                    "insert into projects (id, tenant_id, pid, created_at) values (?, ?, ?, ?) on conflict do nothing",
-                    params![project.id.to_string(), tenant.to_string(), project.pid.as_str(), now.0],
+            c.execute(
+                "insert into projects (id, tenant_id, pid, created_at) values (?, ?, ?, ?)
+                 on conflict do nothing",
+                params![
+                    new.id.to_string(),
+                    tenant.to_string(),
+                    new.pid.as_str(),
+                    now.0
+                ],
+            )
+            .map_err(failed)?;
+            let project = c
+                .query_row(
+                    "select id, pid from projects where tenant_id = ? and pid = ?",
+                    params![tenant.to_string(), new.pid.as_str()],
+                    project,
                 )
                 .map_err(failed)?;
-            if added == 0 {
-                return Ok(None);
+            let known = c
+                .query_row(
+                    "select * from personas where project_id = ? and is_operator = 1",
+                    [project.id.to_string()],
+                    persona,
+                )
+                .optional()
+                .map_err(failed)?;
+            if let Some(operator) = known {
+                return Ok((project, operator));
             }
-            let operator = Persona { id: clock::new_id(), project_id: project.id, identity: operator, is_operator: true, created_at: now };
+            let operator = Persona {
+                id: clock::new_id(),
+                project_id: project.id,
+                identity: operator,
+                is_operator: true,
+                created_at: now,
+            };
             insert_persona(c, tenant, &operator)?;
-            Ok(Some(operator))
+            Ok((project, operator))
         })
         .await
     }
 
-    pub async fn add_persona(&self, persona: Persona) -> Result<()> {
-        self.write(move |c| insert_persona(c, the_tenant(c)?, &persona))
-            .await
-    }
-
-    pub async fn add_key(&self, key: KeyRow) -> Result<()> {
+    /// Adds an agent to a project in the spelling its first registration fixed, or reads the
+    /// persona that is there; says whether it is new. The operator's name is nobody else's.
+    pub async fn add_persona(&self, new: Persona) -> Result<(Persona, bool)> {
         self.write(move |c| {
             let tenant = the_tenant(c)?;
+            let mut same = c
+                .prepare(
+                    "select * from personas where tenant_id = ? and identity_folded = ?
+                     order by created_at, id",
+                )
+                .map_err(failed)?;
+            let same = same
+                .query_map([tenant.to_string(), new.identity.folded()], persona)
+                .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+                .map_err(failed)?;
+            if let Some(operator) = same.iter().find(|p| p.is_operator) {
+                return Err(operators_name(&operator.identity).into());
+            }
+            if let Some(known) = same.iter().find(|p| p.project_id == new.project_id) {
+                return Ok((known.clone(), false));
+            }
+            let persona = match same.first() {
+                Some(first) => Persona {
+                    identity: first.identity.clone(),
+                    ..new
+                },
+                None => new,
+            };
+            insert_persona(c, tenant, &persona)?;
+            Ok((persona, true))
+        })
+        .await
+    }
+
+    /// Gives the operator one name in every project; an agent that has it already is in the way.
+    pub async fn name_operator(&self, operator: Identity) -> Result<()> {
+        self.write(move |c| {
+            let tenant = the_tenant(c)?.to_string();
+            let mut taken = c
+                .prepare(
+                    "select p.pid from personas a join projects p on p.id = a.project_id
+                     where a.tenant_id = ? and a.identity_folded = ? and a.is_operator = 0
+                     order by p.pid",
+                )
+                .map_err(failed)?;
+            let taken = taken
+                .query_map([&tenant, &operator.folded()], |r| r.get::<_, String>(0))
+                .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+                .map_err(failed)?;
+            let has_key: bool = c
+                .query_row(
+                    "select exists (select 1 from api_keys
+                     where tenant_id = ? and lower(identity) = ? and revoked_at is null)",
+                    [&tenant, &operator.folded()],
+                    |r| r.get(0),
+                )
+                .map_err(failed)?;
+            if !taken.is_empty() || has_key {
+                let place = if taken.is_empty() {
+                    "with a key of its own".to_owned()
+                } else {
+                    format!("in {}", taken.join(", "))
+                };
+                return Err(Problem::new(
+                    Code::Conflict,
+                    format!(
+                        "`operator` in config.toml is {operator}: an agent has that name {place}"
+                    ),
+                    "choose a name for the operator that no agent has",
+                )
+                .into());
+            }
+            // What waits is shown under the name it is read by; what was read stays as it was.
             c.execute(
-                "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at) values (?, ?, ?, ?, ?, ?)",
-                params![key.id.to_string(), tenant.to_string(), key.identity.as_ref().map(Identity::as_str), key.key_sha256, key.prefix, key.created_at.0],
+                "update signal_queue set to_identity = ?1
+                 where drained_at is null and ended_at is null and to_identity <> ?1
+                 and to_persona_id in
+                     (select id from personas where tenant_id = ?2 and is_operator = 1)",
+                [operator.as_str(), &tenant],
+            )
+            .map_err(failed)?;
+            c.execute(
+                "update personas set identity = ?1, identity_folded = ?2
+                 where tenant_id = ?3 and is_operator = 1 and identity <> ?1",
+                [operator.as_str(), &operator.folded(), &tenant],
             )
             .map_err(failed)?;
             Ok(())
+        })
+        .await
+    }
+
+    /// Stores a key, or reads the row that has its hash already; none when that row cannot be read.
+    pub async fn add_key(&self, new: KeyRow) -> Result<Option<KeyRow>> {
+        self.write(move |c| {
+            let tenant = the_tenant(c)?;
+            c.execute(
+                "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at)
+                 values (?, ?, ?, ?, ?, ?) on conflict do nothing",
+                params![
+                    new.id.to_string(),
+                    tenant.to_string(),
+                    new.identity.as_ref().map(Identity::as_str),
+                    new.key_sha256,
+                    new.prefix,
+                    new.created_at.0
+                ],
+            )
+            .map_err(failed)?;
+            c.query_row(
+                "select * from api_keys where key_sha256 = ?",
+                [new.key_sha256],
+                key,
+            )
+            .map_err(failed)
         })
         .await
     }
@@ -146,14 +277,36 @@ fn persona(row: &Row<'_>) -> rusqlite::Result<Persona> {
     })
 }
 
-fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
-    let identity: Option<String> = row.get("identity")?;
-    Ok(KeyRow {
-        id: column::id(row, "id")?,
-        identity: identity.and_then(|i| Identity::parse(&i).ok()),
+/// A key whose holder cannot be read is no key: read as null it would be the operator's.
+fn key(row: &Row<'_>) -> rusqlite::Result<Option<KeyRow>> {
+    let id = column::id(row, "id")?;
+    let identity = match row.get_ref("identity")? {
+        ValueRef::Null => None,
+        ValueRef::Text(text) => match std::str::from_utf8(text).map(Identity::parse) {
+            Ok(Ok(identity)) => Some(identity),
+            _ => return Ok(unreadable(id)),
+        },
+        _ => return Ok(unreadable(id)),
+    };
+    Ok(Some(KeyRow {
+        id,
+        identity,
         key_sha256: row.get("key_sha256")?,
         prefix: row.get("prefix")?,
         created_at: column::moment(row, "created_at")?,
         revoked_at: column::opt_moment(row, "revoked_at")?,
-    })
+    }))
+}
+
+fn unreadable(id: Uuid) -> Option<KeyRow> {
+    tracing::warn!(key = %id, "The identity of this key cannot be read: it opens nothing");
+    None
+}
+
+fn operators_name(name: &Identity) -> Problem {
+    Problem::new(
+        Code::Conflict,
+        format!("{name} is the operator's name"),
+        "give the agent another identity, or change `operator` in config.toml and restart",
+    )
 }

@@ -14,6 +14,7 @@ use prism_core::receipt::{Layer, PublishPath, SessionReceipt, SignalFacts, State
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category};
 use prism_core::{Code, Identity, Moment, Problem};
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
@@ -634,9 +635,10 @@ fn own_signal(c: &Connection, persona: &str, quoted: &str) -> Result<String> {
 }
 
 fn category(row: &Row<'_>) -> rusqlite::Result<Option<Category>> {
-    Ok(row
-        .get::<_, Option<String>>("category")?
-        .and_then(|name| Category::from_name(&name)))
+    let name: Option<String> = row.get("category")?;
+    let unknown = || rusqlite::Error::InvalidColumnType(0, "category".into(), Type::Text);
+    name.map(|n| Category::from_name(&n).ok_or_else(unknown))
+        .transpose()
 }
 
 fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {

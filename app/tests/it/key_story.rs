@@ -1,0 +1,310 @@
+//! Whose rights a key carries, and what ends with it.
+
+use crate::harness::{PATIENCE, PID, Server, task};
+use futures_util::{SinkExt, StreamExt};
+use prism::client::{Client, Locator};
+use prism::shim::socket::{self, Socket};
+use prism_core::Code;
+use prism_core::api::{ClientFrame, ServerFrame, close};
+use prism_core::signal::sha256_hex;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+use uuid::Uuid;
+
+fn database(server: &Server) -> rusqlite::Connection {
+    rusqlite::Connection::open(server.home().path("prism.db")).unwrap()
+}
+
+fn rename_operator(server: &Server, name: &str) {
+    let config = server.home().read("config.toml").unwrap();
+    let lines: Vec<String> = config
+        .lines()
+        .map(|line| match line.starts_with("operator") {
+            true => format!("operator = {name:?}"),
+            false => line.to_owned(),
+        })
+        .collect();
+    server
+        .home()
+        .write("config.toml", lines.join("\n").as_bytes())
+        .unwrap();
+}
+
+async fn operator_name(client: &Client, pid: &str) -> String {
+    let status = client.call(pid, "status", json!({})).await.unwrap();
+    let personas = status["personas"].as_array().unwrap().clone();
+    let operators: Vec<_> = personas.iter().filter(|p| p["operator"] == true).collect();
+    assert_eq!(operators.len(), 1, "{status}");
+    operators[0]["identity"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_renamed_operator_is_renamed_everywhere_and_leaves_no_rights_behind() {
+    let mut server = Server::start();
+    let texi = server.identity("Texi").await;
+    texi.call(PID, "signal", task("frank", "before the rename"))
+        .await
+        .unwrap();
+    server.terminate();
+    rename_operator(&server, "boss");
+    server.resume();
+    let boss = server.operator();
+    assert_eq!(operator_name(&boss, PID).await, "boss");
+    boss.call("PID-B", "status", json!({})).await.unwrap();
+    // The old name is free now, and means nothing in the older project.
+    let minted = boss
+        .call("PID-B", "key_mint", json!({"identity": "frank"}))
+        .await
+        .unwrap();
+    let frank = Client::new(
+        Locator::Home(server.home()),
+        minted["key"].as_str().unwrap().into(),
+    )
+    .unwrap();
+    for pid in [PID, "PID-B"] {
+        let refused = frank.call(pid, "key_list", json!({})).await.unwrap_err();
+        assert!(
+            refused.is(Code::NoPersona) || refused.is(Code::OperatorOnly),
+            "{pid}: {refused:?}"
+        );
+    }
+    let refused = frank.call(PID, "signals_pending", json!({})).await;
+    assert!(refused.unwrap_err().is(Code::NoPersona));
+    let read = boss.call(PID, "signals_pending", json!({})).await.unwrap();
+    assert_eq!(read["signals"][0]["to_identity"], "boss", "{read}");
+}
+
+#[tokio::test]
+async fn an_operator_cannot_take_the_name_of_an_agent() {
+    let mut server = Server::start();
+    server.identity("Texi").await;
+    server.terminate();
+    rename_operator(&server, "texi");
+    let output = server.cli(None, &["serve", "--port", "0"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("an agent has that name in PID-TEST"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn the_operators_name_is_no_agents_in_any_project() {
+    let server = Server::start();
+    let operator = server.operator();
+    operator.call(PID, "status", json!({})).await.unwrap();
+    // As an older home may have it: another name in another project.
+    let elsewhere = operator.call("PID-B", "status", json!({})).await.unwrap();
+    assert!(elsewhere["personas"].is_array(), "{elsewhere}");
+    database(&server)
+        .execute(
+            "update personas set identity = 'Chief', identity_folded = 'chief'
+             where project_id = (select id from projects where pid = 'PID-B')",
+            [],
+        )
+        .unwrap();
+    for name in ["frank", "FRANK", "chief"] {
+        for verb in ["key_mint", "persona_add"] {
+            let refused = operator.call(PID, verb, json!({"identity": name})).await;
+            let refused = refused.unwrap_err();
+            assert!(
+                refused.is(Code::Conflict) && refused.message.contains("operator's name"),
+                "{verb} {name}: {refused:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_whose_holder_cannot_be_read_opens_nothing() {
+    let mut server = Server::start();
+    let texi = server.identity("Texi").await;
+    server.terminate();
+    database(&server)
+        .execute(
+            "update api_keys set identity = 'no such name!' where identity = 'Texi'",
+            [],
+        )
+        .unwrap();
+    server.resume();
+    for verb in ["status", "key_list"] {
+        let refused = texi.call(PID, verb, json!({})).await.unwrap_err();
+        assert!(refused.is(Code::InvalidKey), "{verb}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_key_of_an_agent_is_no_operators_key_for_standing_in_the_config() {
+    let mut server = Server::start();
+    let texi = server.identity("Texi").await;
+    server.terminate();
+    let config = format!("operator = \"frank\"\napi_key = \"{}\"\n", texi.key());
+    server
+        .home()
+        .write("config.toml", config.as_bytes())
+        .unwrap();
+    let output = server.cli(None, &["serve", "--port", "0"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is the key of the agent Texi"), "{said}");
+    assert!(!said.contains(texi.key()), "{said}");
+}
+
+#[tokio::test]
+async fn what_the_store_has_and_memory_has_not_is_found_again() {
+    let server = Server::start();
+    let operator = server.operator();
+    operator.call(PID, "status", json!({})).await.unwrap();
+    // As after a writer that committed for somebody who no longer listened.
+    let (project, key) = (Uuid::new_v4().to_string(), "prk_left_behind");
+    let db = database(&server);
+    let tenant: String = db
+        .query_row("select id from tenants", [], |r| r.get(0))
+        .unwrap();
+    db.execute(
+        "insert into projects (id, tenant_id, pid, created_at) values (?, ?, 'PID-LOST', 1)",
+        [&project, &tenant],
+    )
+    .unwrap();
+    for (name, is_operator) in [("frank", "1"), ("Texi", "0")] {
+        db.execute(
+            "insert into personas
+             (id, tenant_id, project_id, identity, identity_folded, is_operator, created_at)
+             values (?, ?, ?, ?, lower(?4), ?, 1)",
+            [
+                &Uuid::new_v4().to_string(),
+                &tenant,
+                &project,
+                name,
+                is_operator,
+            ],
+        )
+        .unwrap();
+    }
+    db.execute(
+        "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at)
+         values (?, ?, 'Texi', ?, 'prk_left', 1)",
+        [
+            &Uuid::new_v4().to_string(),
+            &tenant,
+            &sha256_hex(key.as_bytes()),
+        ],
+    )
+    .unwrap();
+    drop(db);
+    let status = operator.call("PID-LOST", "status", json!({})).await;
+    assert_eq!(status.unwrap()["pid"], "PID-LOST");
+    let added = operator
+        .call("PID-LOST", "persona_add", json!({"identity": "texi"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (added["identity"].as_str(), added["created"].as_bool()),
+        (Some("Texi"), Some(false))
+    );
+}
+
+async fn hello(server: &Server, client: &Client, session_id: Option<Uuid>) -> Socket {
+    let mut ws = socket::connect(&server.url(), client.key()).await.unwrap();
+    let hello = ClientFrame::Hello {
+        pid: PID.into(),
+        session_id,
+        last_seq: None,
+        confirm: vec![],
+    };
+    ws.send(socket::encode(&hello)).await.unwrap();
+    loop {
+        if let Some(ServerFrame::Live) = socket::decode(&next(&mut ws).await) {
+            return ws;
+        }
+    }
+}
+
+async fn next(ws: &mut Socket) -> Message {
+    tokio::time::timeout(PATIENCE, ws.next())
+        .await
+        .expect("a frame")
+        .expect("an open socket")
+        .unwrap()
+}
+
+async fn close_code(ws: &mut Socket) -> u16 {
+    loop {
+        if let Message::Close(Some(frame)) = next(ws).await {
+            return frame.code.into();
+        }
+    }
+}
+
+async fn register(client: &Client) -> (Client, Uuid) {
+    let session = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
+    let registered = client.call(PID, "session_register", session).await.unwrap();
+    let id = registered["session_id"].as_str().unwrap().parse().unwrap();
+    (client.with_session(Some(id)), id)
+}
+
+async fn key_id(server: &Server, key: &str) -> Value {
+    let keys = server.operator().call(PID, "key_list", json!({})).await;
+    let keys = keys.unwrap()["keys"].as_array().unwrap().clone();
+    let found = keys
+        .iter()
+        .find(|k| key.starts_with(k["prefix"].as_str().unwrap()));
+    found.unwrap()["key_id"].clone()
+}
+
+#[tokio::test]
+async fn revoking_one_of_two_keys_closes_the_sockets_of_that_key_alone() {
+    let server = Server::start();
+    let (one, two) = (server.identity("Texi").await, server.identity("Texi").await);
+    let ((one, first), (two, second)) = (register(&one).await, register(&two).await);
+    let mut gone = hello(&server, &one, Some(first)).await;
+    let mut stays = hello(&server, &two, Some(second)).await;
+    let revoked = json!({"key_id": key_id(&server, one.key()).await});
+    server
+        .operator()
+        .call(PID, "key_revoke", revoked)
+        .await
+        .unwrap();
+    assert_eq!(close_code(&mut gone).await, close::RELEASED);
+    server
+        .operator()
+        .call(PID, "signal", task("Texi", "for the other key"))
+        .await
+        .unwrap();
+    loop {
+        match socket::decode(&next(&mut stays).await) {
+            Some(ServerFrame::Signal { .. }) => break,
+            Some(_) => {}
+            None => panic!("the other key's socket was closed"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operators_watch_ends_with_its_key() {
+    let mut server = Server::start();
+    let old = server.operator();
+    old.call(PID, "status", json!({})).await.unwrap();
+    server.terminate();
+    let fresh = prism::clock::new_key().unwrap();
+    let config = format!("operator = \"frank\"\napi_key = \"{fresh}\"\n");
+    server
+        .home()
+        .write("config.toml", config.as_bytes())
+        .unwrap();
+    server.resume();
+    let mut watch = hello(&server, &old, None).await;
+    let mut stays = hello(&server, &server.operator(), None).await;
+    let revoked = json!({"key_id": key_id(&server, old.key()).await});
+    server
+        .operator()
+        .call(PID, "key_revoke", revoked)
+        .await
+        .unwrap();
+    assert_eq!(close_code(&mut watch).await, close::RELEASED);
+    let texi = server.identity("Texi").await;
+    texi.call(PID, "signal", task("frank", "seen by who may"))
+        .await
+        .unwrap();
+    assert!(socket::decode(&next(&mut stays).await).is_some());
+}

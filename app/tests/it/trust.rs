@@ -88,7 +88,7 @@ async fn a_server_file_counts_only_for_the_pid_that_holds_the_lock() {
 #[tokio::test]
 async fn a_url_without_a_key_is_good_for_this_homes_server_alone() {
     let server = Server::start();
-    server.identity("Texi").await;
+    server.ok(None, &["key", "mint", "Texi"]);
     let with = |url: &str, env: &[(&str, &str)], args: &[&str]| {
         let mut command = server.command(None);
         command.env("PRISM_URL", url).envs(env.iter().copied());
@@ -400,7 +400,7 @@ async fn what_others_wrote_commands_no_terminal() {
     let server = Server::start();
     let (texi, _) = server.session("Texi").await;
     let hostile = "look \u{1b}]0;owned\u{7}\u{1b}[2Jhere \u{202e}now\u{9b}31m";
-    let noted = texi.call(PID, "note", json!({"content": hostile})).await;
+    let noted = texi.call(PID, "note", json!({"text": hostile})).await;
     let noted = noted.unwrap();
     texi.call(
         PID,

@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use worker::{Ask, Said};
+use worker::{Reply, Texts};
 
 /// A worker that was not asked for so long ends itself.
 pub const WORKER_IDLE: Duration = Duration::from_secs(300);
@@ -273,13 +273,13 @@ impl Task {
         }
         let worker = self.worker.as_mut().context("no worker")?;
         match worker
-            .ask(&Ask {
+            .ask(&Texts {
                 texts: vec![text.to_owned()],
             })
             .await?
         {
-            Said::Vectors(mut vectors) if vectors.len() == 1 => Ok(vectors.remove(0)),
-            Said::Failed(reason) => bail!(reason),
+            Reply::Vectors(mut vectors) if vectors.len() == 1 => Ok(vectors.remove(0)),
+            Reply::Failed(reason) => bail!(reason),
             _ => bail!("the worker answered something else"),
         }
     }
@@ -321,12 +321,12 @@ impl Worker {
             output: BufReader::new(output).lines(),
         };
         match worker.hear().await? {
-            Said::Ready { model } if model == MODEL_ID => Ok(worker),
-            Said::Ready { model } => bail!(
+            Reply::Ready { model } if model == MODEL_ID => Ok(worker),
+            Reply::Ready { model } => bail!(
                 "the worker loaded {model}, not {MODEL_ID}; restart the server after an upgrade"
             ),
-            Said::Failed(reason) => bail!(reason),
-            Said::Vectors(_) => bail!("the worker spoke out of turn"),
+            Reply::Failed(reason) => bail!(reason),
+            Reply::Vectors(_) => bail!("the worker spoke out of turn"),
         }
     }
 
@@ -334,8 +334,8 @@ impl Worker {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    async fn ask(&mut self, ask: &Ask) -> Result<Said> {
-        let mut line = serde_json::to_vec(ask)?;
+    async fn ask(&mut self, asked: &Texts) -> Result<Reply> {
+        let mut line = serde_json::to_vec(asked)?;
         line.push(b'\n');
         self.input
             .write_all(&line)
@@ -344,7 +344,7 @@ impl Worker {
         self.hear().await
     }
 
-    async fn hear(&mut self) -> Result<Said> {
+    async fn hear(&mut self) -> Result<Reply> {
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
         let Ok(line) = line else {
             bail!(

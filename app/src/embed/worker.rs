@@ -15,14 +15,14 @@ use std::time::Duration;
 const NICE: i32 = 10;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Ask {
+pub struct Texts {
     pub texts: Vec<String>,
 }
 
-/// What the worker says: first whether the model could be loaded, then one answer a question.
+/// What the worker answers: first whether the model could be loaded, then one answer a question.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum Reply {
     Ready { model: String },
     Vectors(Vec<Vec<f32>>),
     Failed(String),
@@ -32,13 +32,6 @@ pub enum Said {
 pub fn run(dir: &Path, idle: Duration) -> Result<()> {
     // Refused only where a sandbox forbids it; then it works unniced.
     let _ = rustix::process::nice(NICE);
-    let model = match Model::load(dir) {
-        Ok(model) => model,
-        Err(error) => return say(&Said::Failed(format!("{error:#}"))),
-    };
-    say(&Said::Ready {
-        model: MODEL_ID.into(),
-    })?;
     let (lines, asked) = sync_channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -46,9 +39,16 @@ pub fn run(dir: &Path, idle: Duration) -> Result<()> {
                 return;
             }
         }
-        // The server is gone: nobody waits for a text that is under way.
+        // Whoever asked is gone: nobody wants what is being worked on, or still being loaded.
         std::process::exit(0);
     });
+    let model = match Model::load(dir) {
+        Ok(model) => model,
+        Err(error) => return reply(&Reply::Failed(format!("{error:#}"))),
+    };
+    reply(&Reply::Ready {
+        model: MODEL_ID.into(),
+    })?;
     loop {
         let line = match asked.recv_timeout(idle) {
             Ok(line) => line,
@@ -60,22 +60,23 @@ pub fn run(dir: &Path, idle: Duration) -> Result<()> {
         if crate::config::failpoint("embed.hangs") {
             std::thread::sleep(Duration::from_secs(3600));
         }
-        let answer = serde_json::from_str::<Ask>(&line)
+        let answer = serde_json::from_str::<Texts>(&line)
             .context("the question is not JSON")
-            .and_then(|ask| {
-                ask.texts
+            .and_then(|asked| {
+                asked
+                    .texts
                     .iter()
                     .map(|text| model.embed(text))
                     .collect::<Result<Vec<_>>>()
             })
-            .map_or_else(|error| Said::Failed(format!("{error:#}")), Said::Vectors);
-        say(&answer)?;
+            .map_or_else(|error| Reply::Failed(format!("{error:#}")), Reply::Vectors);
+        reply(&answer)?;
     }
 }
 
-fn say(said: &Said) -> Result<()> {
+fn reply(reply: &Reply) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, said)?;
+    serde_json::to_writer(&mut out, reply)?;
     out.write_all(b"\n")?;
     Ok(out.flush()?)
 }

@@ -1,40 +1,45 @@
-//! The embedded store: one SQLite file, one writer thread, a few readers.
+//! The embedded store: one SQLite file, one writer thread, and readers of two kinds.
 
 mod candidates;
 mod directory;
+mod embed_queue;
+mod graph;
 mod memory;
+mod metrics;
 mod migrate;
 #[cfg(test)]
 mod plans;
 mod proof;
-mod recall;
+mod readers;
+mod recall_events;
+mod rot;
+mod rows;
 mod sessions;
 mod signals;
-mod upkeep;
+mod training;
 mod vectors;
 mod writer;
 
 use super::{Result, StoreError};
-use rusqlite::{Connection, OpenFlags};
+use readers::Readers;
+use rusqlite::Connection;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use tokio::sync::{Notify, Semaphore};
+use std::sync::Arc;
+use tokio::sync::Notify;
 
-/// Read-only connections; reads are short, so a few serve many callers.
-const READERS: usize = 4;
+/// Readers of a signal's way: reads are short, so a few serve many callers.
+const SIGNAL_READERS: usize = 3;
+/// Readers of memory: as many recalls, lists and reports run at once.
+const MEMORY_READERS: usize = 4;
 
 #[derive(Clone)]
 pub struct Sqlite {
     writer: Arc<writer::Writer>,
-    readers: Arc<Readers>,
+    signal_readers: Readers,
+    memory_readers: Readers,
     vectors: Arc<vectors::Vectors>,
     /// Told whenever a row may wait for its vectors.
     embed_wanted: Arc<Notify>,
-}
-
-struct Readers {
-    idle: Mutex<Vec<Connection>>,
-    permits: Semaphore,
 }
 
 impl Sqlite {
@@ -42,22 +47,20 @@ impl Sqlite {
         let mut connection = Connection::open(file).map_err(failed)?;
         connection
             .execute_batch(
-                "pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on; pragma busy_timeout = 5000;
-                 pragma temp_store = memory; pragma cache_size = -8000; pragma journal_size_limit = 16777216;",
+                "pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on;
+                 pragma busy_timeout = 5000; pragma temp_store = memory;
+                 pragma cache_size = -8000; pragma journal_size_limit = 16777216;",
             )
             .map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(128);
         migrate::migrate(&mut connection)?;
-        let readers = (0..READERS)
-            .map(|_| reader(file))
-            .collect::<Result<Vec<_>>>()?;
+        let signal_readers = Readers::open(file, SIGNAL_READERS)?;
+        let memory_readers = Readers::open(file, MEMORY_READERS)?;
         let writer = writer::Writer::start(connection)?;
         Ok(Self {
             writer: Arc::new(writer),
-            readers: Arc::new(Readers {
-                idle: Mutex::new(readers),
-                permits: Semaphore::new(READERS),
-            }),
+            signal_readers,
+            memory_readers,
             vectors: Arc::default(),
             embed_wanted: Arc::default(),
         })
@@ -71,33 +74,28 @@ impl Sqlite {
         self.writer.write(job, |_| ()).await
     }
 
-    /// Runs one read on a connection of its own, in one snapshot.
+    /// Runs one short read of a signal's way; it never waits behind a recall.
     async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let readers = self.readers.clone();
-        let _permit = readers
-            .permits
-            .acquire()
-            .await
-            .map_err(|_| StoreError::Closed)?;
-        let pool = self.readers.clone();
-        tokio::task::spawn_blocking(move || {
-            let connection = pool
-                .idle
-                .lock()
-                .ok()
-                .and_then(|mut idle| idle.pop())
-                .ok_or(StoreError::Closed)?;
-            let result = snapshot(&connection, query);
-            if let Ok(mut idle) = pool.idle.lock() {
-                idle.push(connection);
+        self.signal_readers.read(query).await
+    }
+
+    /// Runs one read that may take its time: recall, lists of memory, reports.
+    async fn read_memory<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let query = move |c: &Connection| {
+            if crate::config::failpoint("store.memory_stalls") {
+                loop {
+                    std::thread::park();
+                }
             }
-            result
-        })
-        .await
-        .map_err(|_| StoreError::Failed("a read was cut short".into()))?
+            query(c)
+        };
+        self.memory_readers.read(query).await
     }
 
     pub async fn settle(&self) -> Result<()> {
@@ -107,27 +105,6 @@ impl Sqlite {
     pub async fn close(&self) {
         self.writer.stop().await;
     }
-}
-
-fn reader(file: &Path) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(file, flags).map_err(failed)?;
-    connection
-        .execute_batch(
-            "pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -8000;",
-        )
-        .map_err(failed)?;
-    connection.set_prepared_statement_cache_capacity(128);
-    Ok(connection)
-}
-
-fn snapshot<T>(connection: &Connection, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-    connection.execute_batch("begin").map_err(failed)?;
-    let result = query(connection);
-    connection.execute_batch("commit").map_err(failed)?;
-    result
 }
 
 /// Names a failure of SQLite by what the operator can do about it.
@@ -171,5 +148,40 @@ mod column {
     pub fn parsed<T: TryFrom<String>>(row: &Row<'_>, name: &str) -> rusqlite::Result<T> {
         T::try_from(row.get(name)?)
             .map_err(|_| rusqlite::Error::InvalidColumnType(0, name.to_owned(), Type::Text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[tokio::test]
+    async fn reads_of_memory_never_take_the_readers_of_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&dir.path().join("x.db")).unwrap();
+        let (begun, mut under_way) = tokio::sync::mpsc::unbounded_channel();
+        let mut held = Vec::new();
+        for _ in 0..MEMORY_READERS {
+            let (go_on, wait) = mpsc::channel::<()>();
+            let (store, begun) = (store.clone(), begun.clone());
+            let read = tokio::spawn(async move {
+                let read = store.read_memory(move |_| {
+                    drop(begun.send(()));
+                    drop(wait.recv());
+                    Ok(())
+                });
+                read.await
+            });
+            held.push((go_on, read));
+            under_way.recv().await.unwrap();
+        }
+        let nobody = uuid::Uuid::from_u128(1);
+        assert_eq!(store.heads(vec![nobody]).await.unwrap(), [(nobody, 0)]);
+        for (go_on, read) in held {
+            drop(go_on);
+            read.await.unwrap().unwrap();
+        }
+        store.close().await;
     }
 }

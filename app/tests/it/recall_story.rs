@@ -1,7 +1,7 @@
 //! Recall by meaning with the real model: what it finds, and what it does when the model, the
 //! worker or the disk fails.
 
-use crate::harness::{PID, Server, wait_until};
+use crate::harness::{PID, Server, ids, task, wait_for, wait_until};
 use prism::client::Client;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -398,4 +398,69 @@ async fn odd_questions_get_an_answer_or_a_clear_refusal() {
         "{unknown:#}"
     );
     assert!(unknown["results"].as_array().unwrap().len() <= 2);
+}
+
+#[tokio::test]
+async fn a_signal_goes_its_way_while_every_reader_of_memory_stalls() {
+    let mut server = Server::start();
+    server.terminate();
+    server.resume_with(&[("PRISM_FAILPOINTS", "store.memory_stalls")]);
+    let (mira, _) = server.session("Mira").await;
+    let (wren, _) = server.session("Wren").await;
+    let stalled: Vec<_> = (0..8)
+        .map(|_| {
+            let operator = server.operator();
+            tokio::spawn(async move {
+                let asked = operator.call(PID, "recall", json!({"query": "anything"}));
+                asked.await
+            })
+        })
+        .collect();
+    // The warm-up and the embedder's look at its queue stall with them.
+    let sent = mira
+        .call(PID, "signal", task("Wren", "mend the gate"))
+        .await;
+    let sent = sent.unwrap()["signal_id"].clone();
+    let status = wren.call(PID, "status", json!({})).await.unwrap();
+    assert_eq!(status["signals"][0]["signal_id"], sent, "{status:#}");
+    let read = mira
+        .call(PID, "signal", task("Wren", "and the fence"))
+        .await;
+    let read = read.unwrap()["signal_id"].clone();
+    let pending = wren.call(PID, "signals_pending", json!({})).await.unwrap();
+    assert_eq!(ids(&pending), [read.as_str().unwrap()]);
+    for recall in stalled {
+        assert!(!recall.is_finished(), "the recalls do stall");
+        recall.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_worker_ends_with_a_server_that_was_killed_even_in_the_middle_of_work() {
+    let mut server = with_model();
+    server.terminate();
+    server.resume_with(&[("PRISM_FAILPOINTS", "embed.hangs")]);
+    let (mira, _) = server.session("Mira").await;
+    notes(&mira).await;
+    let workers = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let children = tasks.filter_map(|task| {
+            let path = task.ok()?.path().join("children");
+            std::fs::read_to_string(path).ok()
+        });
+        let pids: Vec<u32> = children
+            .flat_map(|line| {
+                let pids = line.split_whitespace().map(|pid| pid.parse().unwrap());
+                pids.collect::<Vec<u32>>()
+            })
+            .collect();
+        pids.first().copied()
+    };
+    let worker = wait_for("a worker", workers);
+    let state = format!("/proc/{worker}/status");
+    server.kill();
+    wait_for("the worker has ended", || {
+        let status = std::fs::read_to_string(&state).unwrap_or_default();
+        (status.is_empty() || status.contains("State:\tZ")).then_some(())
+    });
 }

@@ -45,14 +45,14 @@ impl Sqlite {
         terms: Vec<String>,
         filter: Filter,
     ) -> Result<Postings> {
-        self.read(move |c| postings(c, &project.to_string(), &terms, &filter))
+        self.read_memory(move |c| postings(c, &project.to_string(), &terms, &filter))
             .await
     }
 
     /// Brings what the legs found together, with what stands beside it.
     pub async fn find(&self, mut ask: Ask) -> Result<Found> {
         let vectors = self.vectors.clone();
-        self.read(move |c| {
+        self.read_memory(move |c| {
             let project = ask.project_id.to_string();
             let (span, years) = span(c, &project)?;
             let windows = ask.question.windows(&years);
@@ -189,7 +189,7 @@ impl Sqlite {
                 .map(|r| r.id.clone())
                 .collect();
             Ok(Found {
-                rows: super::recall::rows(c, &project, &best)?,
+                rows: super::rows::rows(c, &project, &best)?,
                 candidates,
                 ranking,
                 lexical,
@@ -551,7 +551,7 @@ mod tests {
                 && !told.iter().any(|s| s.contains("TEMP B-TREE")),
             "{told:?}"
         );
-        let foreign = plan(super::super::vectors::FOREIGN, params!["x"]);
+        let foreign = plan(super::super::embed_queue::FOREIGN, params!["x"]);
         assert_eq!(
             foreign
                 .iter()

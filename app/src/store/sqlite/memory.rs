@@ -38,7 +38,7 @@ impl Sqlite {
         source: String,
         lines: Vec<String>,
     ) -> Result<HashMap<String, (Uuid, String)>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             let rows = list(
                 c,
                 "select i.line_id, i.memory_id, i.sha256 from json_each(?3) j cross join imports i on i.project_id = ?1 and i.source = ?2 and i.line_id = j.value",
@@ -76,12 +76,12 @@ impl Sqlite {
         field: &'static str,
         quoted: Quoted,
     ) -> Result<Uuid> {
-        self.read(move |c| resolve(c, &project.to_string(), what, field, &quoted))
+        self.read_memory(move |c| resolve(c, &project.to_string(), what, field, &quoted))
             .await
     }
 
     pub async fn delta(&self, id: Uuid) -> Result<Option<DeltaView>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             c.query_row(
                 "select * from session_deltas where id = ?",
                 [id.to_string()],
@@ -94,7 +94,7 @@ impl Sqlite {
     }
 
     pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             c.query_row("select id from session_deltas where session_id = ? and delta_kind <> 'start' order by created_at desc limit 1", [session.to_string()], |r| {
                 column::id(r, "id")
             })
@@ -111,7 +111,7 @@ impl Sqlite {
         kind: Option<String>,
         n: usize,
     ) -> Result<Vec<DeltaView>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             list(
                 c,
                 "select * from session_deltas where project_id = ?1 and created_at >= ?2 and (?3 is null or delta_kind = ?3) order by created_at desc limit ?4",
@@ -123,7 +123,7 @@ impl Sqlite {
     }
 
     pub async fn opening(&self, by: Writer) -> Result<Opening> {
-        self.read(move |c| opening(c, &by)).await
+        self.read_memory(move |c| opening(c, &by)).await
     }
 
     pub async fn artifacts(
@@ -133,7 +133,7 @@ impl Sqlite {
         status: Option<String>,
         n: usize,
     ) -> Result<Vec<ArtifactView>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             list(
                 c,
                 "select * from artifacts where project_id = ?1 and kind = ?2 and (?3 is null or status = ?3) order by coalesce(number, 0) desc, created_at desc limit ?4",
@@ -152,7 +152,7 @@ impl Sqlite {
         number: i64,
         version: Option<i64>,
     ) -> Result<ArtifactView> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             let mut found = numbered(c, project, kind, number)?;
             if let Some(version) = version.filter(|v| *v != found.version) {
                 let old = c
@@ -207,7 +207,7 @@ impl Sqlite {
         review: Option<String>,
         n: usize,
     ) -> Result<Vec<InputView>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             list(
                 c,
                 "select * from operator_inputs where project_id = ?1 and (?2 is null or coalesce(operator_review, 'unreviewed') = ?2) order by captured_at desc limit ?3",

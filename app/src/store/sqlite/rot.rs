@@ -1,9 +1,9 @@
-//! Looking after memory: what the operator's words teach, and what in it has gone stale.
+//! What in memory has gone stale.
 
 use super::memory::list;
-use super::{Result, Sqlite, column, failed};
+use super::{Result, Sqlite, failed};
 use prism_core::Moment;
-use prism_core::api::memory::{Rot, RotRow, TrainingInput};
+use prism_core::api::memory::{Rot, RotRow};
 use prism_core::memory::surface::missing_effect;
 use prism_core::text::{clip, one_line};
 use rusqlite::{Connection, params};
@@ -20,37 +20,9 @@ const IN_THE_WAY: u64 = 3;
 const EXAMPLES: usize = 5;
 
 impl Sqlite {
-    /// Every captured input with what it spoke of and what became of it, oldest first.
-    pub async fn training(&self, project: Uuid) -> Result<Vec<TrainingInput>> {
-        self.read(move |c| {
-            list(
-                c,
-                "select i.*, (select d.summary from edges e cross join session_deltas d on d.id = e.dst where e.src = i.id and e.kind = 'LABELS' limit 1) as about
-                 from operator_inputs i where i.project_id = ? order by i.captured_at, i.id",
-                params![project.to_string()],
-                |r| {
-                    let review: Option<String> = r.get("operator_review")?;
-                    Ok(TrainingInput {
-                        id: column::id(r, "id")?,
-                        prompt: r.get("prompt_text")?,
-                        class: r.get("class")?,
-                        context: r.get("triggered_action")?,
-                        about: r.get("about")?,
-                        confidence: r.get("confidence")?,
-                        anti_example: review.as_deref() == Some("rejected"),
-                        verdict: review.unwrap_or_else(|| "unreviewed".into()),
-                        captured_via: r.get("captured_via")?,
-                        captured_at: column::moment(r, "captured_at")?,
-                    })
-                },
-            )
-        })
-        .await
-    }
-
     /// What in the project's memory has gone stale.
     pub async fn rot(&self, project: Uuid, surfaces: Vec<String>, now: Moment) -> Result<Rot> {
-        self.read(move |c| rot(c, &project.to_string(), &surfaces, now))
+        self.read_memory(move |c| rot(c, &project.to_string(), &surfaces, now))
             .await
     }
 }

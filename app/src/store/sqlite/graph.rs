@@ -1,0 +1,145 @@
+//! The graph as people look at it: one node, and what stands beside it.
+
+use super::memory::list;
+use super::{Result, Sqlite, failed};
+use prism_core::api::memory::{GraphAnswer, GraphEdge, GraphNode};
+use prism_core::id::Quoted;
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+/// Edges followed from one node in each direction; a hub says little.
+const FAN_OUT: usize = 50;
+/// One hop, out of a node and into it. Both must be a search, never a scan.
+const HOP_OUT: &str =
+    "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";
+const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
+
+impl Sqlite {
+    pub async fn graph_of(&self, project: Uuid, wanted: String) -> Result<GraphAnswer> {
+        self.read_memory(move |c| {
+            let project = project.to_string();
+            let node = find_node(c, &project, &wanted)?;
+            let mut edges = Vec::new();
+            for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
+                for (other, kind) in hop(c, sql, &node)? {
+                    edges.push(GraphEdge {
+                        kind,
+                        out,
+                        node: describe(c, &other)?,
+                    });
+                }
+            }
+            Ok(GraphAnswer {
+                node: describe(c, &node)?,
+                edges,
+            })
+        })
+        .await
+    }
+}
+
+fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
+    list(c, sql, params![node, FAN_OUT as i64], |r| {
+        Ok((r.get("node")?, r.get("kind")?))
+    })
+}
+
+/// A node as people name it: an id or its prefix, or `type:name` of an entity.
+fn find_node(c: &Connection, project: &str, wanted: &str) -> Result<String> {
+    if let Some((kind, name)) = wanted.split_once(':')
+        && let Some(id) = c
+            .query_row(
+                "select id from entities where project_id = ? and type = ? and name = ?",
+                params![project, kind, name],
+                |r| r.get::<_, i64>(0),
+            )
+            .optional()
+            .map_err(failed)?
+    {
+        return Ok(format!("entity:{id}"));
+    }
+    let quoted = Quoted::parse("id", wanted.trim_start_matches("delta:"))?;
+    super::memory::resolve(c, project, "memory", "id", &quoted).map(|id| id.to_string())
+}
+
+fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
+    let named = |kind: String, title: String| GraphNode {
+        id: node.to_owned(),
+        kind,
+        title,
+    };
+    if let Some(id) = node.strip_prefix("entity:") {
+        let found: Option<(String, String)> = c
+            .query_row("select type, name from entities where id = ?", [id], |r| {
+                Ok((r.get(0)?, r.get(1)?))
+            })
+            .optional()
+            .map_err(failed)?;
+        return Ok(found.map_or_else(
+            || named("entity".into(), String::new()),
+            |(kind, name)| named(kind, name),
+        ));
+    }
+    if let Some((kind, rest)) = node.split_once(':') {
+        return Ok(named(kind.into(), rest.into()));
+    }
+    let found: Option<(String, Option<String>, String)> = c
+        .query_row(
+            "select kind, title, text from memory where id = ?",
+            [node],
+            |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)),
+        )
+        .optional()
+        .map_err(failed)?;
+    Ok(found.map_or_else(
+        || named("row".into(), String::new()),
+        |(kind, title, text)| {
+            named(
+                kind,
+                prism_core::text::clip(&prism_core::text::one_line(&title.unwrap_or(text)), 90),
+            )
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The obvious join order is a hundred times slower once statistics exist; this holds the plan.
+    #[test]
+    fn every_hop_is_a_search_and_never_a_scan() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
+        super::super::migrate::migrate(&mut connection).unwrap();
+        connection
+            .execute_batch("pragma foreign_keys = off")
+            .unwrap();
+        for i in 0..2000 {
+            connection
+                .execute(
+                    "insert into edges values (?, 'MENTIONS', ?, 'p', 0)",
+                    params![format!("{i}"), format!("entity:{}", i % 7)],
+                )
+                .unwrap();
+        }
+        connection.execute_batch("analyze").unwrap();
+        for (sql, index) in [
+            (HOP_OUT, "USING PRIMARY KEY (src=?"),
+            (HOP_IN, "USING COVERING INDEX ix_edges_back (dst=?"),
+        ] {
+            let plan: Vec<String> = connection
+                .prepare(&format!("explain query plan {sql}"))
+                .unwrap()
+                .query_map(params!["x", 5], |r| r.get(3))
+                .unwrap()
+                .collect::<rusqlite::Result<_>>()
+                .unwrap();
+            assert!(
+                plan.iter()
+                    .all(|step| step.starts_with("SEARCH") && step.contains(index)),
+                "{plan:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Read-only connections, a few of them: each read has one to itself, in one snapshot.
+//!
+//! A place in the pool belongs to the read that runs, not to whoever waits for
+//! it: a caller that goes away leaves its read running, and the place comes
+//! back when that read ends.
+
+use super::{Result, StoreError, failed};
+use rusqlite::{Connection, OpenFlags};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+
+/// Some readers of one database.
+#[derive(Clone)]
+pub struct Readers {
+    pool: Arc<Pool>,
+    places: Arc<Semaphore>,
+}
+
+struct Pool {
+    file: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub fn open(file: &Path, n: usize) -> Result<Self> {
+        let idle = (0..n).map(|_| connect(file)).collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            pool: Arc::new(Pool {
+                file: file.to_owned(),
+                idle: Mutex::new(idle),
+            }),
+            places: Arc::new(Semaphore::new(n)),
+        })
+    }
+
+    /// Runs one read, as soon as a place is free.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let place = self.places.clone().acquire_owned().await;
+        let place = place.map_err(|_| StoreError::Closed)?;
+        let pool = self.pool.clone();
+        tokio::task::spawn_blocking(move || {
+            let result = pool.run(query);
+            drop(place);
+            result
+        })
+        .await
+        .map_err(|_| StoreError::Failed("a read was cut short".into()))?
+    }
+}
+
+impl Pool {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let idle = self.idle().pop();
+        // None is idle when a read before this one broke its connection.
+        let connection = idle.map_or_else(|| connect(&self.file), Ok)?;
+        let result = catch_unwind(AssertUnwindSafe(|| snapshot(&connection, query)))
+            .map_err(|_| StoreError::Failed("a read panicked".into()))?;
+        if connection.is_autocommit() {
+            self.idle().push(connection);
+        }
+        result
+    }
+}
+
+fn connect(file: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(file, flags).map_err(failed)?;
+    connection
+        .execute_batch(
+            "pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -8000;",
+        )
+        .map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+fn snapshot<T>(connection: &Connection, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    connection.execute_batch("begin").map_err(failed)?;
+    let result = query(connection);
+    connection.execute_batch("commit").map_err(failed)?;
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const PLACES: usize = 3;
+
+    fn readers() -> (Readers, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.db");
+        let database = Connection::open(&file).unwrap();
+        database
+            .execute_batch("create table t (x integer); insert into t values (7)")
+            .unwrap();
+        (Readers::open(&file, PLACES).unwrap(), dir)
+    }
+
+    fn seven(c: &Connection) -> Result<i64> {
+        c.query_row("select x from t", [], |r| r.get(0))
+            .map_err(failed)
+    }
+
+    /// As many reads as there are places, each waiting until all of them run.
+    async fn all_places_serve(readers: &Readers) {
+        let together = Arc::new(std::sync::Barrier::new(PLACES));
+        let reads: Vec<_> = (0..PLACES)
+            .map(|_| {
+                let (readers, together) = (readers.clone(), together.clone());
+                tokio::spawn(async move {
+                    let read = readers.read(move |c| {
+                        together.wait();
+                        seven(c)
+                    });
+                    read.await
+                })
+            })
+            .collect();
+        for read in reads {
+            assert_eq!(read.await.unwrap().unwrap(), 7);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_whose_caller_went_away_keeps_its_place_until_it_ends() {
+        let (readers, _dir) = readers();
+        let (go_on, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let (begun, mut under_way) = tokio::sync::mpsc::unbounded_channel();
+        let callers: Vec<_> = (0..PLACES)
+            .map(|_| {
+                let (readers, held, begun) = (readers.clone(), held.clone(), begun.clone());
+                tokio::spawn(async move {
+                    let read = readers.read(move |_| {
+                        begun.send(()).unwrap();
+                        held.lock().unwrap().recv().unwrap();
+                        Ok(())
+                    });
+                    read.await
+                })
+            })
+            .collect();
+        for _ in 0..PLACES {
+            under_way.recv().await.unwrap();
+        }
+        for caller in &callers {
+            caller.abort();
+        }
+        for caller in callers {
+            assert!(caller.await.unwrap_err().is_cancelled());
+        }
+        let waiting = readers.clone();
+        let next = tokio::spawn(async move { waiting.read(seven).await });
+        for _ in 0..PLACES {
+            go_on.send(()).unwrap();
+        }
+        assert_eq!(next.await.unwrap().unwrap(), 7, "it waits and is served");
+        all_places_serve(&readers).await;
+    }
+
+    #[tokio::test]
+    async fn a_read_that_panics_is_an_error_and_costs_no_place() {
+        let (readers, _dir) = readers();
+        for _ in 0..2 * PLACES {
+            let failed = readers
+                .read(|_| -> Result<()> { panic!("in a read") })
+                .await;
+            assert!(failed.unwrap_err().to_string().contains("panicked"));
+        }
+        all_places_serve(&readers).await;
+    }
+}

@@ -1,0 +1,146 @@
+//! Rows as results show them: with verdicts, labels and what was ruled out.
+
+use super::memory::list;
+use super::{Result, column, failed};
+use crate::store::memory::MemoryRow;
+use prism_core::api::memory::{RuledOut, VerdictView};
+use prism_core::memory::operator::{Class, Directness, Verdict, verdict_weight};
+use prism_core::memory::recall::Standing;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashSet;
+
+/// Rows as results show them, in the order asked for.
+pub(super) fn rows(c: &Connection, project: &str, ids: &[String]) -> Result<Vec<MemoryRow>> {
+    let spoken_of = spoken_of(c, ids)?;
+    ids.iter()
+        .filter_map(|id| row(c, project, id, spoken_of.contains(id)).transpose())
+        .collect()
+}
+
+/// Those of the rows that a verdict, a label or an attempt is about, or that are one.
+fn spoken_of(c: &Connection, ids: &[String]) -> Result<HashSet<String>> {
+    let wanted = serde_json::to_string(ids).unwrap_or_default();
+    let mut touched = HashSet::new();
+    for sql in [
+        "select j.value from json_each(?) j where exists (select 1 from edges e where e.dst = j.value and e.kind in ('CONFIRMS','LABELS','RULED_OUT_IN'))",
+        "select j.value from json_each(?) j where exists (select 1 from edges e where e.src = j.value and e.kind in ('CONFIRMS','LABELS'))",
+    ] {
+        touched.extend(list(c, sql, params![wanted], |r| r.get::<_, String>(0))?);
+    }
+    Ok(touched)
+}
+
+fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Option<MemoryRow>> {
+    let found = c
+        .prepare_cached("select m.*, s.superseded_by from memory m left join entity_states s on s.node = m.id where m.id = ? and m.project_id = ? and m.hidden = 0")
+        .and_then(|mut s| {
+            s.query_row(params![id, project], |r| {
+                Ok(MemoryRow {
+                    id: column::id(r, "id")?,
+                    kind: r.get("kind")?,
+                    identity: r.get("identity")?,
+                    title: r.get("title")?,
+                    text: r.get("text")?,
+                    created_at: column::moment(r, "created_at")?,
+                    standing: Standing { superseded_by: r.get("superseded_by")?, ..Standing::default() },
+                    verdicts: Vec::new(),
+                    refers_to: None,
+                    ruled_out: Vec::new(),
+                })
+            })
+            .optional()
+        })
+        .map_err(failed)?;
+    let Some(mut row) = found else {
+        return Ok(None);
+    };
+    if !spoken_of {
+        return Ok(Some(row));
+    }
+    for (view, verdict, weight) in verdicts_on(c, id)? {
+        row.verdicts.push(view);
+        row.standing.verdicts.push((verdict, weight));
+    }
+    row.standing.labels = list(
+        c,
+        "select i.class from edges e cross join operator_inputs i on i.id = e.src where e.dst = ? and e.kind = 'LABELS' and i.operator_review is not 'rejected' and (i.confidence = 'high' or i.operator_review = 'accepted')",
+        params![id],
+        |r| r.get::<_, String>(0),
+    )?
+    .iter()
+    .filter_map(|name| Class::from_name(name))
+    .collect();
+    row.refers_to = c
+        .prepare_cached(
+            "select dst from edges where src = ? and kind in ('CONFIRMS','LABELS') limit 1",
+        )
+        .and_then(|mut s| s.query_row([id], |r| r.get::<_, String>(0)).optional())
+        .map_err(failed)?
+        .map(|node| {
+            if node.contains(':') {
+                node
+            } else {
+                format!("delta:{node}")
+            }
+        });
+    row.ruled_out = ruled_out(c, id)?;
+    Ok(Some(row))
+}
+
+fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, Verdict, f64)>> {
+    let rows = list(
+        c,
+        "select * from operator_confirmations where refers_to_kind = 'delta' and refers_to_id = ? order by confirmed_at desc limit 5",
+        params![id],
+        |r| {
+            let view = VerdictView {
+                id: column::id(r, "id")?,
+                verdict: r.get("verdict")?,
+                confirmed_by: r.get("confirmed_by")?,
+                confirmed_via: r.get("confirmed_via")?,
+                directness: r.get("directness")?,
+                at: column::moment(r, "confirmed_at")?,
+                notes: r.get("notes")?,
+            };
+            Ok((view, r.get::<_, bool>("on_own_delta")?))
+        },
+    )?;
+    Ok(rows
+        .into_iter()
+        .filter_map(|(view, own)| {
+            let (verdict, directness) = (
+                Verdict::from_name(&view.verdict)?,
+                Directness::from_name(&view.directness)?,
+            );
+            Some((view, verdict, verdict_weight(directness, own)))
+        })
+        .collect())
+}
+
+/// Attempts that this delta tried, and those that were ruled out in it.
+fn ruled_out(c: &Connection, id: &str) -> Result<Vec<RuledOut>> {
+    let nodes = list(
+        c,
+        "select src from edges where dst = ? and kind = 'RULED_OUT_IN' limit 10",
+        params![id],
+        |r| r.get::<_, String>(0),
+    )?;
+    let mut attempts = Vec::new();
+    for node in nodes {
+        let Some((delta, n)) = node
+            .strip_prefix("attempt:")
+            .and_then(|rest| rest.split_once('#'))
+        else {
+            continue;
+        };
+        let tried: Option<String> = c
+            .prepare_cached("select tried_and_ruled_out from session_deltas where id = ?")
+            .and_then(|mut s| s.query_row([delta], |r| r.get(0)).optional())
+            .map_err(failed)?;
+        let tried: Vec<RuledOut> = tried
+            .and_then(|t| serde_json::from_str(&t).ok())
+            .unwrap_or_default();
+        attempts.extend(n.parse::<usize>().ok().and_then(|n| tried.get(n).cloned()));
+    }
+    Ok(attempts)
+}

@@ -176,8 +176,7 @@ mod tests {
             held.push((go_on, read));
             under_way.recv().await.unwrap();
         }
-        let nobody = uuid::Uuid::from_u128(1);
-        assert_eq!(store.heads(vec![nobody]).await.unwrap(), [(nobody, 0)]);
+        assert!(store.heads(Vec::new()).await.unwrap().is_empty());
         for (go_on, read) in held {
             drop(go_on);
             read.await.unwrap().unwrap();

@@ -167,8 +167,8 @@ mod tests {
             let (store, begun) = (store.clone(), begun.clone());
             let read = tokio::spawn(async move {
                 let read = store.read_memory(move |_| {
-                    drop(begun.send(()));
-                    drop(wait.recv());
+                    let _ = begun.send(());
+                    let _ = wait.recv();
                     Ok(())
                 });
                 read.await

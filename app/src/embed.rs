@@ -227,7 +227,7 @@ impl Task {
                         // A worker that died over this text may die over it again; one that never
                         // came up says nothing about it.
                         if self.worker.is_some()
-                            && let Err(error) = store.embed_failed(job.memory_row).await
+                            && let Err(error) = store.embed_failed(job.memory_id.clone()).await
                         {
                             tracing::warn!(%error, "Could not note a failed row");
                         }

@@ -7,8 +7,8 @@ pub mod memory;
 pub mod sqlite;
 
 use memory::{
-    ArtifactChange, Ask, Filter, Found, ImportRow, NewMemory, Opening, Postings, RecallEvent,
-    Writer,
+    ArtifactChange, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, RecallEvent, Search,
+    Words, Writer,
 };
 use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
@@ -198,7 +198,6 @@ pub struct TraceRow {
 /// A row whose fields wait for their vectors.
 #[derive(Clone, Debug)]
 pub struct EmbedJob {
-    pub memory_row: i64,
     pub memory_id: String,
     /// When it was queued: a row that changes meanwhile is queued anew.
     pub queued_at: i64,
@@ -596,7 +595,7 @@ impl Store {
     pub async fn change_artifact(
         &self,
         change: ArtifactChange,
-        indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
+        indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
     ) -> Result<ArtifactView> {
         on_engine!(self, s => s.change_artifact(change, indexed))
     }
@@ -620,18 +619,24 @@ impl Store {
         on_engine!(self, s => s.review(project, ids, review, now))
     }
 
-    pub async fn postings(
+    /// Looks the question's words up; the vector leg can be asked meanwhile.
+    pub async fn words(
         &self,
         project: Uuid,
         terms: Vec<String>,
         filter: Filter,
-    ) -> Result<Postings> {
-        on_engine!(self, s => s.postings(project, terms, filter))
+    ) -> Result<Words> {
+        on_engine!(self, s => s.words(project, terms, filter))
     }
 
-    /// What the legs found for a question, ranked, and the best rows of it, in one snapshot.
-    pub async fn find(&self, ask: Ask) -> Result<Found> {
-        on_engine!(self, s => s.find(ask))
+    /// What the legs find for a question, with what stands beside it, for `core` to rank.
+    pub async fn candidates(&self, search: Search) -> Result<Found> {
+        on_engine!(self, s => s.candidates(search))
+    }
+
+    /// Rows as results show them, in the order asked for; what has gone meanwhile is left out.
+    pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
+        on_engine!(self, s => s.rows(project, ids))
     }
 
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
@@ -654,8 +659,8 @@ impl Store {
         on_engine!(self, s => s.add_vectors(model, done))
     }
 
-    pub async fn embed_failed(&self, memory_row: i64) -> Result<()> {
-        on_engine!(self, s => s.embed_failed(memory_row))
+    pub async fn embed_failed(&self, memory_id: String) -> Result<()> {
+        on_engine!(self, s => s.embed_failed(memory_id))
     }
 
     pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {

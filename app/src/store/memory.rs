@@ -4,11 +4,10 @@ use prism_core::api::memory::{ArtifactView, DeltaView, InputView, RuledOut, Verd
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
 use prism_core::memory::question::Question;
-use prism_core::memory::recall::{Candidate, Candidates, Ranking, Standing, Weights};
+use prism_core::memory::recall::{Candidates, Standing, Weights};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind};
 use prism_core::{Identity, Moment};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Who writes a row, when, from where.
@@ -151,44 +150,45 @@ pub struct Filter {
     pub as_of: Option<Moment>,
 }
 
-/// The rows that hold the question's words.
+/// What looking the question's words up brought.
 #[derive(Clone, Debug, Default)]
-pub struct Postings {
-    /// Row by row: which words, by number, and how much each weighs.
-    pub rows: HashMap<i64, Vec<(usize, f64)>>,
-    /// What is known of those rows that the project and the filter allow.
-    pub known: HashMap<i64, Candidate>,
-    /// What all words weigh together.
-    pub mass: f64,
+pub struct Words {
+    /// Only the engine that looked them up can read them.
+    pub(super) hits: WordHits,
     pub us: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) enum WordHits {
+    #[default]
+    Nothing,
+    Sqlite(super::sqlite::WordHits),
 }
 
 /// What is asked of the store once the words were looked up and the question was embedded.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Search {
     pub project_id: Uuid,
     pub question: Question,
-    pub postings: Postings,
+    pub words: Words,
     pub model: &'static str,
     pub vector: Option<Vec<f32>>,
     pub entities: Vec<Entity>,
     pub filter: Filter,
+    /// By these `core` says which rows are worth looking around.
     pub weights: Weights,
     pub neighbours: bool,
-    /// Rows to read of the best.
-    pub show: usize,
-    pub now: Moment,
 }
 
-/// What the legs found, and what each of them took.
+/// What the legs found, unranked, and what each of them took.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub candidates: Candidates,
-    pub ranking: Ranking,
-    pub rows: Vec<MemoryRow>,
     pub lexical: usize,
     pub vector: usize,
     pub vector_us: u64,
+    /// Vectors are still being read into memory; what is there was looked at.
+    pub still_reading: bool,
     pub graph: usize,
     pub graph_us: u64,
     pub recency_us: u64,

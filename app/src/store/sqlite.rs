@@ -21,6 +21,7 @@ mod vectors;
 mod writer;
 
 use super::{Result, StoreError};
+pub use candidates::WordHits;
 use readers::Readers;
 use rusqlite::Connection;
 use std::path::Path;

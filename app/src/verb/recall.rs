@@ -1,10 +1,10 @@
-//! Recall: the legs are asked, their answers fused, and every hit says why it is there.
+//! Recall: the store finds, `core` ranks, and every hit says why it is there.
 
 use super::memory::{names_of, writer};
 use crate::clock;
 use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
-use crate::store::memory::{Ask, Filter, MemoryRow, Postings, RecallEvent};
+use crate::store::memory::{Filter, MemoryRow, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::question::Question;
 use prism_core::memory::recall::{self, Candidates, LOW_CONFIDENCE, Places, Ranking, Weights};
@@ -40,42 +40,44 @@ pub async fn recall(
     let words = async {
         match legs.has("lexical") {
             true => {
-                prism
-                    .store
-                    .postings(caller.project.id, question.terms.clone(), filter.clone())
-                    .await
+                let terms = question.terms.clone();
+                let store = &prism.store;
+                store.words(caller.project.id, terms, filter.clone()).await
             }
-            false => Ok(Postings::default()),
+            false => Ok(Words::default()),
         }
     };
-    let (postings, embedded) = tokio::join!(words, embed(prism, &question, legs.has("vector")));
-    let postings = postings?;
-    let lexical_us = postings.us;
+    let (words, embedded) = tokio::join!(words, embed(prism, &question, legs.has("vector")));
+    let words = words?;
+    let lexical_us = words.us;
     let entities = if legs.has("graph") {
         entity::find(&query, &names)
     } else {
         Vec::new()
     };
-    let ask = Ask {
+    let search = Search {
         project_id: caller.project.id,
-        question,
-        postings,
+        question: question.clone(),
+        words,
         model: MODEL_ID,
         vector: embedded.vector,
         entities,
-        filter: filter.clone(),
+        filter,
         weights,
         neighbours: legs.has("neighbours"),
-        show: k + SPARE,
-        now: clock::now(),
     };
-    let mut found = prism.store.find(ask).await?;
+    let found = prism.store.candidates(search).await?;
     let Ranking {
         rows: ranked,
         confidence,
         places,
-    } = std::mem::take(&mut found.ranking);
-    let mut by_id: HashMap<String, MemoryRow> = std::mem::take(&mut found.rows)
+    } = recall::rank(&question, &found.candidates, &weights, clock::now());
+    let best = ranked.iter().take(k + SPARE).map(|r| r.id.clone());
+    let rows = prism
+        .store
+        .rows(caller.project.id, best.collect())
+        .await?;
+    let mut by_id: HashMap<String, MemoryRow> = rows
         .into_iter()
         .map(|row| (row.id.to_string(), row))
         .collect();
@@ -123,7 +125,10 @@ pub async fn recall(
     };
     let vector = LegView {
         state: if embedded.off.is_none() { "on" } else { "off" }.into(),
-        reason: embedded.off,
+        reason: embedded.off.or_else(|| {
+            let still = "vectors are still being read; this recall looked at those that were there";
+            found.still_reading.then(|| still.to_owned())
+        }),
         hits: found.vector,
         ms: found.vector_us as f64 / 1000.0,
         embedding_ms: embedded.ms,

@@ -4,7 +4,7 @@
 //! the question's weight that a row holds, meaning by how near it is. A leg that
 //! knows nothing adds nothing, so it cannot drown one that does.
 
-use crate::memory::operator::{Class, Verdict};
+use crate::memory::operator::{Class, Directness, Verdict, verdict_weight};
 use crate::memory::question::{Question, Window, cue};
 use crate::moment::Moment;
 use std::collections::HashMap;
@@ -128,10 +128,50 @@ impl Weights {
         ]
     }
 
-    /// What a candidate promises before its surroundings are known.
-    pub fn promise(&self, own_words: f64, nearest: f64) -> f64 {
-        self.lexical * own_words + (self.field + self.joined + self.context) * nearest
+    /// What a row promises before its surroundings are known.
+    fn promise(&self, seen: &Sighting) -> f64 {
+        self.lexical * seen.own_words
+            + (self.field + self.joined + self.context) * seen.nearest
+            + if seen.mentions { self.graph } else { 0.0 }
+            + self.between * seen.between
     }
+}
+
+/// What the legs know of a row before anybody has looked around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sighting {
+    /// The share of the question's words that it holds.
+    pub own_words: f64,
+    /// The cosine of its best vector.
+    pub nearest: f64,
+    pub mentions: bool,
+    /// As in [`Candidate`].
+    pub between: f64,
+}
+
+/// The rows whose surroundings are worth a look, in no order.
+pub fn promising<Row: Ord>(
+    seen: impl Iterator<Item = (Row, Sighting)>,
+    weights: &Weights,
+) -> Vec<Row> {
+    let scored = seen.map(|(row, seen)| (row, weights.promise(&seen)));
+    best(scored, LOOKED_AROUND)
+}
+
+/// The best of them, `n` at the most, in no order.
+pub fn best<Row: Ord>(scored: impl Iterator<Item = (Row, f64)>, n: usize) -> Vec<Row> {
+    let mut all: Vec<(Row, f64)> = scored.collect();
+    if all.len() > n {
+        all.select_nth_unstable_by(n, |a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all.truncate(n);
+    }
+    all.into_iter().map(|(row, _)| row).collect()
+}
+
+/// How rare it is that something passed between the people of a question: 1 when hardly any of the
+/// rows looked at say so, 0 when all of them do.
+pub fn rarity(found: usize, looked_at: usize) -> f64 {
+    1.0 - found.min(looked_at) as f64 / looked_at.max(1) as f64
 }
 
 /// How near a row's vectors are to the question's.
@@ -511,11 +551,18 @@ pub fn shown(ranked: &[Scored], confidence: f64, k: usize) -> usize {
     few.min(k).min(ranked.len())
 }
 
+/// A verdict on a row, and how it came about.
+#[derive(Clone, Copy, Debug)]
+pub struct VerdictOn {
+    pub verdict: Verdict,
+    pub directness: Directness,
+    pub on_own_delta: bool,
+}
+
 /// What the operator and later rows say of one row.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// Verdicts with how much each weighs.
-    pub verdicts: Vec<(Verdict, f64)>,
+    pub verdicts: Vec<VerdictOn>,
     pub labels: Vec<Class>,
     pub superseded_by: Option<String>,
 }
@@ -531,7 +578,9 @@ pub fn with_standing(
         let Some(said) = standing.get(&row.id) else {
             continue;
         };
-        for (verdict, weight) in &said.verdicts {
+        for given in &said.verdicts {
+            let weight = verdict_weight(given.directness, given.on_own_delta);
+            let verdict = given.verdict;
             let effect = match verdict {
                 Verdict::Works => weights.works,
                 Verdict::Broken => weights.broken,
@@ -541,7 +590,7 @@ pub fn with_standing(
             if effect != 0.0 {
                 row.why.push(format!(
                     "operator: {verdict}{}",
-                    if *weight < 1.0 {
+                    if weight < 1.0 {
                         " (reported, own work: half)"
                     } else {
                         ""
@@ -622,6 +671,14 @@ mod tests {
             Moment(0),
         )
         .rows
+    }
+
+    fn direct(verdict: Verdict) -> VerdictOn {
+        VerdictOn {
+            verdict,
+            directness: Directness::Direct,
+            on_own_delta: false,
+        }
     }
 
     fn order(rows: &[Scored]) -> Vec<&str> {
@@ -834,14 +891,14 @@ mod tests {
             (
                 "broken".to_owned(),
                 Standing {
-                    verdicts: vec![(Verdict::Broken, 1.0)],
+                    verdicts: vec![direct(Verdict::Broken)],
                     ..Default::default()
                 },
             ),
             (
                 "works".to_owned(),
                 Standing {
-                    verdicts: vec![(Verdict::Works, 1.0)],
+                    verdicts: vec![direct(Verdict::Works)],
                     ..Default::default()
                 },
             ),
@@ -884,5 +941,68 @@ mod tests {
     #[test]
     fn half_of_a_row_is_left_after_half_a_year() {
         assert!((recency(180.0) - 0.5).abs() < 1e-9 && recency(0.0) == 1.0);
+    }
+
+    #[test]
+    fn a_reported_verdict_on_ones_own_work_lifts_half_as_much() {
+        let lifted = |verdict: VerdictOn| {
+            let standing = Standing {
+                verdicts: vec![verdict],
+                ..Default::default()
+            };
+            let row = Scored {
+                id: "a".into(),
+                score: 0.0,
+                why: Vec::new(),
+            };
+            let standing = HashMap::from([("a".to_owned(), standing)]);
+            with_standing(vec![row], &standing, &Weights::default())[0].score
+        };
+        let reported = VerdictOn {
+            directness: Directness::Reported,
+            on_own_delta: true,
+            ..direct(Verdict::Works)
+        };
+        assert_eq!(lifted(direct(Verdict::Works)), Weights::default().works);
+        assert_eq!(lifted(reported), Weights::default().works / 2.0);
+    }
+
+    #[test]
+    fn what_is_named_near_or_spoken_is_looked_around_before_what_is_not() {
+        let seen = |i: usize| match i {
+            3 => Sighting {
+                mentions: true,
+                ..Sighting::default()
+            },
+            5 => Sighting {
+                own_words: 0.5,
+                ..Sighting::default()
+            },
+            7 => Sighting {
+                nearest: 0.4,
+                ..Sighting::default()
+            },
+            9 => Sighting {
+                between: rarity(1, 60),
+                ..Sighting::default()
+            },
+            _ => Sighting::default(),
+        };
+        let rows = (0..2 * LOOKED_AROUND).rev().map(|i| (i, seen(i)));
+        let mut chosen = promising(rows, &Weights::default());
+        chosen.sort_unstable();
+        assert_eq!(chosen, (0..LOOKED_AROUND).collect::<Vec<_>>());
+        let rows = (0..LOOKED_AROUND).map(|i| (i + 10, seen(0)));
+        let rows = rows.chain([3, 5, 7, 9].map(|i| (1000 + i, seen(i))));
+        let mut chosen = promising(rows, &Weights::default());
+        chosen.sort_unstable();
+        assert_eq!(chosen[LOOKED_AROUND - 4..], [1003, 1005, 1007, 1009]);
+    }
+
+    #[test]
+    fn what_passed_between_many_tells_little() {
+        assert_eq!(rarity(0, 60), 1.0);
+        assert_eq!(rarity(30, 60), 0.5);
+        assert_eq!(rarity(90, 60), 0.0);
     }
 }

@@ -2,14 +2,15 @@
 //! row.
 
 use super::memory::list;
-use super::vectors::ScanFilter;
+use super::vectors::{RECALL_WAITS, ScanFilter};
 use super::{Result, Sqlite, failed};
-use crate::store::memory::{Ask, Filter, Found, Postings};
+use crate::store::memory::{Filter, Found, Search, WordHits as Hits, Words};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
 use prism_core::memory::recall::{
-    Candidate, Candidates, LEG_CANDIDATES, LOOKED_AROUND, NEIGHBOUR_US, idf, rank, word_weight,
+    Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Sighting, best, idf, promising, rarity,
+    word_weight,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,17 +20,12 @@ use uuid::Uuid;
 /// Rows that the words of one question may be expected to match. Words that
 /// stand in nearly every row cost the most and tell the least.
 const MATCHES_EXPECTED_MAX: f64 = 1_200.0;
-/// Newest rows in which the share of a word is estimated.
+/// Newest rows of the project in which the share of a word is estimated.
 const SAMPLE_ROWS: i64 = 400;
-/// Waiting embed intents are counted up to here.
-const PENDING_COUNTED: i64 = 10_000;
 /// Rows that mention what the question names, at the most; a hub says little.
 const MENTIONS_MAX: usize = 60;
 /// The newest rows that speak of a person; those by another are sought among them.
 const SPOKEN_OF_MAX: i64 = 2_000;
-/// Rows by some people among the newest that speak of another.
-const BETWEEN: &str = "select m.rowid from (select rowid from memory_fts where memory_fts match ?1 order by rowid desc limit ?2) f
-    cross join memory m on m.rowid = f.rowid where m.project_id = ?3 and m.identity in (select value from json_each(?4)) limit ?5";
 /// Rows beside one row that are looked at.
 const BESIDE_MAX: usize = 16;
 /// FTS5's own damping of repeated words.
@@ -37,93 +33,152 @@ const K1: f64 = 1.2;
 /// Notes of releases that are read when a question asks around one.
 const RELEASE_NOTES: i64 = 2_000;
 
+/// How many rows the project holds, and how many of them wait for their vectors.
+const COUNTS: &str = "select rows, waiting from memory_counts where project_id = ?";
+/// The project's newest rows.
+const SAMPLE: &str =
+    "select rowid from memory where project_id = ? order by created_at desc limit ?";
+/// Which of the sampled rows hold a word.
+const SAMPLED: &str = "select count(*) from memory_fts where memory_fts match ?1
+    and rowid >= ?2 and rowid in (select value from json_each(?3))";
+/// The rows of all projects that hold a word. Whose they are is asked once for all words.
+const HOLDING: &str = "select rowid, bm25(memory_fts, 1.0, 1.0, 0.0)
+    from memory_fts where memory_fts match ?";
+/// Rows by some people among the project's newest that speak of another.
+const BETWEEN: &str = "select rowid from (select m.rowid, m.identity from memory_fts f
+        cross join memory m indexed by ix_memory_candidate on m.rowid = f.rowid
+        where memory_fts match ?1 and m.project_id = ?3 order by f.rowid desc limit ?2)
+    where identity in (select value from json_each(?4)) limit ?5";
+/// Rows that mention an entity.
+const MENTIONING: &str = "select m.rowid from edges e cross join memory m on m.id = e.src
+    where e.dst = ? and e.kind = 'MENTIONS' limit ?";
+/// The row before each row in its session.
+const BEFORE: &str = "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session
+        where n.session_id = m.session_id and n.created_at < m.created_at
+        and n.created_at >= m.created_at - ?2 order by n.created_at desc limit 1) as other
+    from json_each(?1) j
+    cross join memory m indexed by ix_memory_candidate on m.rowid = j.value";
+/// The row after each row in its session.
+const AFTER: &str = "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session
+        where n.session_id = m.session_id and n.created_at > m.created_at
+        and n.created_at <= m.created_at + ?2 order by n.created_at asc limit 1) as other
+    from json_each(?1) j
+    cross join memory m indexed by ix_memory_candidate on m.rowid = j.value";
+/// Rows that these rows point at, and rows that point at them.
+const EDGES_OUT: &str = "select a.rowid, m.rowid from json_each(?) j
+    cross join edges e on e.src = j.value
+        and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')
+    cross join memory m on m.id = e.dst cross join memory a on a.id = j.value";
+const EDGES_IN: &str = "select a.rowid, m.rowid from json_each(?) j
+    cross join edges e on e.dst = j.value
+        and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')
+    cross join memory m on m.id = e.src cross join memory a on a.id = j.value";
+/// The oldest and the newest row of a project.
+const OLDEST: &str =
+    "select created_at from memory where project_id = ? order by created_at asc limit 1";
+const NEWEST: &str =
+    "select created_at from memory where project_id = ? order by created_at desc limit 1";
+/// Notes of releases, oldest first.
+const RELEASES: &str = "select coalesce(m.title, '') || ' ' || m.text, m.created_at
+    from memory_fts f cross join memory m on m.rowid = f.rowid
+    where memory_fts match ?1 and m.project_id = ?2 and m.hidden = 0
+    and m.kind <> 'confirmation' order by m.created_at limit ?3";
+
+/// The rows that hold the question's words. Numbers of rows are this engine's own.
+#[derive(Clone, Debug, Default)]
+pub struct WordHits {
+    /// Row by row: which words, by number, and how much each weighs.
+    rows: HashMap<i64, Vec<(usize, f64)>>,
+    /// What is known of those rows that the project and the filter allow.
+    known: HashMap<i64, Candidate>,
+    /// What all words weigh together.
+    mass: f64,
+}
+
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
-    pub async fn postings(
+    pub async fn words(
         &self,
         project: Uuid,
         terms: Vec<String>,
         filter: Filter,
-    ) -> Result<Postings> {
-        self.read_memory(move |c| postings(c, &project.to_string(), &terms, &filter))
-            .await
+    ) -> Result<Words> {
+        self.read_memory(move |c| {
+            let started = Instant::now();
+            let hits = words(c, &project.to_string(), &terms, &filter)?;
+            Ok(Words {
+                hits: Hits::Sqlite(hits),
+                us: started.elapsed().as_micros() as u64,
+            })
+        })
+        .await
     }
 
     /// Brings what the legs found together, with what stands beside it.
-    pub async fn find(&self, mut ask: Ask) -> Result<Found> {
+    pub async fn candidates(&self, mut search: Search) -> Result<Found> {
         let vectors = self.vectors.clone();
         self.read_memory(move |c| {
-            let project = ask.project_id.to_string();
+            let project = search.project_id.to_string();
             let (span, years) = span(c, &project)?;
-            let windows = ask.question.windows(&years);
-            let mut known = std::mem::take(&mut ask.postings.known);
+            let windows = search.question.windows(&years);
+            let words = match std::mem::take(&mut search.words.hits) {
+                Hits::Sqlite(words) => words,
+                Hits::Nothing => WordHits::default(),
+            };
+            let mut known = words.known;
             let own: HashMap<i64, f64> = known
                 .keys()
-                .map(|row| (*row, ask.postings.rows[row].iter().map(|(_, w)| w).sum()))
+                .map(|row| (*row, words.rows[row].iter().map(|(_, w)| w).sum()))
                 .collect();
-            let mut chosen: HashSet<i64> = best(
-                own.iter().map(|(row, weight)| (*row, *weight)),
-                LEG_CANDIDATES,
-            )
-            .collect();
+            let scored = own.iter().map(|(row, weight)| (*row, *weight));
+            let mut chosen: HashSet<i64> = best(scored, LEG_CANDIDATES).into_iter().collect();
             let lexical = own.len();
 
             let started = Instant::now();
             let mut near: HashMap<i64, f64> = HashMap::new();
-            if let Some(vector) = &ask.vector {
-                vectors.catch_up(c, ask.model)?;
-                let plain = ScanFilter::of(&ask.filter);
+            let mut still_reading = false;
+            if let Some(vector) = &search.vector {
+                still_reading = !vectors.catch_up(c, search.model, RECALL_WAITS)?;
+                let plain = ScanFilter::of(&search.filter);
                 near = vectors.nearest(c, &project, vector, &plain, LEG_CANDIDATES)?;
                 for window in &windows {
                     // What was asked of a time is looked for in that time, too.
-                    near.extend(vectors.nearest(
-                        c,
-                        &project,
-                        vector,
-                        &plain.within(window.from, window.until),
-                        LEG_CANDIDATES / 8,
-                    )?);
+                    let within = plain.within(window.from, window.until);
+                    let n = LEG_CANDIDATES / 8;
+                    near.extend(vectors.nearest(c, &project, vector, &within, n)?);
                 }
             }
             let vector_us = started.elapsed().as_micros() as u64;
             let found_by_meaning = near.len();
 
             let started = Instant::now();
-            let mentions: HashSet<i64> =
-                mentions(c, &project, &ask.entities)?.into_iter().collect();
-            let between: HashSet<i64> = between(c, &project, &ask.question.named)?
+            let mentions: HashSet<i64> = mentions(c, &project, &search.entities)?
+                .into_iter()
+                .collect();
+            let between: HashSet<i64> = between(c, &project, &search.question.named)?
                 .into_iter()
                 .collect();
             // Where much passed between them, that it did tells little.
-            let rarity = 1.0 - between.len().min(MENTIONS_MAX) as f64 / MENTIONS_MAX as f64;
+            let rarity = rarity(between.len(), MENTIONS_MAX);
             chosen.extend(near.keys().chain(&mentions).chain(&between));
             let missing: Vec<i64> = chosen
                 .iter()
                 .filter(|row| !known.contains_key(row))
                 .copied()
                 .collect();
-            known.extend(metas(c, &project, missing.into_iter(), &ask.filter)?);
+            known.extend(known_rows(c, &project, missing, &search.filter)?.allowed);
             chosen.retain(|row| known.contains_key(row));
-            let mass = ask.postings.mass.max(1e-6);
-            let promise = |row: &i64| {
-                let named = if mentions.contains(row) {
-                    ask.weights.graph
-                } else {
-                    0.0
-                } + if between.contains(row) {
-                    ask.weights.between * rarity
-                } else {
-                    0.0
-                };
-                ask.weights.promise(
-                    own.get(row).copied().unwrap_or_default() / mass,
-                    near.get(row).copied().unwrap_or_default(),
-                ) + named
+            let mass = words.mass.max(1e-6);
+            let seen = |row: &i64| Sighting {
+                own_words: own.get(row).copied().unwrap_or_default() / mass,
+                nearest: near.get(row).copied().unwrap_or_default(),
+                mentions: mentions.contains(row),
+                between: if between.contains(row) { rarity } else { 0.0 },
             };
-            let mut rows: Vec<i64> =
-                best(chosen.iter().map(|row| (*row, promise(row))), LOOKED_AROUND).collect();
-            let beside = if ask.neighbours {
-                beside(c, &project, &rows, &mut known, &ask.filter)?
+            let sightings = chosen.iter().map(|row| (*row, seen(row)));
+            let mut rows: Vec<i64> = promising(sightings, &search.weights);
+            let beside = if search.neighbours {
+                beside(c, &project, &rows, &mut known, &search.filter)?
             } else {
                 HashMap::new()
             };
@@ -141,14 +196,14 @@ impl Sqlite {
             let started = Instant::now();
             let places: HashMap<i64, usize> =
                 rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
-            let nearness = ask
+            let nearness = search
                 .vector
                 .as_ref()
                 .map(|vector| vectors.judge(&project, vector, &rows, &near))
                 .unwrap_or_default();
             let candidates = rows.iter().filter_map(|row| {
                 Some(Candidate {
-                    matches: ask.postings.rows.get(row).cloned().unwrap_or_default(),
+                    matches: words.rows.get(row).cloned().unwrap_or_default(),
                     near: nearness.get(row).copied(),
                     mentions: mentions.contains(row),
                     between: if between.contains(row) { rarity } else { 0.0 },
@@ -163,114 +218,114 @@ impl Sqlite {
                 })
             });
             let rows: Vec<Candidate> = candidates.collect();
-            let release = match &ask.question.around_release {
+            let release = match &search.question.around_release {
                 Some(around) => around.span(&releases(c, &project)?),
                 None => None,
             };
-            let embed_pending = c
-                .query_row(
-                    "select count(*) from (select 1 from embed_intents limit ?)",
-                    [PENDING_COUNTED],
-                    |r| r.get::<_, i64>(0),
-                )
-                .map_err(failed)? as u64;
-            let candidates = Candidates {
-                rows,
-                mass: ask.postings.mass,
-                windows,
-                release,
-                span,
-            };
-            let ranking = rank(&ask.question, &candidates, &ask.weights, ask.now);
-            let best: Vec<String> = ranking
-                .rows
-                .iter()
-                .take(ask.show)
-                .map(|r| r.id.clone())
-                .collect();
             Ok(Found {
-                rows: super::rows::rows(c, &project, &best)?,
-                candidates,
-                ranking,
+                candidates: Candidates {
+                    rows,
+                    mass: words.mass,
+                    windows,
+                    release,
+                    span,
+                },
                 lexical,
                 vector: found_by_meaning,
                 vector_us,
+                still_reading,
                 graph: mentions.len(),
                 graph_us,
                 recency_us: started.elapsed().as_micros() as u64,
-                embed_pending,
+                embed_pending: counts(c, &project)?.1,
             })
         })
         .await
     }
 }
 
-/// The best of them, in no order.
-fn best(scored: impl Iterator<Item = (i64, f64)>, n: usize) -> impl Iterator<Item = i64> {
-    let mut all: Vec<(i64, f64)> = scored.collect();
-    let by_score = |a: &(i64, f64), b: &(i64, f64)| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0));
-    if all.len() > n {
-        all.select_nth_unstable_by(n, by_score);
-        all.truncate(n);
-    }
-    all.into_iter().map(|(row, _)| row)
+/// How many rows the project holds, and how many of them wait for their vectors.
+fn counts(c: &Connection, project: &str) -> Result<(u64, u64)> {
+    let found = c
+        .prepare_cached(COUNTS)
+        .and_then(|mut s| {
+            s.query_row([project], |r| {
+                Ok((r.get::<_, i64>(0)? as u64, r.get::<_, i64>(1)? as u64))
+            })
+            .optional()
+        })
+        .map_err(failed)?;
+    Ok(found.unwrap_or_default())
 }
 
-fn postings(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<Postings> {
-    let started = Instant::now();
-    let total: i64 = c
+fn phrase(term: &str) -> String {
+    format!("{{title body}} : \"{term}\"")
+}
+
+fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<WordHits> {
+    let (total, _) = counts(c, project)?;
+    // FTS5 weighs by all that it holds, of whatever project.
+    let held: i64 = c
         .query_row("select coalesce(max(rowid), 0) from memory", [], |r| {
             r.get(0)
         })
         .map_err(failed)?;
-    let total = total as f64;
-    let (mut rows, mut mass): (HashMap<i64, Vec<(usize, f64)>>, f64) = (HashMap::new(), 0.0);
-    let mut statement = c.prepare_cached("select rowid, bm25(memory_fts, 1.0, 1.0, 0.0) from memory_fts where memory_fts match ?").map_err(failed)?;
-    for (number, term) in telling(c, terms, total)?.into_iter().enumerate() {
+    let (total, held) = (total as f64, held as f64);
+    let mut statement = c.prepare_cached(HOLDING).map_err(failed)?;
+    // Word by word: the rows that hold it, each with the row's own share of the word.
+    let mut shares: Vec<Vec<(i64, f64)>> = Vec::new();
+    for term in telling(c, project, terms, total)? {
         let hits = statement
-            .query_map([format!("{{title body}} : \"{term}\"")], |r| {
+            .query_map([phrase(term)], |r| {
                 Ok((r.get::<_, i64>(0)?, r.get::<_, f64>(1)?))
             })
             .map_err(failed)?;
         let hits = hits.collect::<rusqlite::Result<Vec<_>>>().map_err(failed)?;
         let holding = hits.len() as f64;
-        let idf = idf(total, holding);
-        mass += idf;
         // What FTS5 multiplied with; divided out, the row's own share of the word is left.
-        let theirs = ((total - holding + 0.5) / (holding + 0.5)).ln().max(1e-6) * (K1 + 1.0);
-        for (row, score) in hits {
-            rows.entry(row)
-                .or_default()
-                .push((number, word_weight(idf, (-score / theirs).clamp(0.0, 1.0))));
+        let theirs = ((held - holding + 0.5) / (holding + 0.5)).ln().max(1e-6) * (K1 + 1.0);
+        let share = |(row, score): (i64, f64)| (row, (-score / theirs).clamp(0.0, 1.0));
+        shares.push(hits.into_iter().map(share).collect());
+    }
+    let wanted: HashSet<i64> = shares.iter().flatten().map(|(row, _)| *row).collect();
+    let known = known_rows(c, project, wanted.into_iter().collect(), filter)?;
+    let (mut rows, mut mass): (HashMap<i64, Vec<(usize, f64)>>, f64) = (HashMap::new(), 0.0);
+    for (number, mut shares) in shares.into_iter().enumerate() {
+        shares.retain(|(row, _)| known.of_project.contains(row));
+        let idf = idf(total, shares.len() as f64);
+        mass += idf;
+        for (row, share) in shares {
+            let words = rows.entry(row).or_default();
+            words.push((number, word_weight(idf, share)));
         }
     }
-    let known = metas(c, project, rows.keys().copied(), filter)?;
-    Ok(Postings {
+    Ok(WordHits {
         rows,
-        known,
+        known: known.allowed,
         mass,
-        us: started.elapsed().as_micros() as u64,
     })
 }
 
-/// The words worth matching: all of them in a small store, the rarer ones in a large one.
-fn telling<'a>(c: &Connection, terms: &'a [String], total: f64) -> Result<Vec<&'a String>> {
+/// The words worth matching: all of them in a small project, the rarer ones in a large one.
+fn telling<'a>(
+    c: &Connection,
+    project: &str,
+    terms: &'a [String],
+    total: f64,
+) -> Result<Vec<&'a String>> {
     if total <= MATCHES_EXPECTED_MAX {
         return Ok(terms.iter().collect());
     }
-    let mut sampled = c
-        .prepare_cached("select count(*) from memory_fts where memory_fts match ? and rowid > ?")
-        .map_err(failed)?;
+    let sample = list(c, SAMPLE, params![project, SAMPLE_ROWS], |r| {
+        r.get::<_, i64>(0)
+    })?;
+    let lowest = sample.iter().min().copied().unwrap_or_default();
+    let sample = serde_json::to_string(&sample).unwrap_or_default();
+    let mut sampled = c.prepare_cached(SAMPLED).map_err(failed)?;
     let mut expected = Vec::with_capacity(terms.len());
     for term in terms {
         let hits: i64 = sampled
-            .query_row(
-                params![
-                    format!("{{title body}} : \"{term}\""),
-                    total as i64 - SAMPLE_ROWS
-                ],
-                |r| r.get(0),
-            )
+            .query_row(params![phrase(term), lowest, sample], |r| r.get(0))
             .map_err(failed)?;
         expected.push((hits as f64 / SAMPLE_ROWS as f64 * total, term));
     }
@@ -298,45 +353,67 @@ fn narrowed(filter: &Filter) -> String {
         sql.push_str(&format!(" and m.created_at <= {}", until.0));
     }
     if let Some(at) = filter.as_of {
-        sql.push_str(&format!(" and m.created_at <= {0} and not exists (select 1 from entity_states s where s.node = m.id and s.valid_until <= {0})", at.0));
+        sql.push_str(&format!(
+            " and m.created_at <= {0} and not exists (select 1 from entity_states s
+                where s.node = m.id and s.valid_until <= {0})",
+            at.0
+        ));
     }
     sql
 }
 
-/// What is known of these rows, of those that the project and the filter allow.
-fn metas(
+/// What is known of some rows.
+struct KnownRows {
+    /// Those of the project.
+    of_project: HashSet<i64>,
+    /// Those of them that are shown and that the filter lets through.
+    allowed: HashMap<i64, Candidate>,
+}
+
+/// Looks rows up. What is hidden or filtered out counts where words are weighed, and nowhere else.
+fn known_sql(filter: &Filter) -> String {
+    format!(
+        "select m.rowid, m.hidden = 0 {} as allowed, m.id, m.identity, m.session_id,
+            m.created_at, m.cues, m.words from json_each(?1) j
+         cross join memory m indexed by ix_memory_candidate on m.rowid = j.value
+         where m.project_id = ?2",
+        narrowed(filter)
+    )
+}
+
+fn known_rows(
     c: &Connection,
     project: &str,
-    rows: impl Iterator<Item = i64>,
+    rows: Vec<i64>,
     filter: &Filter,
-) -> Result<HashMap<i64, Candidate>> {
-    let wanted: Vec<i64> = rows.collect();
-    if wanted.is_empty() {
-        return Ok(HashMap::new());
+) -> Result<KnownRows> {
+    let mut known = KnownRows {
+        of_project: HashSet::new(),
+        allowed: HashMap::new(),
+    };
+    if rows.is_empty() {
+        return Ok(known);
     }
-    let sql = format!(
-        "select m.rowid, m.id, m.identity, m.session_id, m.created_at, m.cues, m.words from json_each(?1) j
-         cross join memory m indexed by ix_memory_candidate on m.rowid = j.value where m.project_id = ?2 and m.hidden = 0 {}",
-        narrowed(filter)
-    );
-    let found = list(
-        c,
-        &sql,
-        params![serde_json::to_string(&wanted).unwrap_or_default(), project],
-        |r| {
-            let row = Candidate {
-                id: r.get(1)?,
-                identity: r.get(2)?,
-                session: r.get(3)?,
-                at: Moment(r.get(4)?),
-                cues: r.get(5)?,
-                words: r.get(6)?,
-                ..Candidate::default()
-            };
-            Ok((r.get(0)?, row))
-        },
-    )?;
-    Ok(found.into_iter().collect())
+    let wanted = serde_json::to_string(&rows).unwrap_or_default();
+    let found = list(c, &known_sql(filter), params![wanted, project], |r| {
+        let row = Candidate {
+            id: r.get(2)?,
+            identity: r.get(3)?,
+            session: r.get(4)?,
+            at: Moment(r.get(5)?),
+            cues: r.get(6)?,
+            words: r.get(7)?,
+            ..Candidate::default()
+        };
+        Ok((r.get::<_, i64>(0)?, r.get::<_, bool>(1)?, row))
+    })?;
+    for (row, allowed, candidate) in found {
+        known.of_project.insert(row);
+        if allowed {
+            known.allowed.insert(row, candidate);
+        }
+    }
+    Ok(known)
 }
 
 /// Rows that mention what the question names; people are left to the ranking.
@@ -357,7 +434,7 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
         let Some(node) = node else { continue };
         rows.extend(list(
             c,
-            "select m.rowid from edges e cross join memory m on m.id = e.src where e.dst = ? and e.kind = 'MENTIONS' limit ?",
+            MENTIONING,
             params![format!("entity:{node}"), (MENTIONS_MAX - rows.len().min(MENTIONS_MAX)) as i64],
             |r| r.get::<_, i64>(0),
         )?);
@@ -377,7 +454,7 @@ fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>>
             c,
             BETWEEN,
             params![
-                format!("{{title body}} : \"{spoken_of}\""),
+                phrase(spoken_of),
                 SPOKEN_OF_MAX,
                 project,
                 serde_json::to_string(&others).unwrap_or_default(),
@@ -405,17 +482,8 @@ fn beside(
         .collect();
     if !in_session.is_empty() {
         let wanted = serde_json::to_string(&in_session).unwrap_or_default();
-        for (compare, order) in [("<", "desc"), (">", "asc")] {
-            let bound = if compare == "<" {
-                "n.created_at >= m.created_at - ?2"
-            } else {
-                "n.created_at <= m.created_at + ?2"
-            };
-            let sql = format!(
-                "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session where n.session_id = m.session_id and n.created_at {compare} m.created_at and {bound}
-                    order by n.created_at {order} limit 1) as other from json_each(?1) j cross join memory m indexed by ix_memory_candidate on m.rowid = j.value"
-            );
-            let found = list(c, &sql, params![wanted, NEIGHBOUR_US], |r| {
+        for sql in [BEFORE, AFTER] {
+            let found = list(c, sql, params![wanted, NEIGHBOUR_US], |r| {
                 Ok((r.get::<_, i64>(0)?, r.get::<_, Option<i64>>(1)?))
             })?;
             pairs.extend(
@@ -430,12 +498,8 @@ fn beside(
         .filter_map(|row| known.get(row).map(|m| m.id.as_str()))
         .collect();
     let wanted = serde_json::to_string(&ids).unwrap_or_default();
-    for (mine, other) in [("src", "dst"), ("dst", "src")] {
-        let sql = format!(
-            "select a.rowid, m.rowid from json_each(?) j cross join edges e on e.{mine} = j.value and e.kind in ('CONFIRMS','LABELS','COMBINES','SUPERSEDES')
-             cross join memory m on m.id = e.{other} cross join memory a on a.id = j.value"
-        );
-        pairs.extend(list(c, &sql, params![wanted], |r| {
+    for sql in [EDGES_OUT, EDGES_IN] {
+        pairs.extend(list(c, sql, params![wanted], |r| {
             Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?))
         })?);
     }
@@ -444,7 +508,8 @@ fn beside(
         .map(|(_, other)| *other)
         .filter(|row| !known.contains_key(row))
         .collect();
-    known.extend(metas(c, project, missing.into_iter(), filter)?);
+    let missing = missing.into_iter().collect();
+    known.extend(known_rows(c, project, missing, filter)?.allowed);
     let mut around: HashMap<i64, Vec<i64>> = HashMap::new();
     for (row, other) in pairs {
         // Neighbourhood is mutual.
@@ -460,17 +525,14 @@ fn beside(
 
 /// The times of the project's oldest and newest row, and the years between them.
 fn span(c: &Connection, project: &str) -> Result<((Moment, Moment), Vec<i16>)> {
-    let end = |order: &str| {
-        let sql = format!(
-            "select created_at from memory where project_id = ? order by created_at {order} limit 1"
-        );
-        c.prepare_cached(&sql)
+    let end = |sql: &str| {
+        c.prepare_cached(sql)
             .and_then(|mut s| s.query_row([project], |r| r.get::<_, i64>(0)).optional())
             .map_err(failed)
     };
     let (first, last) = (
-        Moment(end("asc")?.unwrap_or_default()),
-        Moment(end("desc")?.unwrap_or_default()),
+        Moment(end(OLDEST)?.unwrap_or_default()),
+        Moment(end(NEWEST)?.unwrap_or_default()),
     );
     // A clock that was once far off must not make a question mean a thousand Junes.
     let years: Vec<i16> = (year(first)..=year(last)).rev().take(12).collect();
@@ -480,13 +542,10 @@ fn span(c: &Connection, project: &str) -> Result<((Moment, Moment), Vec<i16>)> {
 /// The releases that rows speak of, each with the time it was first spoken of.
 fn releases(c: &Connection, project: &str) -> Result<Vec<(String, Moment)>> {
     let words = RELEASE_WORDS.map(|w| format!("\"{w}\"")).join(" OR ");
-    let notes = list(
-        c,
-        "select coalesce(m.title, '') || ' ' || m.text, m.created_at from memory_fts f cross join memory m on m.rowid = f.rowid
-         where memory_fts match ?1 and m.project_id = ?2 and m.hidden = 0 and m.kind <> 'confirmation' order by m.created_at limit ?3",
-        params![words, project, RELEASE_NOTES],
-        |r| Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?)),
-    )?;
+    let bound = params![words, project, RELEASE_NOTES];
+    let notes = list(c, RELEASES, bound, |r| {
+        Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?))
+    })?;
     let mut releases: Vec<(String, Moment)> = Vec::new();
     for (text, at) in notes {
         if let Some(version) = released_version(&text)
@@ -537,43 +596,67 @@ mod tests {
                 .collect::<rusqlite::Result<_>>()
                 .unwrap()
         };
-        let judged = plan(
-            "select m.id, m.cues from json_each(?1) j cross join memory m indexed by ix_memory_candidate on m.rowid = j.value where m.project_id = ?2 and m.hidden = 0",
-            params!["[1]", "p"],
-        );
+        // Every statement of a recall, as it runs: each step finds its rows by an index, and the
+        // only things read whole are the ids that were handed over.
+        let filters = [
+            Filter::default(),
+            Filter {
+                kinds: vec![prism_core::memory::Kind::Note],
+                since: Some(Moment(1)),
+                until: Some(Moment(9)),
+                as_of: Some(Moment(5)),
+            },
+        ];
+        for filter in filters {
+            let known = plan(&known_sql(&filter), params!["[1]", "p"]);
+            let search = "SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?";
+            assert!(known.iter().any(|s| s.contains(search)), "{known:?}");
+            assert_searches(&known);
+        }
+        let fts: &[&dyn rusqlite::ToSql] = params!["x"];
+        for (sql, bound) in [
+            (COUNTS, params!["p"]),
+            (SAMPLE, params!["p", 9]),
+            (SAMPLED, params!["x", 5, "[]"]),
+            (HOLDING, fts),
+            (BETWEEN, params!["x", 9, "p", "[]", 9]),
+            (MENTIONING, params!["x", 9]),
+            (BEFORE, params!["[]", 9]),
+            (AFTER, params!["[]", 9]),
+            (EDGES_OUT, params!["[]"]),
+            (EDGES_IN, params!["[]"]),
+            (OLDEST, params!["p"]),
+            (NEWEST, params!["p"]),
+            (super::super::vectors::NEWER, params![5, "x"]),
+            (super::super::vectors::EXACT, params!["[]"]),
+        ] {
+            let steps = plan(sql, bound);
+            assert_searches(&steps);
+            let sorted = steps.iter().any(|s| s.contains("TEMP B-TREE"));
+            assert!(!sorted, "{sql}: {steps:?}");
+        }
+        let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
         assert!(
-            judged[1].contains("SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?"),
-            "{judged:?}"
+            newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)"),
+            "only new vectors are read: {newer:?}"
         );
-        let told = plan(BETWEEN, params!["x", 9, "p", "[]", 9]);
-        assert!(
-            told.iter().any(|s| s.starts_with("SEARCH m USING"))
-                && !told.iter().any(|s| s.contains("TEMP B-TREE")),
-            "{told:?}"
+        let foreign = plan(
+            &super::super::embed_queue::requeue_foreign_sql(),
+            params!["x"],
         );
-        let foreign = plan(super::super::embed_queue::FOREIGN, params!["x"]);
+        let by_index = |step: &&String| step.contains("COVERING INDEX ix_memory_vectors_model");
         assert_eq!(
-            foreign
-                .iter()
-                .filter(|step| step.contains("COVERING INDEX ix_memory_vectors_model"))
-                .count(),
+            foreign.iter().filter(by_index).count(),
             2,
             "no vector is read at start: {foreign:?}"
         );
-        let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
-        assert!(
-            newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)")
-                && !newer.iter().any(|s| s.contains("TEMP B-TREE")),
-            "only new vectors are read: {newer:?}"
-        );
-        let edges = plan(
-            "select m.rowid from json_each(?) j cross join edges e on e.src = j.value and e.kind in ('CONFIRMS') cross join memory m on m.id = e.dst",
-            params!["[]"],
-        );
-        assert!(
-            edges[1].contains("SEARCH e USING PRIMARY KEY (src=?")
-                && edges[2].contains("SEARCH m USING"),
-            "{edges:?}"
-        );
+    }
+
+    fn assert_searches(plan: &[String]) {
+        let scans = plan.iter().filter(|step| step.starts_with("SCAN"));
+        // The list that was handed over, and the words' own index.
+        let read_whole = |step: &str| step.contains("VIRTUAL TABLE INDEX") || step == "SCAN (subquery-1)";
+        let others: Vec<&String> = scans.filter(|step| !read_whole(step)).collect();
+        assert!(others.is_empty(), "{others:?} in {plan:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, failed};
-use crate::store::{EmbedJob, VectorRow};
+use crate::store::{EmbedJob, StoreError, VectorRow};
 use prism_core::Moment;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::NEIGHBOUR_US;
@@ -11,7 +11,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 /// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
-pub(super) const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1 union all select memory_row from memory_vectors where model > ?1";
+const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1
+    union all select memory_row from memory_vectors where model > ?1";
+/// The rows to embed next; those whose text broke the worker come last.
+const QUEUED: &str = "select m.id, i.queued_at, m.session_id, m.created_at
+    from embed_intents i cross join memory m on m.id = i.memory_id
+    where i.attempts < ? order by i.attempts, i.queued_at limit ?";
+
 impl Sqlite {
     /// Resolves once there may be rows to embed.
     pub async fn embed_wanted(&self) {
@@ -20,19 +26,19 @@ impl Sqlite {
 
     pub async fn embed_jobs(&self, n: usize, attempts_max: i64) -> Result<Vec<EmbedJob>> {
         self.read_memory(move |c| {
-            let queued = list(
-                c,
-                "select m.rowid, m.id, i.queued_at, m.session_id, m.created_at from embed_intents i cross join memory m on m.id = i.memory_id
-                 where i.attempts < ? order by i.attempts, i.queued_at limit ?",
-                params![attempts_max, n as i64],
-                |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)),
-            )?;
-            let job = |(memory_row, id, queued_at, session, at): (i64, String, i64, Option<String>, i64)| {
+            let queued = list(c, QUEUED, params![attempts_max, n as i64], |r| {
+                Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
+            })?;
+            let job = |(id, queued_at, session, at): (String, i64, Option<String>, i64)| {
                 let before = match before(c, &id, session.as_deref(), at)? {
                     Some(other) => Some(embeddable(c, &other)?.main()),
                     None => None,
                 };
-                Ok(EmbedJob { memory_row, queued_at, texts: embeddable(c, &id)?.texts(before.as_deref()), memory_id: id })
+                Ok(EmbedJob {
+                    queued_at,
+                    texts: embeddable(c, &id)?.texts(before.as_deref()),
+                    memory_id: id,
+                })
             };
             queued.into_iter().map(job).collect()
         })
@@ -47,25 +53,20 @@ impl Sqlite {
     ) -> Result<()> {
         self.write(move |c| {
             if crate::config::failpoint("embed.disk_full") {
-                return Err(crate::store::StoreError::Unwritable("database or disk is full".into()));
+                return Err(StoreError::Unwritable("database or disk is full".into()));
             }
             for (job, rows) in &done {
-                c.execute("delete from memory_vectors where memory_row = ?", [job.memory_row]).map_err(failed)?;
-                let mut insert = c.prepare_cached("insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)").map_err(failed)?;
-                for row in rows {
-                    insert.execute(params![job.memory_row, row.ordinal, model, to_bytes(&row.vector)]).map_err(failed)?;
-                }
-                c.execute("delete from embed_intents where memory_id = ? and queued_at = ?", params![job.memory_id, job.queued_at]).map_err(failed)?;
+                add_vectors(c, model, job, rows).map_err(failed)?;
             }
             Ok(())
         })
         .await
     }
 
-    pub async fn embed_failed(&self, memory_row: i64) -> Result<()> {
+    pub async fn embed_failed(&self, memory_id: String) -> Result<()> {
         self.write(move |c| {
-            let changed = c.execute("update embed_intents set attempts = attempts + 1 where memory_id = (select id from memory where rowid = ?)", [memory_row]);
-            changed.map(drop).map_err(failed)
+            let tried = "update embed_intents set attempts = attempts + 1 where memory_id = ?";
+            c.execute(tried, [&memory_id]).map(drop).map_err(failed)
         })
         .await
     }
@@ -74,8 +75,7 @@ impl Sqlite {
     pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {
         let queued = self
             .write(move |c| {
-                let queue = format!("insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m where m.rowid in ({FOREIGN}) on conflict do nothing");
-                c.execute(&queue, [model]).map_err(failed)
+                c.execute(&requeue_foreign_sql(), [model]).map_err(failed)
             })
             .await?;
         Ok(queued as u64)
@@ -103,6 +103,44 @@ impl Sqlite {
         self.embed_wanted.notify_one();
         Ok(queued as u64)
     }
+}
+
+pub(super) fn requeue_foreign_sql() -> String {
+    format!(
+        "insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m
+         where m.rowid in ({FOREIGN}) on conflict do nothing"
+    )
+}
+
+fn add_vectors(
+    c: &Connection,
+    model: &str,
+    job: &EmbedJob,
+    rows: &[VectorRow],
+) -> rusqlite::Result<()> {
+    let row: Option<i64> = c
+        .prepare_cached("select rowid from memory where id = ?")?
+        .query_row([&job.memory_id], |r| r.get(0))
+        .optional()?;
+    if let Some(row) = row {
+        c.execute("delete from memory_vectors where memory_row = ?", [row])?;
+        let mut insert = c.prepare_cached(
+            "insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)",
+        )?;
+        for vector in rows {
+            insert.execute(params![
+                row,
+                vector.ordinal,
+                model,
+                to_bytes(&vector.vector)
+            ])?;
+        }
+    }
+    c.execute(
+        "delete from embed_intents where memory_id = ? and queued_at = ?",
+        params![job.memory_id, job.queued_at],
+    )?;
+    Ok(())
 }
 
 /// The row that this one speaks of, else the one before it in its session.

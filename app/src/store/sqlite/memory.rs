@@ -192,7 +192,7 @@ impl Sqlite {
     pub async fn change_artifact(
         &self,
         change: ArtifactChange,
-        indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
+        indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
     ) -> Result<ArtifactView> {
         let changed = self
             .write(move |c| change_artifact(c, change, indexed))
@@ -672,7 +672,7 @@ fn numbered(c: &Connection, project: Uuid, kind: Kind, number: i64) -> Result<Ar
 fn change_artifact(
     c: &Connection,
     change: ArtifactChange,
-    indexed: impl FnOnce(&ArtifactView) -> (Indexed, Vec<Entity>),
+    indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>),
 ) -> Result<ArtifactView> {
     let mut item = numbered(c, change.by.project_id, change.kind, change.number)?;
     item.title = change.title.unwrap_or(item.title);

@@ -1,20 +1,27 @@
 //! Rows as results show them: with verdicts, labels and what was ruled out.
 
 use super::memory::list;
-use super::{Result, column, failed};
+use super::{Result, Sqlite, column, failed};
 use crate::store::memory::MemoryRow;
 use prism_core::api::memory::{RuledOut, VerdictView};
-use prism_core::memory::operator::{Class, Directness, Verdict, verdict_weight};
-use prism_core::memory::recall::Standing;
+use prism_core::memory::operator::{Class, Directness, Verdict};
+use prism_core::memory::recall::{Standing, VerdictOn};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
+use uuid::Uuid;
 
-/// Rows as results show them, in the order asked for.
-pub(super) fn rows(c: &Connection, project: &str, ids: &[String]) -> Result<Vec<MemoryRow>> {
-    let spoken_of = spoken_of(c, ids)?;
-    ids.iter()
-        .filter_map(|id| row(c, project, id, spoken_of.contains(id)).transpose())
-        .collect()
+impl Sqlite {
+    /// Rows in the order asked for; what the project does not show is left out.
+    pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
+        self.read_memory(move |c| {
+            let project = project.to_string();
+            let spoken_of = spoken_of(c, &ids)?;
+            ids.iter()
+                .filter_map(|id| row(c, &project, id, spoken_of.contains(id)).transpose())
+                .collect()
+        })
+        .await
+    }
 }
 
 /// Those of the rows that a verdict, a label or an attempt is about, or that are one.
@@ -57,9 +64,9 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     if !spoken_of {
         return Ok(Some(row));
     }
-    for (view, verdict, weight) in verdicts_on(c, id)? {
+    for (view, verdict) in verdicts_on(c, id)? {
         row.verdicts.push(view);
-        row.standing.verdicts.push((verdict, weight));
+        row.standing.verdicts.push(verdict);
     }
     row.standing.labels = list(
         c,
@@ -87,7 +94,7 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     Ok(Some(row))
 }
 
-fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, Verdict, f64)>> {
+fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, VerdictOn)>> {
     let rows = list(
         c,
         "select * from operator_confirmations where refers_to_kind = 'delta' and refers_to_id = ? order by confirmed_at desc limit 5",
@@ -107,12 +114,13 @@ fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, Verdict, f6
     )?;
     Ok(rows
         .into_iter()
-        .filter_map(|(view, own)| {
-            let (verdict, directness) = (
-                Verdict::from_name(&view.verdict)?,
-                Directness::from_name(&view.directness)?,
-            );
-            Some((view, verdict, verdict_weight(directness, own)))
+        .filter_map(|(view, on_own_delta)| {
+            let verdict = VerdictOn {
+                verdict: Verdict::from_name(&view.verdict)?,
+                directness: Directness::from_name(&view.directness)?,
+                on_own_delta,
+            };
+            Some((view, verdict))
         })
         .collect())
 }

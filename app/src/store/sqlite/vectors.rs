@@ -13,22 +13,38 @@ use rusqlite::{Connection, params};
 use simsimd::SpatialSimilarity;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 /// Vectors that are compared again exactly.
 const RERANKED: usize = 100;
 /// From so many vectors on, the scan uses a second thread.
 const TWO_THREADS_FROM: usize = 150_000;
 
+/// Vectors that are read in one step; between two steps anybody may scan what is there.
+const STEP_VECTORS: usize = 1_000;
+/// How long a recall waits for vectors that are still being read.
+pub(super) const RECALL_WAITS: Duration = Duration::from_secs(2);
+
+/// One wait of a warm-up, which waits again for as long as it takes.
+const PATIENT: Duration = Duration::from_secs(60);
+
 /// Vectors after the last one that is held, in order. By any index but the id's, each look would
 /// read and sort all of them.
-pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at, m.project_id, v.vector from memory_vectors v not indexed
+pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at,
+        m.project_id, v.vector from memory_vectors v not indexed
     cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
+/// Vectors as they were made.
+pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
+    cross join memory_vectors v on v.id = j.value";
 
 /// Every vector of one model, project by project, in a form that is quick to scan.
 #[derive(Default)]
 pub struct Vectors {
     held: RwLock<Held>,
+    /// Whether somebody reads a step now; the others wait for it instead of reading the same.
+    reading: Mutex<bool>,
+    step_ended: Condvar,
 }
 
 #[derive(Default)]
@@ -87,12 +103,14 @@ impl PartialOrd for Hit {
 
 /// One vector on its way into memory.
 struct Read {
+    project: String,
     id: i64,
     row: i64,
     role: Role,
     kind: u8,
     time: i64,
-    vector: Vec<f32>,
+    codes: Vec<i8>,
+    step: f32,
 }
 
 impl Block {
@@ -106,12 +124,11 @@ impl Block {
     }
 
     fn push(&mut self, read: Read) {
-        let (codes, step) = quantise(&read.vector);
         self.starts
             .entry(read.row)
             .or_insert(self.rows.len() as u32);
-        self.codes.extend(codes);
-        self.steps.push(step);
+        self.codes.extend(read.codes);
+        self.steps.push(read.step);
         self.ids.push(read.id);
         self.roles.push(read.role);
         self.rows.push(read.row);
@@ -215,25 +232,56 @@ impl Sqlite {
     /// Reads the vectors into memory before anybody asks.
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
         let vectors = self.vectors.clone();
-        self.read_memory(move |c| vectors.catch_up(c, model)).await
+        let whole = move |c: &Connection| vectors.catch_up(c, model, Duration::MAX);
+        self.read_memory(whole).await.map(drop)
     }
 }
 
 impl Vectors {
-    /// Reads what was embedded since the last look; one small query when there is nothing.
-    pub fn catch_up(&self, c: &Connection, model: &str) -> Result<()> {
-        let (known, last) = {
-            let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-            (held.model == model, held.last)
-        };
+    /// Reads what was embedded since the last look, step by step; one small query when there is
+    /// nothing. Answers whether all of it is there, or `patience` was over before.
+    pub fn catch_up(&self, c: &Connection, model: &str, patience: Duration) -> Result<bool> {
         let newest: i64 = c
             .query_row("select coalesce(max(id), 0) from memory_vectors", [], |r| {
                 r.get(0)
             })
             .map_err(failed)?;
-        if known && newest <= last {
-            return Ok(());
+        let deadline = Instant::now().checked_add(patience);
+        loop {
+            if self.read_up_to(model).is_some_and(|last| newest <= last) {
+                return Ok(true);
+            }
+            let left = deadline.map_or(PATIENT, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if let Some(_turn) = self.turn_to_read(left) {
+                self.read_step(c, model, newest)?;
+            }
         }
+    }
+
+    /// The last vector of this model that is held; none when those of another one are.
+    fn read_up_to(&self, model: &str) -> Option<i64> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        (held.model == model).then_some(held.last)
+    }
+
+    /// The right to read the next step; none when somebody else has read one meanwhile.
+    fn turn_to_read(&self, patience: Duration) -> Option<Turn<'_>> {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if *reading {
+            drop(self.step_ended.wait_timeout(reading, patience));
+            return None;
+        }
+        *reading = true;
+        Some(Turn(self))
+    }
+
+    /// Reads the next vectors and only then asks for the lock to put them in.
+    fn read_step(&self, c: &Connection, model: &str, newest: i64) -> Result<()> {
+        let last = self.read_up_to(model);
+        let (step, reached) = next_vectors(c, model, last.unwrap_or_default(), newest)?;
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         if held.model != model {
             *held = Held {
@@ -241,50 +289,21 @@ impl Vectors {
                 ..Held::default()
             };
         }
-        let mut statement = c.prepare_cached(NEWER).map_err(failed)?;
-        let mut rows = statement.query(params![held.last, model]).map_err(failed)?;
-        let mut current = 0;
-        while let Some(row) = rows.next().map_err(failed)? {
-            let get = || -> rusqlite::Result<(i64, i64, i64, String, i64, String)> {
-                Ok((
-                    row.get(0)?,
-                    row.get(1)?,
-                    row.get(2)?,
-                    row.get(3)?,
-                    row.get(4)?,
-                    row.get(5)?,
-                ))
-            };
-            let (id, memory_row, ordinal, kind, time, project) = get().map_err(failed)?;
-            held.last = held.last.max(id);
-            let vector = row
-                .get_ref(6)
-                .ok()
-                .and_then(|v| v.as_blob().ok().and_then(from_bytes));
-            let (Some(vector), Some(kind)) = (vector, Kind::from_name(&kind)) else {
-                continue;
-            };
-            let matrix = held.projects.entry(project).or_default();
-            if memory_row != current {
-                current = memory_row;
-                matrix.scanned.forget(memory_row);
-                matrix.judging.forget(memory_row);
+        let mut current = None;
+        for read in step {
+            let matrix = held.projects.entry(read.project.clone()).or_default();
+            if current != Some(read.row) {
+                current = Some(read.row);
+                matrix.scanned.forget(read.row);
+                matrix.judging.forget(read.row);
             }
-            let read = Read {
-                id,
-                row: memory_row,
-                role: Role::of(ordinal),
-                kind: kind_number(kind),
-                time,
-                vector,
-            };
             if read.role.is_scanned() {
                 matrix.scanned.push(read)
             } else {
                 matrix.judging.push(read)
             }
         }
-        held.last = held.last.max(newest);
+        held.last = held.last.max(reached);
         Ok(())
     }
 
@@ -388,6 +407,71 @@ impl Vectors {
     }
 }
 
+/// Ends a step, however it ended.
+struct Turn<'a>(&'a Vectors);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let vectors = self.0;
+        *vectors
+            .reading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = false;
+        vectors.step_ended.notify_all();
+    }
+}
+
+/// The vectors after `last`, about [`STEP_VECTORS`] of them, and how far that is. A row's vectors
+/// are never parted, because a row that comes again replaces what it was.
+fn next_vectors(
+    c: &Connection,
+    model: &str,
+    last: i64,
+    newest: i64,
+) -> Result<(Vec<Read>, i64)> {
+    let mut statement = c.prepare_cached(NEWER).map_err(failed)?;
+    let mut rows = statement.query(params![last, model]).map_err(failed)?;
+    let (mut step, mut reached, mut current) = (Vec::new(), last, None);
+    let mut seen = 0;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let get = || -> rusqlite::Result<(i64, i64, i64, String, i64, String)> {
+            Ok((
+                row.get(0)?,
+                row.get(1)?,
+                row.get(2)?,
+                row.get(3)?,
+                row.get(4)?,
+                row.get(5)?,
+            ))
+        };
+        let (id, memory_row, ordinal, kind, time, project) = get().map_err(failed)?;
+        if seen >= STEP_VECTORS && current != Some(memory_row) {
+            return Ok((step, reached));
+        }
+        (reached, current) = (id, Some(memory_row));
+        seen += 1;
+        let vector = row
+            .get_ref(6)
+            .ok()
+            .and_then(|v| v.as_blob().ok().and_then(from_bytes));
+        let (Some(vector), Some(kind)) = (vector, Kind::from_name(&kind)) else {
+            continue;
+        };
+        let (codes, worth) = quantise(&vector);
+        step.push(Read {
+            project,
+            id,
+            row: memory_row,
+            role: Role::of(ordinal),
+            kind: kind_number(kind),
+            time,
+            codes,
+            step: worth,
+        });
+    }
+    Ok((step, reached.max(newest)))
+}
+
 /// The cosines of the best, from the vectors as they were made.
 fn exact(
     c: &Connection,
@@ -395,7 +479,7 @@ fn exact(
     question: &[f32],
 ) -> Result<HashMap<i64, f32>> {
     let wanted = serde_json::to_string(&ids.collect::<Vec<_>>()).unwrap_or_default();
-    let mut statement = c.prepare_cached("select v.id, v.vector from json_each(?) j cross join memory_vectors v on v.id = j.value").map_err(failed)?;
+    let mut statement = c.prepare_cached(EXACT).map_err(failed)?;
     let mut rows = statement.query([wanted]).map_err(failed)?;
     let mut scores = HashMap::new();
     while let Some(row) = rows.next().map_err(failed)? {
@@ -411,4 +495,98 @@ fn exact(
         }
     }
     Ok(scores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prism_core::memory::vector::to_bytes;
+
+    const MODEL: &str = "m";
+
+    /// A project with `n` rows of two vectors each, the first of them unlike all others.
+    fn database(dir: &tempfile::TempDir, n: i64) -> Connection {
+        let mut c = Connection::open(dir.path().join("x.db")).unwrap();
+        super::super::migrate::migrate(&mut c).unwrap();
+        c.execute_batch("pragma foreign_keys = off; begin").unwrap();
+        for i in 1..=n {
+            c.execute(
+                "insert into memory (rowid, id, project_id, kind, identity, text, created_at)
+                 values (?1, ?1, 'p', 'note', 'A', 'x', ?1)",
+                [i],
+            )
+            .unwrap();
+            for ordinal in [0, 1] {
+                let at = if i == 1 { 0 } else { 1 + i as usize % 300 };
+                c.execute(
+                    "insert into memory_vectors (memory_row, ordinal, model, vector)
+                     values (?, ?, ?, ?)",
+                    params![i, ordinal, MODEL, to_bytes(&unit(at))],
+                )
+                .unwrap();
+            }
+        }
+        c.execute_batch("commit").unwrap();
+        c
+    }
+
+    fn unit(at: usize) -> Vec<f32> {
+        let mut vector = vec![0.0; DIMENSIONS];
+        vector[at] = 1.0;
+        vector
+    }
+
+    fn held(vectors: &Vectors) -> usize {
+        let held = vectors.held.read().unwrap();
+        held.projects.get("p").map_or(0, |m| m.scanned.ids.len())
+    }
+
+    fn nearest(vectors: &Vectors, c: &Connection, at: usize) -> HashMap<i64, f64> {
+        let all = ScanFilter::of(&Filter::default());
+        vectors.nearest(c, "p", &unit(at), &all, 1).unwrap()
+    }
+
+    #[test]
+    fn vectors_are_read_in_steps_and_what_is_there_can_be_scanned_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 2 * STEP_VECTORS as i64);
+        let vectors = Vectors::default();
+        assert!(!vectors.catch_up(&c, MODEL, Duration::ZERO).unwrap());
+        vectors.read_step(&c, MODEL, 4 * STEP_VECTORS as i64).unwrap();
+        assert_eq!(held(&vectors), STEP_VECTORS, "one step, and no more");
+        assert!(nearest(&vectors, &c, 0).contains_key(&1));
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        assert_eq!(held(&vectors), 4 * STEP_VECTORS, "each of them once");
+    }
+
+    #[test]
+    fn a_recall_neither_waits_for_ever_nor_reads_what_another_is_reading() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        let vectors = Vectors::default();
+        let turn = vectors.turn_to_read(Duration::ZERO).expect("the first");
+        let moment = Duration::from_millis(1);
+        assert!(!vectors.catch_up(&c, MODEL, moment).unwrap());
+        assert_eq!(held(&vectors), 0);
+        assert!(nearest(&vectors, &c, 0).is_empty(), "and it can be asked");
+        drop(turn);
+        assert!(vectors.catch_up(&c, MODEL, moment * 60_000).unwrap());
+        assert_eq!(held(&vectors), 6);
+    }
+
+    #[test]
+    fn a_row_embedded_anew_replaces_what_it_was_also_right_after_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 1);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        c.execute("delete from memory_vectors", []).unwrap();
+        let again = params![MODEL, to_bytes(&unit(9))];
+        let sql = "insert into memory_vectors (memory_row, ordinal, model, vector)
+            values (1, 0, ?, ?)";
+        c.execute(sql, again).unwrap();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        let near = |at: usize| nearest(&vectors, &c, at)[&1];
+        assert!(near(9) > 0.99 && near(0) < 0.01);
+    }
 }

@@ -620,12 +620,7 @@ impl Store {
     }
 
     /// Looks the question's words up; the vector leg can be asked meanwhile.
-    pub async fn words(
-        &self,
-        project: Uuid,
-        terms: Vec<String>,
-        filter: Filter,
-    ) -> Result<Words> {
+    pub async fn words(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Words> {
         on_engine!(self, s => s.words(project, terms, filter))
     }
 

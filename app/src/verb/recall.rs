@@ -73,10 +73,7 @@ pub async fn recall(
         places,
     } = recall::rank(&question, &found.candidates, &weights, clock::now());
     let best = ranked.iter().take(k + SPARE).map(|r| r.id.clone());
-    let rows = prism
-        .store
-        .rows(caller.project.id, best.collect())
-        .await?;
+    let rows = prism.store.rows(caller.project.id, best.collect()).await?;
     let mut by_id: HashMap<String, MemoryRow> = rows
         .into_iter()
         .map(|row| (row.id.to_string(), row))

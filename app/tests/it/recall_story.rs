@@ -557,7 +557,10 @@ async fn acceptance_7_and_8_hold_by_meaning_too_among_500_deltas() {
     for (query, wanted) in [(state, vec![confirmed]), (corrected, corrections)] {
         let answer = recall(&donna, query).await;
         let vector = &answer["legs"]["vector"];
-        assert_eq!((&vector["state"], &vector["pending"]), (&json!("on"), &json!(0)));
+        assert_eq!(
+            (&vector["state"], &vector["pending"]),
+            (&json!("on"), &json!(0))
+        );
         assert!(vector["hits"].as_u64() > Some(0), "{vector}");
         let found: Vec<&Value> = answer["results"]
             .as_array()
@@ -576,8 +579,14 @@ async fn acceptance_7_and_8_hold_by_meaning_too_among_500_deltas() {
 async fn what_another_project_holds_changes_neither_scores_nor_what_is_pending_here() {
     let server = Server::start();
     let operator = server.operator();
-    for text in ["the ledger is kept in one place", "the tables are laid in one place"] {
-        operator.call(PID, "note", json!({"text": text})).await.unwrap();
+    for text in [
+        "the ledger is kept in one place",
+        "the tables are laid in one place",
+    ] {
+        operator
+            .call(PID, "note", json!({"text": text}))
+            .await
+            .unwrap();
     }
     let asked = || async {
         let answer = recall(&operator, "ledger and tables").await;
@@ -608,5 +617,9 @@ async fn a_report_on_stale_memory_is_the_operators() {
     let server = Server::start();
     let (mira, _) = server.session("Mira").await;
     let refused = mira.call(PID, "memory_rot", json!({})).await.unwrap_err();
-    assert!(refused.is(prism_core::Code::OperatorOnly), "{}", refused.message);
+    assert!(
+        refused.is(prism_core::Code::OperatorOnly),
+        "{}",
+        refused.message
+    );
 }

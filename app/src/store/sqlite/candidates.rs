@@ -97,12 +97,7 @@ pub struct WordHits {
 
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
-    pub async fn words(
-        &self,
-        project: Uuid,
-        terms: Vec<String>,
-        filter: Filter,
-    ) -> Result<Words> {
+    pub async fn words(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Words> {
         self.read_memory(move |c| {
             let started = Instant::now();
             let hits = words(c, &project.to_string(), &terms, &filter)?;
@@ -381,12 +376,7 @@ fn known_sql(filter: &Filter) -> String {
     )
 }
 
-fn known_rows(
-    c: &Connection,
-    project: &str,
-    rows: Vec<i64>,
-    filter: &Filter,
-) -> Result<KnownRows> {
+fn known_rows(c: &Connection, project: &str, rows: Vec<i64>, filter: &Filter) -> Result<KnownRows> {
     let mut known = KnownRows {
         of_project: HashSet::new(),
         allowed: HashMap::new(),
@@ -435,7 +425,10 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
         rows.extend(list(
             c,
             MENTIONING,
-            params![format!("entity:{node}"), (MENTIONS_MAX - rows.len().min(MENTIONS_MAX)) as i64],
+            params![
+                format!("entity:{node}"),
+                (MENTIONS_MAX - rows.len().min(MENTIONS_MAX)) as i64
+            ],
             |r| r.get::<_, i64>(0),
         )?);
     }
@@ -655,7 +648,8 @@ mod tests {
     fn assert_searches(plan: &[String]) {
         let scans = plan.iter().filter(|step| step.starts_with("SCAN"));
         // The list that was handed over, and the words' own index.
-        let read_whole = |step: &str| step.contains("VIRTUAL TABLE INDEX") || step == "SCAN (subquery-1)";
+        let read_whole =
+            |step: &str| step.contains("VIRTUAL TABLE INDEX") || step == "SCAN (subquery-1)";
         let others: Vec<&String> = scans.filter(|step| !read_whole(step)).collect();
         assert!(others.is_empty(), "{others:?} in {plan:?}");
     }

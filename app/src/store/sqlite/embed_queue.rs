@@ -74,9 +74,7 @@ impl Sqlite {
     /// Queues every row whose vectors another model made.
     pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {
         let queued = self
-            .write(move |c| {
-                c.execute(&requeue_foreign_sql(), [model]).map_err(failed)
-            })
+            .write(move |c| c.execute(&requeue_foreign_sql(), [model]).map_err(failed))
             .await?;
         Ok(queued as u64)
     }

@@ -423,12 +423,7 @@ impl Drop for Turn<'_> {
 
 /// The vectors after `last`, about [`STEP_VECTORS`] of them, and how far that is. A row's vectors
 /// are never parted, because a row that comes again replaces what it was.
-fn next_vectors(
-    c: &Connection,
-    model: &str,
-    last: i64,
-    newest: i64,
-) -> Result<(Vec<Read>, i64)> {
+fn next_vectors(c: &Connection, model: &str, last: i64, newest: i64) -> Result<(Vec<Read>, i64)> {
     let mut statement = c.prepare_cached(NEWER).map_err(failed)?;
     let mut rows = statement.query(params![last, model]).map_err(failed)?;
     let (mut step, mut reached, mut current) = (Vec::new(), last, None);
@@ -552,7 +547,9 @@ mod tests {
         let c = database(&dir, 2 * STEP_VECTORS as i64);
         let vectors = Vectors::default();
         assert!(!vectors.catch_up(&c, MODEL, Duration::ZERO).unwrap());
-        vectors.read_step(&c, MODEL, 4 * STEP_VECTORS as i64).unwrap();
+        vectors
+            .read_step(&c, MODEL, 4 * STEP_VECTORS as i64)
+            .unwrap();
         assert_eq!(held(&vectors), STEP_VECTORS, "one step, and no more");
         assert!(nearest(&vectors, &c, 0).contains_key(&1));
         assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());

@@ -623,3 +623,24 @@ async fn a_report_on_stale_memory_is_the_operators() {
         refused.message
     );
 }
+
+#[tokio::test]
+async fn every_node_of_the_graph_has_a_name_that_can_be_asked_for() {
+    let server = Server::start();
+    let (mira, _) = server.session("Mira").await;
+    let note = json!({"text": "src/seat_map.rs and src/ledger.rs changed for Wren"});
+    let id = mira.call(PID, "note", note).await.unwrap()["id"].clone();
+    let graph = mira.call(PID, "graph", json!({"id": id})).await.unwrap();
+    let beside: Vec<&str> = graph["edges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|edge| edge["node"]["id"].as_str().unwrap())
+        .collect();
+    assert!(beside.len() >= 2, "{graph:#}");
+    for node in beside {
+        let back = mira.call(PID, "graph", json!({"id": node})).await.unwrap();
+        assert_eq!(back["node"]["id"], node);
+        assert_eq!(back["edges"][0]["node"]["id"], id, "{back:#}");
+    }
+}

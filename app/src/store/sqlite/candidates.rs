@@ -628,6 +628,7 @@ mod tests {
             let sorted = steps.iter().any(|s| s.contains("TEMP B-TREE"));
             assert!(!sorted, "{sql}: {steps:?}");
         }
+        assert_searches(&plan(RELEASES, params!["x", "p", 9]));
         let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
         assert!(
             newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)"),
@@ -643,6 +644,35 @@ mod tests {
             2,
             "no vector is read at start: {foreign:?}"
         );
+    }
+
+    #[test]
+    fn a_project_knows_how_many_rows_it_holds_and_how_many_wait_whatever_becomes_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
+        super::super::migrate::migrate(&mut connection).unwrap();
+        let run = |sql: &str| connection.execute_batch(sql).unwrap();
+        let counted = |project: &str| counts(&connection, project).unwrap();
+        run("pragma foreign_keys = off");
+        for i in 0..3 {
+            run(&format!(
+                "insert into memory (id, project_id, kind, identity, text, created_at)
+                    values ('{i}', 'p', 'note', 'A', 'x', {i});
+                 insert into embed_intents (memory_id, queued_at) values ('{i}', 0)"
+            ));
+        }
+        assert_eq!(counted("p"), (3, 3));
+        // Queued again, it waits once.
+        run(
+            "insert into embed_intents (memory_id, queued_at) values ('0', 5)
+             on conflict do update set queued_at = excluded.queued_at",
+        );
+        run("delete from embed_intents where memory_id = '1'");
+        assert_eq!(counted("p"), (3, 2));
+        run("update memory set project_id = 'q' where id in ('0', '1')");
+        assert_eq!((counted("p"), counted("q")), ((1, 1), (2, 1)));
+        run("delete from embed_intents where memory_id = '2'; delete from memory where id = '2'");
+        assert_eq!((counted("p"), counted("nobody")), ((0, 0), (0, 0)));
     }
 
     fn assert_searches(plan: &[String]) {

@@ -75,10 +75,13 @@ fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
             })
             .optional()
             .map_err(failed)?;
-        return Ok(found.map_or_else(
-            || named("entity".into(), String::new()),
-            |(kind, name)| named(kind, name),
-        ));
+        // By the name it can be asked for; its number is this engine's own.
+        let (kind, name) = found.unwrap_or_default();
+        return Ok(GraphNode {
+            id: format!("{kind}:{name}"),
+            kind,
+            title: name,
+        });
     }
     if let Some((kind, rest)) = node.split_once(':') {
         return Ok(named(kind.into(), rest.into()));

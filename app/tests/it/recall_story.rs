@@ -521,7 +521,9 @@ async fn all_embedded(client: &Client) {
 
 #[tokio::test]
 async fn acceptance_7_and_8_hold_by_meaning_too_among_500_deltas() {
-    let server = with_model();
+    let server =
+        Server::start_with("[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n");
+    give_model(&server);
     let file = server.folder().join("competing.jsonl");
     std::fs::write(&file, competing(500)).unwrap();
     server.ok(None, &["import", file.to_str().unwrap()]);

@@ -3,6 +3,7 @@
 //! Servers are real processes in throw-away homes; clocks are compared only
 //! within one run.
 
+mod history;
 mod local;
 mod memory;
 mod proof;
@@ -46,6 +47,8 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         sessions: usize,
     },
+    /// The same acts on an empty home and on one with a million signals behind it
+    History(history::History),
     /// The whole probe and each of its layers, beside a bare send
     Loopback {
         #[arg(long, default_value_t = 200)]
@@ -90,6 +93,7 @@ impl Bench {
             What::Signals { to_ring: true, .. } => signals::to_ring().await?,
             What::Loopback { runs } => proof::probe(runs).await?,
             What::Gate { acks } => proof::gate(acks).await?,
+            What::History(history) => return history.run(context.json).await,
             What::Recall(recall) => return Ok(recall.run(&context.home, context.json).await?),
             What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,
@@ -233,6 +237,12 @@ impl Server {
     }
 
     pub fn resume(mut self) -> Result<Self> {
+        self.launch()?;
+        Ok(self)
+    }
+
+    /// Starts the process and waits until it accepts connections.
+    pub fn launch(&mut self) -> Result<()> {
         let process = command(&self.home)?
             .envs(self.env.iter().copied())
             .args(["serve", "--port", "0", "--ends-with-stdin"])
@@ -250,7 +260,7 @@ impl Server {
             }
             std::thread::sleep(Duration::from_micros(500));
         }
-        Ok(self)
+        Ok(())
     }
 
     fn proc(&self, file: &str) -> Result<String> {
@@ -324,15 +334,21 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            // Asked to stop, so that a kept home is left clean; its worker ends with it.
+impl Server {
+    /// Asked to stop, so that a kept home is left clean; its worker ends with it.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
             if let Some(pid) = rustix::process::Pid::from_raw(process.id() as i32) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             }
             drop(process.wait());
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
         if !self.keep {
             drop(std::fs::remove_dir_all(&self.dir));
         }

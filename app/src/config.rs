@@ -4,6 +4,7 @@ use crate::clock;
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
 use prism_core::limits::{CONNECTIONS_MAX, RATE_BURST, RATE_PER_S};
+use prism_core::retention::Retention;
 use prism_core::{Identity, ProjectName};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -114,6 +115,9 @@ pub struct Config {
     pub server: ServerConfig,
     #[serde(default)]
     pub limits: Limits,
+    /// Days that history is kept.
+    #[serde(default)]
+    pub retention: Retention,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -179,6 +183,7 @@ impl Config {
             api_key: clock::new_key()?,
             server: ServerConfig::default(),
             limits: Limits::default(),
+            retention: Retention::default(),
         };
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
         Ok(config)

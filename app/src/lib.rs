@@ -19,6 +19,7 @@ pub mod loopback;
 pub mod metrics;
 pub mod presence;
 pub mod prism;
+pub mod retention;
 pub mod server;
 pub mod shim;
 pub mod store;

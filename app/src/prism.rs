@@ -8,12 +8,14 @@ use crate::gate::Gate;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
+use crate::retention::Pruner;
 use crate::store::{KeyRow, Persona, Project, SessionRow, Store};
 use prism_core::access::Bucket;
 use prism_core::api::{ServerFrame, close};
 use prism_core::envelope::Envelope;
 use prism_core::gate::Mode;
 use prism_core::receipt::State;
+use prism_core::retention::Retention;
 use prism_core::signal::{SignalType, sha256_hex};
 use prism_core::{Code, Identity, Moment, Problem, ProjectName};
 use std::collections::HashMap;
@@ -42,6 +44,7 @@ pub struct Prism {
     pub allowed_hosts: Vec<String>,
     pub started_at: Moment,
     limits: Limits,
+    pub retention: Retention,
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
@@ -84,6 +87,7 @@ impl Prism {
             allowed_hosts: config.server.allowed_hosts.clone(),
             started_at: now,
             limits: config.limits,
+            retention: config.retention,
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             store,
@@ -421,11 +425,16 @@ impl Prism {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut round = 0u64;
+        let mut pruner = None;
         loop {
             ticks.tick().await;
             round += 1;
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
+            }
+            match &mut pruner {
+                Some(pruner) => Pruner::step(pruner, &self.store).await,
+                None => pruner = Pruner::open(&self.store, self.retention).await.ok(),
             }
             if round.is_multiple_of(15) {
                 let dirty = self.presence.take_dirty();

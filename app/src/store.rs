@@ -24,6 +24,7 @@ use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::Review;
 use prism_core::memory::{Indexed, Kind};
 use prism_core::receipt::{PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
+use prism_core::retention::{History, Look};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, CheckedSend};
 use prism_core::{Code, Identity, Moment, Problem, ProjectName};
@@ -242,6 +243,24 @@ pub struct EndedRow {
 pub struct Swept {
     pub expired: Vec<EndedRow>,
     pub leases_returned: Vec<InboxRow>,
+}
+
+/// What a look at old rows came to.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneStep {
+    /// The last row looked at; none when there is nothing older.
+    pub reached: Option<i64>,
+    pub gone: u64,
+}
+
+/// How much of a kind of history there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    pub what: History,
+    pub rows: u64,
+    pub oldest: Option<Moment>,
+    /// At most so many have had their time.
+    pub going: u64,
 }
 
 /// An assignment whose agent has neither recalled nor produced anything yet.
@@ -477,6 +496,20 @@ impl Store {
 
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
         on_engine!(self, s => s.last_proven(sessions))
+    }
+
+    /// Looks at the next few old rows and takes out those whose time is over.
+    pub async fn prune(&self, look: Look, rows: usize) -> Result<PruneStep> {
+        on_engine!(self, s => s.prune(look, rows))
+    }
+
+    /// From when on old rows go.
+    pub async fn pruning_begins(&self, now: Moment) -> Result<Moment> {
+        on_engine!(self, s => s.pruning_begins(now))
+    }
+
+    pub async fn kept(&self, cutoffs: Vec<(History, Option<Moment>)>) -> Result<Vec<Kept>> {
+        on_engine!(self, s => s.kept(cutoffs))
     }
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {

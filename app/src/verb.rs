@@ -13,6 +13,7 @@ pub mod loopback;
 pub mod memory;
 pub mod operator;
 pub mod recall;
+pub mod retention;
 pub mod roster;
 pub mod row;
 pub mod sessions;
@@ -199,6 +200,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
     verb!(local "prism_loopback_test", &[Tool, Local], api::LoopbackTest => Probe, "Probe your own inbox: which layers a signal reaches, with times."),
     verb!(local "prism_signals", &[Tool, ReadOnly, Local], api::AskLocalSignals => api::LocalSignals, "What arrived lately and what is unread, from the local ring; works without the server."),
+    verb!("prism_retention", "retention", Operator, Leaves, &[], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
     verb!("prism_projects", "projects", Anyone, Leaves, &[], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
 ];
 

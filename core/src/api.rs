@@ -226,6 +226,24 @@ wire! {
 
     Keys { keys: Vec<KeyView> }
 
+    /// What history there is, and how long it stays.
+    Retained {
+        /// Nothing goes before.
+        begins_at: Moment,
+        kinds: Vec<RetainedKind>,
+    }
+
+    RetainedKind {
+        /// As `[retention]` in `config.toml` calls it.
+        kind: String,
+        /// 0: for ever.
+        days: u32,
+        rows: u64,
+        oldest: Option<Moment>,
+        /// At most so many rows go next; those that something refers to stay.
+        going: u64,
+    }
+
     ProjectsAnswer { projects: Vec<String> }
 
     AskLocalSignals {

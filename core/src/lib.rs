@@ -18,6 +18,7 @@ pub mod moment;
 pub mod presence;
 pub mod problem;
 pub mod receipt;
+pub mod retention;
 pub mod ring;
 pub mod signal;
 pub mod statusline;

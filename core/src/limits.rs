@@ -47,6 +47,16 @@ pub const NOTE_CHARS_MAX: usize = 2_000;
 
 /// Microseconds in one second.
 pub const SECOND_US: i64 = 1_000_000;
+/// Microseconds in one day.
+pub const DAY_US: i64 = 24 * 3600 * SECOND_US;
+/// How long the operator of an upgraded home is told of old rows before the first goes.
+pub const PRUNE_NOTICE_US: i64 = 7 * DAY_US;
+/// From the beginning of one look at all old rows to that of the next.
+pub const PRUNE_REST_US: i64 = 3600 * SECOND_US;
+/// Old rows looked at in one step, and the most that go in one commit.
+pub const PRUNE_ROWS: usize = 100;
+/// Steps in one round of housekeeping.
+pub const PRUNE_STEPS: usize = 10;
 /// How long a drain waits for the shim to confirm that the host has it.
 pub const LEASE_US: i64 = 30 * SECOND_US;
 /// How often a shim sends a heartbeat.

@@ -2,12 +2,14 @@
 
 use super::{Context, print_json};
 use crate::client::{self, Client, Locator};
+use crate::clock;
 use crate::config::{Config, ServerFile};
 use crate::embed::model;
 use crate::shim::cache::Cache;
 use crate::shim::files;
 use crate::ui::{Failure, Outcome, out, table};
-use prism_core::Identity;
+use prism_core::api::Retained;
+use prism_core::{Identity, Moment};
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -127,17 +129,16 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
         }
     };
     let key = client::find_key(&context.env, &context.home, None);
-    let asked = match key.and_then(|key| Client::new(locator, key)) {
+    let client = key.and_then(|key| Client::new(locator, key));
+    let asked = match client.map(|c| c.creating_project()) {
         Ok(client) => {
-            client
-                .creating_project()
-                .call(context.pid(), "status", json!({}))
-                .await
+            let answer = client.call(context.pid(), "status", json!({})).await;
+            answer.map(|answer| (client, answer))
         }
         Err(problem) => Err(problem),
     };
     match asked {
-        Ok(answer) => {
+        Ok((client, answer)) => {
             let version = answer["server_version"].as_str().unwrap_or("?");
             let level = if version == crate::VERSION {
                 Level::Good
@@ -158,6 +159,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 format!("{url}, version {version}{differs}"),
             );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
+            look_at_history(&client, context.pid(), add).await;
             add(
                 Level::Good,
                 "project",
@@ -174,6 +176,47 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 format!("{}{held}; {}", problem.message, problem.hint),
             );
         }
+    }
+}
+
+/// What is kept and since when, and what goes next.
+async fn look_at_history(client: &Client, pid: &str, add: &mut impl FnMut(Level, &str, String)) {
+    let answer = match client.call(pid, "retention", json!({})).await {
+        Ok(answer) => answer,
+        // An agent's key may not ask; there is nothing wrong with that.
+        Err(_) => return,
+    };
+    let Ok(history) = serde_json::from_value::<Retained>(answer) else {
+        let odd = "the server says it in a way that this binary does not know: restart it";
+        return add(Level::Note, "history", odd.into());
+    };
+    let day = |at: Moment| at.to_string()[..10].to_owned();
+    for kind in &history.kinds {
+        let since = kind.oldest.map(|at| format!(" since {}", day(at)));
+        let kept = match kind.days {
+            0 => "kept for ever".to_owned(),
+            days => format!("kept {days} days"),
+        };
+        let says = format!(
+            "{}: {} row(s){}, {kept}",
+            kind.kind,
+            kind.rows,
+            since.unwrap_or_default()
+        );
+        add(Level::Good, "history", says);
+    }
+    let going = history.kinds.iter().filter(|k| k.going > 0);
+    let going: Vec<_> = going.map(|k| format!("{} {}", k.going, k.kind)).collect();
+    if history.begins_at > clock::now() {
+        let what = match going.is_empty() {
+            true => "nothing so far".to_owned(),
+            false => format!("up to {}", going.join(", ")),
+        };
+        let says = format!(
+            "from {} on old rows go: {what}; [retention] in config.toml keeps them longer",
+            day(history.begins_at)
+        );
+        add(Level::Note, "history", says);
     }
 }
 

@@ -12,6 +12,7 @@ mod plans;
 mod proof;
 mod readers;
 mod recall_events;
+mod retention;
 mod rot;
 mod rows;
 mod sessions;

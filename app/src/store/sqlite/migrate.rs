@@ -113,6 +113,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn old_rows_go_at_once_in_a_new_home_and_after_notice_in_an_upgraded_one() {
+        let begins = |c: &Connection| -> Option<i64> {
+            let sql = "select begins_at from retention";
+            c.query_row(sql, [], |r| r.get(0)).unwrap()
+        };
+        let mut fresh = Connection::open_in_memory().unwrap();
+        migrate(&mut fresh).unwrap();
+        assert_eq!(begins(&fresh), Some(0));
+        let mut old = Connection::open_in_memory().unwrap();
+        old.execute_batch(MIGRATIONS[0].1).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        let tenant = "insert into tenants values ('t', 'kept', 1)";
+        old.execute(tenant, []).unwrap();
+        migrate(&mut old).unwrap();
+        assert_eq!(begins(&old), None);
+    }
+
     /// A database that has run a migration never runs it again, so a change to it would not reach
     /// anybody. Add a new one, and its hash here.
     #[test]

@@ -1,6 +1,7 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{directory, migrate, proof, sessions, signals};
+use super::{directory, migrate, proof, retention, sessions, signals};
+use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 
 /// The steps SQLite would take, in a store without statistics, as every home is.
@@ -63,6 +64,48 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         let small = ["CONSTANT ROW", "ix_signal_leased", "ix_sessions_open"];
         for step in steps.iter().filter(|s| s.starts_with("SCAN")) {
             assert!(small.iter().any(|s| step.contains(s)), "{what}: {steps:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_walk_over_old_rows_follows_their_numbers_and_finds_referrers_by_index() {
+    for what in History::ALL {
+        for condition in [retention::NEXT, retention::THE_ONE] {
+            let steps = plan(&retention::look_sql(what, condition));
+            assert!(
+                steps[0].starts_with("SEARCH t USING INTEGER PRIMARY KEY (rowid"),
+                "{steps:#?}"
+            );
+            assert!(
+                !steps.iter().any(|s| s.starts_with("SCAN")),
+                "{what:?}: {steps:#?}"
+            );
+        }
+    }
+}
+
+/// Deleting a row makes SQLite look for rows that refer to it: without an index, in all of them.
+#[test]
+fn whatever_may_refer_to_a_row_that_goes_is_found_by_index() {
+    let mut connection = Connection::open_in_memory().unwrap();
+    migrate::migrate(&mut connection).unwrap();
+    let mut tables = connection
+        .prepare("select name from sqlite_schema where type = 'table'")
+        .unwrap();
+    let tables = tables.query_map([], |r| r.get::<_, String>(0)).unwrap();
+    for table in tables.map(Result::unwrap) {
+        let sql = format!("select \"table\", \"from\" from pragma_foreign_key_list('{table}')");
+        let mut keys = connection.prepare(&sql).unwrap();
+        let keys = keys.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap();
+        for (parent, column) in keys.map(Result::<(String, String), _>::unwrap) {
+            if History::ALL.iter().any(|h| retention::table(*h) == parent) {
+                let steps = plan(&format!("select 1 from {table} where {column} = ?1"));
+                assert!(
+                    steps[0].starts_with("SEARCH"),
+                    "{table}.{column}: {steps:?}"
+                );
+            }
         }
     }
 }

@@ -5,13 +5,14 @@ use crate::config::{Config, Env, ServerFile};
 use crate::home::Home;
 use crate::server::{CREATE_HEADER, SESSION_HEADER};
 use prism_core::access::may_carry_key;
+use prism_core::limits::SEND_RETRY_S;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How long a send whose fate is unknown is retried under its key.
-const RETRY: Duration = Duration::from_secs(10);
+/// How long a send whose fate is unknown is retried under its key, in all.
+const RETRY: Duration = Duration::from_secs(SEND_RETRY_S);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(30);
 
@@ -254,9 +255,16 @@ impl Client {
         let mut perhaps_sent = false;
         let mut pause = Duration::from_millis(20);
         loop {
-            let failure = match self.attempt(pid, "signal", &body).await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
+            // A server that took the request and says nothing is waited for as long, no longer.
+            let left = RETRY.saturating_sub(started.elapsed());
+            let attempt = self.attempt(pid, "signal", &body);
+            let failure = match tokio::time::timeout(left, attempt).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure {
+                    problem: not_running("the server did not answer in time"),
+                    sent: Sent::Perhaps,
+                },
             };
             match failure.sent {
                 Sent::Answered => return Err(failure.problem),
@@ -267,8 +275,8 @@ impl Client {
             }
             if started.elapsed() >= RETRY {
                 let message = format!(
-                    "the connection broke while sending and the server did not come back within {} s; the signal may or may not be stored",
-                    RETRY.as_secs()
+                    "the server took the signal and gave no answer within {SEND_RETRY_S} s; \
+                     it may or may not be stored"
                 );
                 return Err(Problem::new(
                     Code::OutcomeUnknown,

@@ -43,6 +43,7 @@ impl Live {
     fn view(&self, now: Moment) -> SessionView {
         SessionView {
             session_id: self.row.id,
+            name: self.row.name.clone(),
             identity: self.row.identity.to_string(),
             surface: self.row.surface.clone(),
             machine_id: self.row.machine_id.clone(),
@@ -121,6 +122,12 @@ impl Presence {
         let first = live.row.first_verb_at.is_none();
         live.row.first_verb_at.get_or_insert(now);
         first
+    }
+
+    pub fn named(&self, session: Uuid, name: &str) {
+        if let Some(live) = self.held().sessions.get_mut(&session) {
+            live.row.name = Some(name.to_owned());
+        }
     }
 
     pub fn read(&self, session: Uuid, now: Moment) {

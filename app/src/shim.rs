@@ -11,6 +11,8 @@ pub mod files;
 mod git;
 pub mod mcp;
 pub mod probe;
+mod ringing;
+pub mod session;
 pub mod socket;
 pub mod statusline;
 mod stream;
@@ -28,15 +30,15 @@ use prism_core::bell::Strategy;
 use prism_core::presence::Surface;
 use prism_core::{Code, Identity, Problem, api};
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicBool;
+use session::Registered;
+pub use session::Session;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tee::Tee;
-use tokio::sync::{Mutex, watch};
-use uuid::Uuid;
+use tokio::sync::Mutex;
 
 /// How long a shim whose host is gone may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+const GOODBYE: Duration = Duration::from_millis(500);
 
 pub struct Shim {
     env: Env,
@@ -54,32 +56,19 @@ enum Phase {
     /// Not registered yet.
     New,
     Open(Arc<Session>),
-    /// Over for good; only `prism_start` opens another.
-    Released,
+    /// Over for good; only `prism_start` opens another, as whom the agent was.
+    Released(Option<Identity>),
 }
 
-/// One registered session.
-pub struct Session {
-    pub id: Uuid,
-    pub pid: String,
-    pub project_id: Uuid,
-    pub identity: Identity,
-    pub surface: Surface,
-    pub client: Client,
-    pub cache: Cache,
-    pub tee: Tee,
-    pub probes: probe::Probes,
-    /// Whether the stream has said hello.
-    pub connected: watch::Sender<bool>,
-    /// Whether its host was told of what waited from before.
-    pub greeted: AtomicBool,
-    /// Set when the session is over, so that its stream ends.
-    pub over: watch::Sender<bool>,
-    /// The repository as it was when the session opened; none outside of one.
-    baseline: tokio::sync::OnceCell<Option<git::Baseline>>,
-    /// Leases whose signals the host has, but whose confirmation did not reach the server.
-    pub unconfirmed: std::sync::Mutex<Vec<Uuid>>,
-    endpoint: std::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
+impl Phase {
+    /// Whom the agent of this host has been.
+    fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::New => None,
+            Self::Open(session) => Some(&session.identity),
+            Self::Released(identity) => identity.as_ref(),
+        }
+    }
 }
 
 pub async fn run(env: Env) -> Outcome {
@@ -115,7 +104,7 @@ impl Shim {
         };
         if matches!(
             strategy,
-            Strategy::ClaudeInbox | Strategy::Codex | Strategy::Hooks
+            Strategy::ClaudeInbox | Strategy::Codex | Strategy::Opencode | Strategy::Hooks
         ) {
             tracing::warn!(doorbell = %strategy, "This bell is not in this version; signals ride on the agent's next verb");
         }
@@ -145,6 +134,11 @@ impl Shim {
 
     pub fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// The project this host works in.
+    pub fn pid(&self) -> &str {
+        self.project.pid.as_str()
     }
 
     /// The host introduced itself. With an identity in the environment the
@@ -183,8 +177,8 @@ impl Shim {
     pub async fn session(self: &Arc<Self>) -> Result<Arc<Session>, Problem> {
         let mut phase = self.phase.lock().await;
         match &*phase {
-            Phase::Open(session) if !*session.over.borrow() => Ok(session.clone()),
-            Phase::Open(_) | Phase::Released => Err(Problem::new(
+            Phase::Open(session) if !session.is_over() => Ok(session.clone()),
+            Phase::Open(_) | Phase::Released(_) => Err(Problem::new(
                 Code::SessionReleased,
                 "this session is over",
                 "call prism_start to open a new one",
@@ -201,7 +195,8 @@ impl Shim {
         }
     }
 
-    /// `prism_start`: the open session, or a new one after a release.
+    /// `prism_start`: the open session, or a new one after a release; an agent that names nobody
+    /// stays who it was.
     pub async fn start(self: &Arc<Self>, asked: Option<&str>) -> Result<Arc<Session>, Problem> {
         let asked = asked.map(Identity::parse).transpose()?;
         if let (Some(fixed), Some(asked)) = (&self.fixed_identity, &asked)
@@ -216,7 +211,7 @@ impl Shim {
         let wanted = self.fixed_identity.clone().or(asked);
         let mut phase = self.phase.lock().await;
         if let Phase::Open(session) = &*phase
-            && !*session.over.borrow()
+            && !session.is_over()
         {
             if wanted
                 .as_ref()
@@ -226,7 +221,10 @@ impl Shim {
             }
             self.close(session, "superseded").await;
         }
-        let identity = wanted.map_or_else(|| Identity::parse(prism_core::id::BOT), Ok)?;
+        let identity = match wanted.or_else(|| phase.identity().cloned()) {
+            Some(identity) => identity,
+            None => Identity::parse(prism_core::id::BOT)?,
+        };
         let session = self.open(identity).await?;
         *phase = Phase::Open(session.clone());
         Ok(session)
@@ -238,25 +236,33 @@ impl Shim {
         self.home.remove(&ShimFile::name(session.id));
         let mut phase = self.phase.lock().await;
         if matches!(&*phase, Phase::Open(open) if open.id == session.id) {
-            *phase = Phase::Released;
+            *phase = Phase::Released(Some(session.identity.clone()));
         }
     }
 
     async fn close(&self, session: &Session, reason: &str) {
+        // What is not confirmed when the session ends goes back to the queue.
+        session.all_confirmed(GOODBYE / 2).await;
         session.end();
         self.home.remove(&ShimFile::name(session.id));
-        let goodbye =
-            session
-                .client
-                .call(&session.pid, "session_release", json!({"reason": reason}));
-        drop(tokio::time::timeout(GOODBYE, goodbye).await);
+        let request = json!({ "reason": reason });
+        let goodbye = session
+            .client
+            .call(&session.pid, "session_release", request);
+        if let Ok(Err(problem)) = tokio::time::timeout(GOODBYE / 2, goodbye).await {
+            tracing::debug!(%problem, "The server did not hear that the session is over");
+        }
     }
 
     /// Standard input closed, or a signal came: the session ends with its host.
     pub async fn host_gone(&self) {
-        let phase = std::mem::replace(&mut *self.phase.lock().await, Phase::Released);
+        // A session that is only being opened has nothing to lose; the server sees it go stale.
+        let Ok(mut phase) = tokio::time::timeout(GOODBYE, self.phase.lock()).await else {
+            return;
+        };
+        let phase = std::mem::replace(&mut *phase, Phase::Released(None));
         if let Phase::Open(session) = phase
-            && !*session.over.borrow()
+            && !session.is_over()
         {
             self.close(&session, "host_exit").await;
         }
@@ -303,7 +309,7 @@ impl Shim {
         })?;
         let identity = Identity::parse(&registered.identity)?;
         let tee = Tee::new(self.home.clone(), identity.as_str());
-        let session = Arc::new(Session {
+        let session = Arc::new(Session::new(Registered {
             id: registered.session_id,
             pid: registered.pid,
             project_id: registered.project_id,
@@ -311,15 +317,8 @@ impl Shim {
             client: client.with_session(Some(registered.session_id)),
             cache: Cache::new(self.home.clone(), &identity),
             tee: tee.clone(),
-            probes: probe::Probes::default(),
-            connected: watch::Sender::new(false),
-            greeted: AtomicBool::new(false),
-            over: watch::Sender::new(false),
-            baseline: tokio::sync::OnceCell::new(),
-            unconfirmed: std::sync::Mutex::default(),
-            endpoint: std::sync::Mutex::default(),
             identity,
-        });
+        }));
         self.publish(&session, tee).await;
         tokio::spawn(stream::run(self.clone(), session.clone()));
         // Asking git may take a while in a large repository; nobody waits for it until a wrap does.
@@ -352,14 +351,6 @@ impl Shim {
         if let Err(error) = written {
             tracing::warn!(%error, "Probes will not find this shim");
         }
-    }
-
-    /// Waits until the stream has said hello; false after two seconds.
-    pub async fn connected(session: &Session) -> bool {
-        let mut connected = session.connected.subscribe();
-        tokio::time::timeout(Duration::from_secs(2), connected.wait_for(|c| *c))
-            .await
-            .is_ok_and(|r| r.is_ok())
     }
 
     fn operator(&self, locator: &Locator, otherwise: &Problem) -> Result<Client, Problem> {
@@ -421,67 +412,5 @@ impl Shim {
             .write(&client::key_file(&self.home, &canonical), key.as_bytes())
             .map_err(unwritable)?;
         Ok(key)
-    }
-}
-
-impl Session {
-    fn end(&self) {
-        self.over.send_replace(true);
-        self.connected.send_replace(false);
-        if let Some(task) = self.endpoint.lock().ok().and_then(|mut e| e.take()) {
-            task.abort();
-        }
-    }
-
-    async fn baseline(&self) -> Option<&git::Baseline> {
-        let note = async {
-            match std::env::current_dir() {
-                Ok(cwd) => git::Baseline::of(&cwd).await,
-                Err(_) => None,
-            }
-        };
-        self.baseline.get_or_init(|| note).await.as_ref()
-    }
-
-    /// Fills in what a checkpoint or wrap left out: the files git saw change, the project's
-    /// surfaces.
-    pub async fn complete_wrap(&self, arguments: &mut serde_json::Map<String, Value>) {
-        if !arguments.contains_key("touched_files")
-            && let Some(baseline) = self.baseline().await
-            && let Some(files) = baseline.touched().await
-        {
-            arguments.insert("touched_files".into(), json!(files));
-            arguments.insert("touched_files_source".into(), "git".into());
-        }
-        let surfaces = std::env::current_dir()
-            .map(|cwd| config::surfaces(&cwd))
-            .unwrap_or_default();
-        if !surfaces.is_empty() {
-            arguments.insert("surfaces".into(), json!(surfaces));
-        }
-    }
-
-    /// Whether this identity has an inbox at all.
-    pub fn has_inbox(&self) -> bool {
-        !self.identity.is(prism_core::id::BOT)
-    }
-
-    /// Tells the server that the host has what was leased; what fails is told again at the next
-    /// hello.
-    pub async fn confirm(&self, lease_id: Uuid) {
-        let confirmed = self
-            .client
-            .call(
-                &self.pid,
-                "signals_confirm",
-                json!({ "lease_id": lease_id }),
-            )
-            .await;
-        if let Err(problem) = confirmed {
-            tracing::info!(%problem, "A drain will be confirmed after the reconnect");
-            if let Ok(mut unconfirmed) = self.unconfirmed.lock() {
-                unconfirmed.push(lease_id);
-            }
-        }
     }
 }

@@ -375,6 +375,10 @@ impl Store {
         on_engine!(self, s => s.add_session(session))
     }
 
+    pub async fn name_session(&self, id: Uuid, name: String) -> Result<()> {
+        on_engine!(self, s => s.name_session(id, name))
+    }
+
     /// Writes what changed about sessions, without waiting for the disk.
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
         match self {

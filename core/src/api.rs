@@ -112,6 +112,7 @@ wire! {
 
     Started {
         session_id: Uuid,
+        #[serde(default, skip_serializing_if = "Option::is_none")] name: Option<String>,
         pid: String,
         identity: String,
         surface: String,
@@ -165,6 +166,8 @@ wire! {
 
     SessionView {
         session_id: Uuid,
+        /// What its agent called it at the start.
+        #[serde(default, skip_serializing_if = "Option::is_none")] name: Option<String>,
         identity: String,
         surface: String,
         machine_id: String,

@@ -1,8 +1,11 @@
 //! The doorbell: one sentence that names the verbs to act with.
 
+use crate::envelope::Envelope;
 use crate::limits::BELL_COALESCE_US;
 use crate::moment::Moment;
-use crate::signal::names;
+use crate::ring::Entry;
+use crate::signal::{Category, SignalType, names};
+use uuid::Uuid;
 
 names! {
     /// How a bell is handed to a host.
@@ -11,8 +14,70 @@ names! {
         ClaudeChannel = "claude_channel",
         ClaudeInbox = "claude_inbox",
         Codex = "codex",
+        Opencode = "opencode",
         Hooks = "hooks",
         None = "none",
+    }
+}
+
+/// What one bell tells of: a signal without its content.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    pub signal_id: Uuid,
+    pub from: String,
+    pub signal_type: String,
+    pub category: Category,
+}
+
+impl Notice {
+    pub fn of(envelope: &Envelope) -> Self {
+        Self {
+            signal_id: envelope.signal_id,
+            from: envelope.from_identity.clone(),
+            signal_type: envelope.signal_type.clone(),
+            category: envelope.resolved_category(),
+        }
+    }
+
+    /// Of a signal that waits in the ring.
+    pub fn of_entry(entry: &Entry) -> Option<Self> {
+        Some(Self {
+            signal_id: entry.sid.parse().ok()?,
+            from: entry.from.clone(),
+            signal_type: entry.sig_type.clone(),
+            category: entry.cat,
+        })
+    }
+
+    pub fn sentence(&self) -> String {
+        sentence(&self.from, &self.signal_type)
+    }
+
+    /// A probe rings whether a bell stands or not.
+    pub fn is_probe(&self) -> bool {
+        SignalType::from_name(&self.signal_type) == Some(SignalType::Loopback)
+    }
+}
+
+/// What became of a bell at the host's door.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// The host's transport took it; nothing says that the host did.
+    Handed,
+    /// The host gave evidence that it took the bell.
+    Confirmed,
+    /// It did not reach the host, and why.
+    Failed(String),
+}
+
+impl Handover {
+    /// How a probe's result names the evidence; none for a bell that failed.
+    pub fn evidence(&self) -> Option<&'static str> {
+        match self {
+            Self::Handed => Some("sent"),
+            Self::Confirmed => Some("accepted"),
+            Self::Failed(_) => None,
+        }
     }
 }
 

@@ -140,7 +140,8 @@ pub struct Drained {
 
 /// Merges what a draining verb brought into what the host is shown: the
 /// server's list decides, each signal stands there once, and only those
-/// addressed to this identity.
+/// addressed to this identity. What this version cannot read is shown as it
+/// came: its lease is confirmed with the others, so it must reach the host.
 ///
 /// The one place where piggybacked signals meet an answer.
 pub fn merge_drained(answer: &mut Map<String, Value>, identity: &str) -> Drained {
@@ -157,7 +158,7 @@ pub fn merge_drained(answer: &mut Map<String, Value>, identity: &str) -> Drained
     let mut envelopes = Vec::new();
     listed.retain(|value| {
         let Ok(envelope) = serde_json::from_value::<Envelope>(value.clone()) else {
-            return false;
+            return true;
         };
         let mine = envelope.to_identity.eq_ignore_ascii_case(identity) && !envelope.is_system();
         let fresh = mine && seen.insert(envelope.signal_id);
@@ -271,8 +272,17 @@ mod tests {
                 .collect::<Vec<_>>(),
             [id]
         );
-        assert_eq!(answer["signals"].as_array().unwrap().len(), 1);
+        assert_eq!(answer["signals"].as_array().unwrap().len(), 2);
         assert!(!answer.contains_key("lease_id"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_handed_to_the_host_as_it_came() {
+        let newer = json!({"signal_id": "in another form", "signal_type": "TaskAssigned"});
+        let mut answer = Map::new();
+        answer.insert("signals".into(), json!([newer]));
+        assert!(merge_drained(&mut answer, "Texi").envelopes.is_empty());
+        assert_eq!(answer["signals"], json!([newer]));
     }
 
     #[derive(Clone, Debug)]

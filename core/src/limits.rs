@@ -31,6 +31,8 @@ pub const FIRST_REQUEST_S: u64 = 10;
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.
 pub const OUTBOX_FRAMES_MAX: usize = 64;
+/// Undrained ids that a hello lists; a longer backlog is read by draining it.
+pub const HELLO_PENDING_MAX: usize = 1_000;
 /// Rows read from the store in one replay step.
 pub const REPLAY_ROWS: usize = 64;
 
@@ -44,6 +46,9 @@ pub const PENDING_MAX: usize = 200;
 pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
 /// Characters of a note on an acknowledgment.
 pub const NOTE_CHARS_MAX: usize = 2_000;
+
+/// Characters of the name an agent gives its session.
+pub const SESSION_NAME_CHARS_MAX: usize = 64;
 
 /// Microseconds in one second.
 pub const SECOND_US: i64 = 1_000_000;
@@ -61,12 +66,18 @@ pub const PRUNE_STEPS: usize = 10;
 pub const LEASE_US: i64 = 30 * SECOND_US;
 /// How often a shim sends a heartbeat.
 pub const HEARTBEAT_S: u64 = 30;
+/// Silence of a server after which a shim takes its socket for dead and opens another.
+pub const STREAM_SILENCE_US: i64 = 75 * SECOND_US;
 /// Silence after which a session counts as stale.
 pub const STALE_US: i64 = 90 * SECOND_US;
 /// Silence after which a stale session is released for good.
 pub const SWEPT_US: i64 = 24 * 3600 * SECOND_US;
 /// How long a bell stands for later signals before the next one rings again.
 pub const BELL_COALESCE_US: i64 = 60 * SECOND_US;
+/// How long a host may take to accept a bell.
+pub const BELL_HANDOVER_S: u64 = 2;
+/// How long a send whose fate is unknown is retried under its key, in all.
+pub const SEND_RETRY_S: u64 = 10;
 /// Life of a signal whose sender named none.
 pub const TTL_S: i64 = 7 * 24 * 3600;
 /// Life of an INFO that answers nothing.
@@ -83,4 +94,8 @@ const _: () = assert!(PAYLOAD_BYTES_MAX * 2 <= BODY_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);
 // A session must be able to miss two heartbeats before it is called stale.
 const _: () = assert!(HEARTBEAT_S as i64 * SECOND_US * 3 <= STALE_US);
+// A live server answers at least two heartbeats before a shim gives its socket up, and the
+// shim is back before it counts as stale.
+const _: () = assert!(2 * HEARTBEAT_S as i64 * SECOND_US < STREAM_SILENCE_US);
+const _: () = assert!(STREAM_SILENCE_US < STALE_US);
 const _: () = assert!(PIGGYBACK_SIGNALS_MAX <= PENDING_DEFAULT && PENDING_DEFAULT <= PENDING_MAX);

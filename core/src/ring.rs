@@ -4,7 +4,7 @@
 //! Draining marks entries read and keeps them: the bell goes out, the history stays.
 
 use crate::envelope::Envelope;
-use crate::limits::RING_ENTRIES_MAX;
+use crate::limits::{HELLO_PENDING_MAX, RING_ENTRIES_MAX};
 use crate::moment::Moment;
 use crate::signal::Category;
 use schemars::JsonSchema;
@@ -87,8 +87,10 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
     Added,
-    /// Already here, or seen before and trimmed since.
+    /// Already here and unread, or seen before and trimmed since.
     Known,
+    /// Already here and read.
+    Read,
     /// An event about the mesh.
     System,
     /// Addressed to somebody else.
@@ -100,6 +102,28 @@ pub enum Recorded {
 pub enum Which<'a> {
     All,
     These(&'a [String]),
+}
+
+/// The ring as it stood before a shim said hello.
+///
+/// Other shims write here, too: only of what stood before the hello can its answer say anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BeforeHello {
+    /// Unread entries of the project.
+    pub unread: Vec<String>,
+    /// How far the project's inbox was seen.
+    pub seen: Option<i64>,
+}
+
+/// What the server answered a hello about one inbox.
+#[derive(Clone, Copy, Debug)]
+pub struct InboxState<'a> {
+    /// The id under which the server counts this inbox.
+    pub project: &'a str,
+    /// How far the inbox reaches.
+    pub head_seq: i64,
+    /// What nobody has drained, newest first; cut at [`HELLO_PENDING_MAX`].
+    pub pending: &'a [String],
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -136,11 +160,11 @@ impl Ring {
             .collect()
     }
 
-    /// Lets an envelope in: not a system event, addressed here, not seen before.
+    /// Lets in what the stream brought: not a system event, addressed here, not seen before.
     ///
-    /// `project` is the id under which the server counts this inbox. `read`
-    /// says that the server already knows it drained.
-    pub fn record(
+    /// `project` is the id under which the server counts this inbox. The stream brings an inbox
+    /// in its order, so this moves the cursor. `read` says that somebody has drained it already.
+    pub fn arrived(
         &mut self,
         envelope: &Envelope,
         identity: &str,
@@ -148,26 +172,51 @@ impl Ring {
         read: bool,
         now: Moment,
     ) -> Recorded {
-        if envelope.is_system() || envelope.signal_type.is_empty() {
-            return Recorded::System;
+        if let Some(stopped) = stopped(envelope, identity) {
+            return stopped;
         }
-        if !envelope.to_identity.eq_ignore_ascii_case(identity) {
-            return Recorded::Foreign;
-        }
-        let sid = envelope.signal_id.to_string();
-        let in_ring = self.entries.iter().any(|e| e.sid == sid);
         // A probe goes to one session only, so its place in the inbox says
         // nothing about what the other sessions' shims have recorded here.
-        let seen = !envelope.is_loopback()
-            && envelope
-                .seq
-                .is_some_and(|seq| self.seen_seq.get(project).is_some_and(|s| seq <= *s));
-        if let Some(seq) = envelope.seq.filter(|_| !envelope.is_loopback()) {
+        let seq = envelope.seq.filter(|_| !envelope.is_loopback());
+        let seen = self.is_seen(seq, project);
+        if let Some(seq) = seq {
             let through = self.seen_seq.entry(project.to_owned()).or_insert(seq);
             *through = seq.max(*through);
         }
-        if in_ring || seen {
-            return Recorded::Known;
+        self.add(envelope, seen, read, now)
+    }
+
+    /// Lets in what a drain brought, of whatever project.
+    ///
+    /// A drain may skip what another session is being given, so it says nothing about how far
+    /// the inbox was seen. `project` is the inbox's id where the caller knows it.
+    pub fn drained(
+        &mut self,
+        envelope: &Envelope,
+        identity: &str,
+        project: Option<&str>,
+        now: Moment,
+    ) -> Recorded {
+        if let Some(stopped) = stopped(envelope, identity) {
+            return stopped;
+        }
+        let seen = project.is_some_and(|project| self.is_seen(envelope.seq, project));
+        self.add(envelope, seen, false, now)
+    }
+
+    fn is_seen(&self, seq: Option<i64>, project: &str) -> bool {
+        let through = self.seen_seq.get(project);
+        seq.zip(through)
+            .is_some_and(|(seq, through)| seq <= *through)
+    }
+
+    fn add(&mut self, envelope: &Envelope, seen: bool, read: bool, now: Moment) -> Recorded {
+        let sid = envelope.signal_id.to_string();
+        match self.entries.iter().find(|e| e.sid == sid) {
+            Some(entry) if entry.read => return Recorded::Read,
+            Some(_) => return Recorded::Known,
+            None if seen => return Recorded::Known,
+            None => {}
         }
         self.entries.push(Entry {
             ts: envelope.created_at.unwrap_or(now),
@@ -186,9 +235,12 @@ impl Ring {
         Recorded::Added
     }
 
+    /// Makes room: the oldest entry that was read goes, an unread one only where all are unread.
     fn trim(&mut self) {
-        let over = self.entries.len().saturating_sub(RING_ENTRIES_MAX);
-        self.entries.drain(..over);
+        while self.entries.len() > RING_ENTRIES_MAX {
+            let oldest_read = self.entries.iter().position(|e| e.read);
+            self.entries.remove(oldest_read.unwrap_or(0));
+        }
     }
 
     /// Marks entries read and keeps them; returns how many changed.
@@ -216,21 +268,50 @@ impl Ring {
         waiting.map(|e| e.read = false).count()
     }
 
-    /// Agrees with the server: an unread entry of `pid` that is no longer
-    /// pending there was drained, expired or taken back while we were away.
-    pub fn reconcile(&mut self, pid: &str, pending: &[String]) -> usize {
-        let gone: Vec<String> = self
+    /// Notes how one project's inbox stands here, right before a hello.
+    pub fn before_hello(&self, pid: &str, project: &str) -> BeforeHello {
+        let mine = |e: &&Entry| !e.read && e.pid.as_deref() == Some(pid);
+        let unread = self.entries.iter().filter(mine);
+        BeforeHello {
+            unread: unread.map(|e| e.sid.clone()).collect(),
+            seen: self.seen_seq.get(project).copied(),
+        }
+    }
+
+    /// Agrees with the answer to a hello; returns what is unread again.
+    ///
+    /// What was unread before the hello and is not pending was drained, expired or taken back
+    /// while we were away. What was read and is pending came back: its drain was never confirmed.
+    pub fn reconcile(&mut self, before: &BeforeHello, inbox: InboxState<'_>) -> Vec<String> {
+        // A cut list says nothing about what it leaves out.
+        if inbox.pending.len() < HELLO_PENDING_MAX {
+            let gone = before.unread.iter().filter(|s| !inbox.pending.contains(s));
+            let gone: Vec<String> = gone.cloned().collect();
+            self.mark_read(Which::These(&gone));
+        }
+        // An inbox that reaches less far than was seen is an older copy of it: what it counts
+        // from here on is new, and what it still has undrained was perhaps trimmed here.
+        if before.seen.is_some_and(|seen| inbox.head_seq < seen) {
+            self.seen_seq.remove(inbox.project);
+        }
+        let back = |e: &&Entry| e.read && inbox.pending.contains(&e.sid);
+        let again: Vec<String> = self
             .entries
             .iter()
-            .filter(|e| !e.read && e.pid.as_deref() == Some(pid) && !pending.contains(&e.sid))
+            .filter(back)
             .map(|e| e.sid.clone())
             .collect();
-        self.mark_read(Which::These(&gone))
+        self.mark_unread(&again);
+        again
     }
 
     /// The last `n` entries, oldest first.
     pub fn tail(&self, n: usize) -> &[Entry] {
         &self.entries[self.entries.len().saturating_sub(n)..]
+    }
+
+    pub fn is_read(&self, sid: &str) -> bool {
+        self.entries.iter().any(|e| e.read && e.sid == sid)
     }
 
     pub fn count(&self) -> Count {
@@ -261,6 +342,15 @@ impl Ring {
     }
 }
 
+/// Why an envelope does not belong in this ring at all.
+fn stopped(envelope: &Envelope, identity: &str) -> Option<Recorded> {
+    if envelope.is_system() || envelope.signal_type.is_empty() {
+        return Some(Recorded::System);
+    }
+    let mine = envelope.to_identity.eq_ignore_ascii_case(identity);
+    (!mine).then_some(Recorded::Foreign)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,7 +369,7 @@ mod tests {
     }
 
     fn record(ring: &mut Ring, e: &Envelope) -> Recorded {
-        ring.record(e, "Texi", "project", false, NOW)
+        ring.arrived(e, "Texi", "project", false, NOW)
     }
 
     #[test]
@@ -396,21 +486,134 @@ mod tests {
         assert_eq!(Ring::parse(&text, Some("garbage")).0.seen_seq.len(), 0);
     }
 
+    fn sid(n: u128) -> String {
+        Uuid::from_u128(n).to_string()
+    }
+
+    fn inbox(head_seq: i64, pending: &[String]) -> InboxState<'_> {
+        InboxState {
+            project: "project",
+            head_seq,
+            pending,
+        }
+    }
+
+    fn ring_of(last: u128) -> Ring {
+        let mut ring = Ring::default();
+        for n in 1..=last {
+            let e = envelope(n, "TaskAssigned", "Texi", Some(n as i64));
+            record(&mut ring, &e);
+        }
+        ring
+    }
+
     #[test]
     fn what_was_drained_while_we_were_away_is_marked_read() {
-        let mut ring = Ring::default();
-        for n in 1..=3 {
-            record(
-                &mut ring,
-                &envelope(n, "TaskAssigned", "Texi", Some(n as i64)),
-            );
-        }
-        assert_eq!(ring.reconcile("other", &[]), 0);
-        assert_eq!(ring.reconcile("P", &[Uuid::from_u128(2).to_string()]), 2);
+        let mut ring = ring_of(3);
+        assert_eq!(ring.before_hello("other", "other"), BeforeHello::default());
+        let before = ring.before_hello("P", "project");
+        assert_eq!((before.unread.len(), before.seen), (3, Some(3)));
+        assert!(ring.reconcile(&before, inbox(3, &[sid(2)])).is_empty());
         assert_eq!(ring.count().unread, 1);
     }
 
+    #[test]
+    fn what_a_sibling_recorded_after_the_hello_stays_unread() {
+        let mut ring = ring_of(1);
+        let before = ring.before_hello("P", "project");
+        record(&mut ring, &envelope(2, "TaskAssigned", "Texi", Some(2)));
+        ring.reconcile(&before, inbox(1, &[sid(1)]));
+        assert_eq!(ring.count().unread, 2);
+        assert_eq!(ring.seen_seq["project"], 2, "and the cursor stays with it");
+    }
+
+    #[test]
+    fn what_a_cut_list_leaves_out_stays_unread() {
+        let mut ring = ring_of(2);
+        let before = ring.before_hello("P", "project");
+        let others: Vec<String> = (0..HELLO_PENDING_MAX as u128)
+            .map(|n| sid(n + 100))
+            .collect();
+        ring.reconcile(&before, inbox(2000, &others));
+        assert_eq!(ring.count().unread, 2);
+    }
+
+    #[test]
+    fn a_drain_that_was_never_confirmed_is_unread_again_at_the_hello() {
+        let mut ring = ring_of(3);
+        ring.mark_read(Which::All);
+        let before = ring.before_hello("P", "project");
+        let again = ring.reconcile(&before, inbox(3, &[sid(3)]));
+        assert_eq!((again, ring.count().unread), (vec![sid(3)], 1));
+    }
+
+    #[test]
+    fn an_older_copy_of_the_inbox_starts_the_cursor_again() {
+        let mut ring = ring_of(60);
+        ring.mark_read(Which::All);
+        let before = ring.before_hello("P", "project");
+        assert!(ring.reconcile(&before, inbox(5, &[sid(3)])).is_empty());
+        // Trimmed here, undrained there: it is a waiting signal again.
+        let third = envelope(3, "TaskAssigned", "Texi", Some(3));
+        assert_eq!(record(&mut ring, &third), Recorded::Added);
+        let new = envelope(99, "TaskAssigned", "Texi", Some(6));
+        assert_eq!(record(&mut ring, &new), Recorded::Added);
+        assert_eq!(ring.count().unread, 2);
+    }
+
+    #[test]
+    fn a_drain_never_moves_the_cursor_of_any_inbox() {
+        let mut ring = ring_of(2);
+        let mut other = envelope(50, "TaskAssigned", "Texi", Some(900));
+        other.pid = Some("OTHER".into());
+        assert_eq!(ring.drained(&other, "Texi", None, NOW), Recorded::Added);
+        assert_eq!(ring.entries[2].pid.as_deref(), Some("OTHER"));
+        // A sibling is being given 3 and 4 while we are given 5.
+        let fifth = envelope(5, "TaskAssigned", "Texi", Some(5));
+        ring.drained(&fifth, "Texi", Some("project"), NOW);
+        assert_eq!(ring.seen_seq["project"], 2);
+        let third = envelope(3, "TaskAssigned", "Texi", Some(3));
+        assert_eq!(record(&mut ring, &third), Recorded::Added);
+        assert_eq!(record(&mut ring, &fifth), Recorded::Known);
+        ring.mark_read(Which::These(&[sid(50), sid(5)]));
+        assert_eq!(record(&mut ring, &fifth), Recorded::Read);
+        assert_eq!(ring.count().unread, 3, "a drain marks its own ids only");
+    }
+
+    #[test]
+    fn a_probe_never_costs_an_unread_entry() {
+        let mut ring = ring_of(50);
+        for n in 1000..1025 {
+            record(&mut ring, &envelope(n, "Loopback", "Texi", None));
+        }
+        assert_eq!((ring.entries.len(), ring.count().unread), (50, 50));
+        assert_eq!(ring.entries[0].sid, sid(1));
+    }
+
     proptest! {
+        /// An unread entry goes only when there is nothing read that could go instead.
+        #[test]
+        fn no_unread_entry_is_trimmed_while_a_read_one_can_go(
+            ops in proptest::collection::vec((any::<bool>(), 0usize..60, any::<bool>()), 0..250),
+        ) {
+            let mut ring = Ring::default();
+            for (n, (probe, place, mark)) in ops.into_iter().enumerate() {
+                let kind = if probe { "Loopback" } else { "TaskAssigned" };
+                let before = ring.clone();
+                let e = envelope(n as u128 + 1, kind, "Texi", Some(n as i64 + 1));
+                record(&mut ring, &e);
+                let lost: Vec<_> = before.entries.iter()
+                    .filter(|old| !ring.entries.iter().any(|e| e.sid == old.sid)).collect();
+                prop_assert!(lost.len() <= 1);
+                if lost.iter().any(|e| !e.read) {
+                    prop_assert!(!probe && before.entries.iter().all(|e| !e.read));
+                }
+                if mark && let Some(e) = ring.entries.get(place).cloned() {
+                    ring.mark_read(Which::These(&[e.sid]));
+                }
+            }
+        }
+
         /// Whatever arrives, again and again and in any mix of two shims, the
         /// count is what the entries say and every unread one arrived once.
         #[test]
@@ -421,7 +624,7 @@ mod tests {
             for (n, op) in ops {
                 match op {
                     0 => { head += 1; record(&mut ring, &envelope(head as u128 + 1000, "TaskAssigned", "Texi", Some(head))); }
-                    1 if head > 0 => { let seq = (n as i64 % head) + 1; prop_assert_eq!(record(&mut ring, &envelope(seq as u128 + 1000, "TaskAssigned", "Texi", Some(seq))), Recorded::Known); }
+                    1 if head > 0 => { let seq = (n as i64 % head) + 1; let again = record(&mut ring, &envelope(seq as u128 + 1000, "TaskAssigned", "Texi", Some(seq))); prop_assert!(matches!(again, Recorded::Known | Recorded::Read)); }
                     2 => if let Some(e) = ring.entries.get(n as usize).cloned() { ring.mark_read(Which::These(std::slice::from_ref(&e.sid))); marked.insert(e.sid); },
                     _ => { let (again, skipped) = Ring::parse(&ring.to_lines(), Some(&serde_json::to_string(&ring.count()).unwrap())); prop_assert_eq!(skipped, 0); prop_assert_eq!(&again, &ring); }
                 }

@@ -27,7 +27,7 @@ fn full_ring() -> Result<Home> {
         })
         .collect();
     let identity = Identity::parse("Texi").map_err(|p| anyhow::anyhow!(p.message))?;
-    Cache::new(home.clone(), &identity).record(&arrivals, "bench")?;
+    Cache::new(home.clone(), &identity).arrived(&arrivals, "bench")?;
     Ok(home)
 }
 

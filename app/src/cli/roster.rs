@@ -92,7 +92,14 @@ fn session_cells(session: &SessionView, now: Moment, style: Style) -> Vec<String
             .reachable
             .as_ref()
             .map_or_else(|| style.dim("nothing yet"), |r| proven(r, now)),
-        style.dim(&short(session.session_id)),
+        match &session.name {
+            Some(name) => format!(
+                "{} {}",
+                style.dim(&short(session.session_id)),
+                prism_core::text::one_line(name)
+            ),
+            None => style.dim(&short(session.session_id)),
+        },
     ]
 }
 

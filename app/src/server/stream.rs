@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use prism_core::api::{ClientFrame, ServerFrame, close};
-use prism_core::limits::{FRAME_BYTES_MAX, REPLAY_ROWS, STALE_US};
+use prism_core::limits::{FRAME_BYTES_MAX, HELLO_PENDING_MAX, REPLAY_ROWS, STALE_US};
 use prism_core::receipt::State as ReceiptState;
 use prism_core::{Code, Problem};
 use std::sync::Arc;
@@ -23,8 +23,6 @@ use std::time::Duration;
 
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
-/// Undrained ids that a hello lists; a longer backlog is read by draining it.
-const HELLO_PENDING: usize = 1_000;
 
 pub async fn open(
     State(prism): State<Arc<Prism>>,
@@ -138,7 +136,7 @@ async fn hello(
     }
     let (pending, head_seq) = prism
         .store
-        .undrained(caller.persona.id, HELLO_PENDING)
+        .undrained(caller.persona.id, HELLO_PENDING_MAX)
         .await?;
     let answer = ServerFrame::Hello {
         project_id: caller.project.id,

@@ -1,24 +1,106 @@
-//! Handing the bell to the host: one strategy per kind of host.
+//! Handing the bell to the host: a closed list of ringers, each with a state of its own.
 
 use crate::clock;
-use prism_core::bell::{Coalescer, Strategy, sentence};
-use prism_core::envelope::Envelope;
+use prism_core::bell::{Coalescer, Handover, Notice, Strategy};
+use prism_core::limits::BELL_HANDOVER_S;
 use prism_core::presence::Surface;
 use rmcp::model::{CustomNotification, ServerNotification};
-use rmcp::{Peer, RoleServer};
+use rmcp::{Peer, RoleServer, ServiceError};
 use serde_json::json;
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-/// A bell that a host's transport took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a host may take to accept a bell.
+const HANDOVER: Duration = Duration::from_secs(BELL_HANDOVER_S);
+
+/// A bell that was rung: by which ringer, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rang {
     pub strategy: Strategy,
+    pub handover: Handover,
 }
 
+/// What can ring a host.
+enum Ringer {
+    ClaudeChannel(Channel),
+    /// No bell: a signal rides on the agent's next verb.
+    Piggyback,
+    /// A bell that this version does not have.
+    NotInThisVersion,
+}
+
+impl Ringer {
+    fn of(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::ClaudeChannel => Self::ClaudeChannel(Channel::default()),
+            Strategy::Auto | Strategy::None => Self::Piggyback,
+            Strategy::ClaudeInbox | Strategy::Codex | Strategy::Opencode | Strategy::Hooks => {
+                Self::NotInThisVersion
+            }
+        }
+    }
+
+    async fn ring(&mut self, notice: &Notice, peer: Option<&Peer<RoleServer>>) -> Handover {
+        match self {
+            Self::ClaudeChannel(channel) => channel.ring(notice, peer).await,
+            Self::Piggyback => Handover::Failed("this host has no bell".into()),
+            Self::NotInThisVersion => Handover::Failed("this bell is not in this version".into()),
+        }
+    }
+}
+
+/// `notifications/claude/channel`: sent over MCP, and never confirmed by anything.
+#[derive(Default)]
+struct Channel {
+    /// A bell that the host's pipe has not taken yet: there is never a second one behind it.
+    unwritten: Option<JoinHandle<Result<(), ServiceError>>>,
+}
+
+impl Channel {
+    async fn ring(&mut self, notice: &Notice, peer: Option<&Peer<RoleServer>>) -> Handover {
+        let Some(peer) = peer.cloned() else {
+            return Handover::Failed("the host has not introduced itself".into());
+        };
+        if let Some(earlier) = &mut self.unwritten {
+            if timeout(HANDOVER, earlier).await.is_err() {
+                return Handover::Failed("the host has not read the bell before this one".into());
+            }
+            self.unwritten = None;
+        }
+        let params = json!({
+            "content": notice.sentence(),
+            "meta": {
+                "from": notice.from,
+                "category": notice.category.name(),
+                "signal_id": notice.signal_id.to_string(),
+            },
+        });
+        let bell = CustomNotification::new("notifications/claude/channel", Some(params));
+        let bell = ServerNotification::CustomNotification(bell);
+        let mut writing = tokio::spawn(async move { peer.send_notification(bell).await });
+        match timeout(HANDOVER, &mut writing).await {
+            Ok(Ok(Ok(()))) => Handover::Handed,
+            Ok(Ok(Err(error))) => Handover::Failed(error.to_string()),
+            Ok(Err(error)) => Handover::Failed(error.to_string()),
+            Err(_) => {
+                self.unwritten = Some(writing);
+                Handover::Failed(format!(
+                    "the host did not read it within {BELL_HANDOVER_S} s"
+                ))
+            }
+        }
+    }
+}
+
+/// The one bell of this shim, whoever rings it.
 pub struct Bell {
     configured: Strategy,
     peer: OnceLock<Peer<RoleServer>>,
     standing: Mutex<Coalescer>,
+    /// One bell at a time, in the order in which they are asked for.
+    ringer: tokio::sync::Mutex<Option<(Strategy, Ringer)>>,
 }
 
 impl Bell {
@@ -27,6 +109,7 @@ impl Bell {
             configured,
             peer: OnceLock::new(),
             standing: Mutex::default(),
+            ringer: tokio::sync::Mutex::default(),
         }
     }
 
@@ -55,47 +138,28 @@ impl Bell {
         }
     }
 
-    /// Rings for an arrival unless a bell stands already; says what was achieved.
-    pub async fn ring(&self, envelope: &Envelope, surface: Surface) -> Option<Rang> {
+    /// Rings unless a bell stands already, and says what came of it; a probe always rings.
+    pub async fn ring(&self, notice: &Notice, surface: Surface) -> Option<Rang> {
         let strategy = self.strategy(surface);
-        let now = clock::now();
-        if !envelope.is_loopback() && !self.standing().rings(now) {
+        let mut ringer = self.ringer.lock().await;
+        if !notice.is_probe() && !self.standing().rings(clock::now()) {
             return None;
         }
-        let handed = match strategy {
-            Strategy::ClaudeChannel => self.claude_channel(envelope).await,
-            // No bell of its own: the signal rides on the agent's next verb.
-            Strategy::Auto
-            | Strategy::ClaudeInbox
-            | Strategy::Codex
-            | Strategy::Hooks
-            | Strategy::None => false,
+        let ringer = match &mut *ringer {
+            Some((known, ringer)) if *known == strategy => ringer,
+            // The surface is known only once the host has introduced itself.
+            other => &mut other.insert((strategy, Ringer::of(strategy))).1,
         };
-        if handed && !envelope.is_loopback() {
-            self.standing().rang(now);
-        }
-        handed.then_some(Rang { strategy })
-    }
-
-    /// Fire and forget: nothing ever confirms a channel notification.
-    async fn claude_channel(&self, envelope: &Envelope) -> bool {
-        let Some(peer) = self.peer.get() else {
-            return false;
-        };
-        let params = json!({
-            "content": sentence(&envelope.from_identity, &envelope.signal_type),
-            "meta": {"from": envelope.from_identity, "category": envelope.resolved_category().name(), "signal_id": envelope.signal_id.to_string()},
-        });
-        let bell = CustomNotification::new("notifications/claude/channel", Some(params));
-        match peer
-            .send_notification(ServerNotification::CustomNotification(bell))
-            .await
-        {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, "The host did not take the bell");
-                false
+        let handover = ringer.ring(notice, self.peer.get()).await;
+        match &handover {
+            Handover::Failed(reason) => {
+                if strategy != Strategy::None {
+                    tracing::warn!(doorbell = %strategy, %reason, "A bell did not reach the host");
+                }
             }
+            Handover::Handed | Handover::Confirmed if notice.is_probe() => {}
+            Handover::Handed | Handover::Confirmed => self.standing().rang(clock::now()),
         }
+        Some(Rang { strategy, handover })
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use prism_core::Identity;
 use prism_core::envelope::Envelope;
 use prism_core::limits::RING_FILE_BYTES_MAX;
-use prism_core::ring::{Count, Recorded, Ring, Which};
+use prism_core::ring::{BeforeHello, Count, InboxState, Recorded, Ring, Which};
 
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -64,19 +64,28 @@ impl Cache {
         serde_json::from_str(&self.home.read(&self.count_file())?).ok()
     }
 
-    /// How far this project's inbox was seen.
-    pub fn seen(&self, project: &str) -> Option<i64> {
-        self.load().0.seen_seq.get(project).copied()
+    /// How one project's inbox stands here, right before a hello.
+    pub fn before_hello(&self, pid: &str, project: &str) -> BeforeHello {
+        self.load().0.before_hello(pid, project)
     }
 
-    /// Records arrivals in order; says of each what became of it.
-    pub fn record(&self, arrivals: &[Arrival<'_>], project: &str) -> Result<Vec<Recorded>> {
+    /// Records what the stream brought, in order; says of each what became of it.
+    pub fn arrived(&self, arrivals: &[Arrival<'_>], project: &str) -> Result<Vec<Recorded>> {
         self.change(|ring| {
             let now = clock::now();
-            arrivals
-                .iter()
-                .map(|a| ring.record(a.envelope, &self.identity, project, a.drained, now))
-                .collect()
+            let record =
+                |a: &Arrival<'_>| ring.arrived(a.envelope, &self.identity, project, a.drained, now);
+            arrivals.iter().map(record).collect()
+        })
+    }
+
+    /// Records what a drain brought; `project` is the inbox's id where it is known.
+    pub fn drained(&self, envelopes: &[Envelope], project: Option<&str>) -> Result<()> {
+        self.change(|ring| {
+            let now = clock::now();
+            for envelope in envelopes {
+                ring.drained(envelope, &self.identity, project, now);
+            }
         })
     }
 
@@ -88,21 +97,9 @@ impl Cache {
         self.change(|ring| ring.mark_unread(sids))
     }
 
-    /// Agrees with what a hello said: what is pending, and how far the inbox reaches.
-    pub fn reconcile(
-        &self,
-        pid: &str,
-        project: &str,
-        pending: &[String],
-        head: i64,
-    ) -> Result<usize> {
-        self.change(|ring| {
-            if let Some(seen) = ring.seen_seq.get_mut(project) {
-                // A restored database may reach less far than this ring has seen.
-                *seen = head.min(*seen);
-            }
-            ring.reconcile(pid, pending)
-        })
+    /// Agrees with the answer to a hello; returns what is unread again.
+    pub fn reconcile(&self, before: &BeforeHello, inbox: InboxState<'_>) -> Result<Vec<String>> {
+        self.change(|ring| ring.reconcile(before, inbox))
     }
 
     /// Reads, changes and replaces both files under the lock; no change writes nothing.

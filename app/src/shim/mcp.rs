@@ -1,32 +1,38 @@
-//! MCP over standard input and output: tools from the table of verbs.
+//! MCP over standard input and output: what a host asks, and how it is answered.
 
+mod tools;
+mod transport;
+
+use super::session::Unconfirmed;
 use super::{Session, Shim};
-use crate::shim::cache::{Arrival, Cache};
-use crate::verb::{self, Is, VERBS, Verb};
+use crate::shim::cache::Cache;
+use crate::verb::{self, Is, VERBS, Verb, Who};
 use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals};
-use prism_core::delivery::{Drained, merge_drained};
+use prism_core::delivery::merge_drained;
 use prism_core::limits::RING_ENTRIES_MAX;
-use prism_core::ring::Which;
-use prism_core::{Code, Problem};
+use prism_core::{Code, Problem, ProjectName};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientRequest, ContentBlock,
-    ErrorCode, ErrorData, Implementation, JsonObject, JsonRpcMessage, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, RequestId, ServerCapabilities, ServerConfig, Tool,
-    ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
+    Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    RequestId, ServerCapabilities, ServerConfig,
 };
-use rmcp::service::{NotificationContext, RequestContext, RxJsonRpcMessage, TxJsonRpcMessage};
-use rmcp::transport::Transport;
+use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use transport::{Calls, Watched};
 use uuid::Uuid;
 
 /// Bytes of one message from the host; a longer line is dropped.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How long a host that closed its end may still get answers.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+/// How long the end of a session waits for its drains to be confirmed.
+const LAST_CONFIRMATIONS: Duration = Duration::from_secs(2);
 
 const INSTRUCTIONS: &str = "Prism connects you with other agents and with the operator, and remembers what was learned. \
 Call prism_start first. A prompt or channel message of the form `Signal from X: Type. ...` is a doorbell: call prism_signals_pending to read, then act; reply with prism_signal and in_reply_to = the signal_id you answer. \
@@ -41,13 +47,12 @@ pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let written = Written::default();
+    let calls = Calls::default();
+    let (gone, mut host_is_gone) = watch::channel(false);
     let (stdin, stdout) = rmcp::transport::stdio_pipes();
-    let transport = Watched {
-        inner: AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX),
-        written: written.clone(),
-    };
-    let host = Host { shim, written };
+    let pipe = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX);
+    let transport = Watched::new(pipe, calls.clone(), gone);
+    let host = Host { shim, calls };
     let served = async {
         match host.serve(transport).await {
             Ok(running) => drop(running.waiting().await),
@@ -55,113 +60,47 @@ pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
             Err(error) => tracing::debug!(%error, "The host left before it was ready"),
         }
     };
+    // A question under way must not keep the session open after its host.
+    let left = async {
+        drop(host_is_gone.wait_for(|gone| *gone).await);
+        tokio::time::sleep(LAST_ANSWERS).await;
+    };
     tokio::select! {
         () = served => {}
+        () = left => {}
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     Ok(())
 }
 
-/// What is owed to the server once an answer has been written to the host.
-struct Owed {
-    session: Arc<Session>,
+/// What becomes of a drain once the answer that carries it is written to the host.
+pub struct DrainToConfirm {
     shim: Arc<Shim>,
+    session: Arc<Session>,
+    pid: String,
     lease_id: Option<Uuid>,
-    sids: Vec<String>,
+    signal_ids: Vec<Uuid>,
 }
 
-/// Drains that wait for their answer to be written, by request.
-#[derive(Clone, Default)]
-struct Written {
-    owed: Arc<Mutex<HashMap<RequestId, Owed>>>,
-}
-
-impl Written {
-    fn owe(&self, request: RequestId, owed: Owed) {
-        self.owed
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .insert(request, owed);
-    }
-
-    fn take(&self, request: &RequestId) -> Option<Owed> {
-        self.owed
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .remove(request)
-    }
-}
-
-/// A transport that knows when the host really has an answer: only then is a drain confirmed.
-struct Watched<T> {
-    inner: T,
-    written: Written,
-}
-
-impl<T: Transport<RoleServer>> Transport<RoleServer> for Watched<T> {
-    type Error = T::Error;
-
-    fn send(
-        &mut self,
-        item: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let owed = match &item {
-            JsonRpcMessage::Response(response) => self.written.take(&response.id),
-            _ => None,
-        };
-        let sending = self.inner.send(item);
-        async move {
-            let sent = sending.await;
-            if let (Ok(()), Some(owed)) = (&sent, owed) {
-                tokio::spawn(settle(owed));
-            }
-            sent
+impl DrainToConfirm {
+    /// The host has the signals: they are read here and drained there.
+    async fn is_written(self) {
+        self.session.note_handed(&self.signal_ids);
+        // Another project's inbox says nothing about the bell for this one.
+        if self.pid == self.session.pid {
+            self.shim.bell().drained();
         }
-    }
-
-    /// Answers `server/discover` here, whatever it carries: a host that gets
-    /// any other answer would speak a revision in which bells are dropped.
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        loop {
-            let message = self.inner.receive().await?;
-            let JsonRpcMessage::Request(request) = &message else {
-                return Some(message);
-            };
-            if !matches!(request.request, ClientRequest::DiscoverRequest(_)) {
-                return Some(message);
-            }
-            let refusal = ErrorData::new(
-                ErrorCode::METHOD_NOT_FOUND,
-                "server/discover is not supported: use initialize",
-                None,
-            );
-            self.inner
-                .send(JsonRpcMessage::error(refusal, Some(request.id.clone())))
-                .await
-                .ok()?;
+        if let Some(lease_id) = self.lease_id {
+            let pid = self.pid;
+            self.session.confirm(Unconfirmed { pid, lease_id }).await;
         }
-    }
-
-    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
-        self.inner.close()
-    }
-}
-
-/// The host has the signals: they are read here and drained there.
-async fn settle(owed: Owed) {
-    if let Err(error) = owed.session.cache.mark_read(Which::These(&owed.sids)) {
-        tracing::warn!(error = %format!("{error:#}"), "Could not mark signals read");
-    }
-    owed.shim.bell().drained();
-    if let Some(lease_id) = owed.lease_id {
-        owed.session.confirm(lease_id).await;
     }
 }
 
 struct Host {
     shim: Arc<Shim>,
-    written: Written,
+    calls: Calls,
 }
 
 impl ServerHandler for Host {
@@ -196,7 +135,7 @@ impl ServerHandler for Host {
     ) -> Result<ListToolsResult, ErrorData> {
         let core_only = self.shim.env().tools.as_deref() == Some("core");
         Ok(ListToolsResult::with_all_items(
-            tools()
+            tools::tools()
                 .into_iter()
                 .filter(|t| !core_only || verb::by_name(&t.name).is_some_and(|v| v.is(Is::Core)))
                 .collect(),
@@ -220,7 +159,7 @@ impl ServerHandler for Host {
             ));
         };
         let answered = match name {
-            _ if !verb.is(Is::Local) => self.call(verb, arguments, context.id).await,
+            _ if !verb.is(Is::Local) => self.call(verb, arguments, &context.id).await,
             "prism_signals" => local_signals(&self.shim, arguments),
             _ => self.loopback_test(arguments).await,
         };
@@ -244,37 +183,59 @@ fn result(answer: Value, is_error: bool) -> CallToolResult {
     result
 }
 
+/// Takes the project out of the arguments; it becomes part of an address, so it is checked.
+fn named_project(arguments: &mut Map<String, Value>) -> Result<Option<String>, Problem> {
+    match arguments.remove("pid") {
+        None => Ok(None),
+        Some(Value::String(pid)) => Ok(Some(ProjectName::parse(&pid)?.into())),
+        Some(_) => Err(Problem::field("pid", "must be text")),
+    }
+}
+
+/// A verb about the session itself is about the project it was opened in.
+fn in_its_own_project(verb: &Verb, named: Option<&str>, own: &str) -> Result<(), Problem> {
+    match named {
+        Some(pid) if verb.who == Who::Session && pid != own => Err(Problem::new(
+            Code::Conflict,
+            format!(
+                "this session is in {own}, and {} is about the session itself",
+                verb.name
+            ),
+            format!("leave out `pid`; to work in {pid}, start a host with PRISM_PID={pid}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl Host {
     async fn call(
         &self,
         verb: &'static Verb,
         mut arguments: Map<String, Value>,
-        request: RequestId,
+        request: &RequestId,
     ) -> Result<Map<String, Value>, Problem> {
+        let named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
+            in_its_own_project(verb, named.as_deref(), self.shim.pid())?;
             let identity = arguments.remove("identity");
             let identity = identity.as_ref().and_then(Value::as_str);
             self.shim.start(identity).await?
         } else {
             self.shim.session().await?
         };
-        let pid = match arguments.remove("pid") {
-            Some(Value::String(pid)) => pid,
-            Some(_) => return Err(Problem::field("pid", "must be text")),
-            None => session.pid.clone(),
-        };
+        in_its_own_project(verb, named.as_deref(), &session.pid)?;
+        let pid = named.unwrap_or_else(|| session.pid.clone());
         if verb.is(Is::Record) {
             for hidden in ["touched_files_source", "surfaces"] {
                 arguments.remove(hidden);
             }
             session.complete_wrap(&mut arguments).await;
         }
-        // A session belongs to one project; in another the identity acts without it.
-        let client = if pid == session.pid {
-            session.client.clone()
-        } else {
-            session.client.with_session(None)
-        };
+        if verb.is(Is::End) {
+            // What is not confirmed when the session ends goes back to the queue.
+            session.all_confirmed(LAST_CONFIRMATIONS).await;
+        }
+        let client = session.client_for(&pid);
         let answer = if verb.is(Is::Keyed) {
             client.send_signal(&pid, arguments).await
         } else {
@@ -290,16 +251,26 @@ impl Host {
                 ));
             }
             Err(problem) => {
-                if problem.is(Code::SessionReleased) {
+                if problem.is(Code::SessionReleased) && pid == session.pid {
                     self.shim.released(&session).await;
                 }
                 return Err(problem);
             }
         };
         let drained = merge_drained(&mut answer, session.identity.as_str());
-        self.owe(&session, drained, request);
+        if drained.lease_id.is_some() || !drained.envelopes.is_empty() {
+            session.record_drain(&drained, &pid);
+            let drain = DrainToConfirm {
+                shim: self.shim.clone(),
+                session: session.clone(),
+                pid,
+                lease_id: drained.lease_id,
+                signal_ids: drained.envelopes.iter().map(|e| e.signal_id).collect(),
+            };
+            self.calls.will_carry(request, drain);
+        }
         if verb.is(Is::Start) {
-            let live = Shim::connected(&session).await;
+            let live = session.is_connected_soon().await;
             let stream = if live { "live" } else { "connecting" };
             answer.insert("stream".into(), stream.into());
         }
@@ -322,7 +293,7 @@ impl Host {
             )
         })?;
         let session = self.shim.session().await?;
-        Shim::connected(&session).await;
+        session.is_connected_soon().await;
         let probe = super::probe::test(&session, request).await?;
         match serde_json::to_value(probe) {
             Ok(Value::Object(probe)) => Ok(probe),
@@ -332,41 +303,6 @@ impl Host {
                 "report this",
             )),
         }
-    }
-
-    /// Records what a drain brought and remembers to confirm it once the host has it.
-    fn owe(&self, session: &Arc<Session>, drained: Drained, request: RequestId) {
-        if drained.lease_id.is_none() && drained.envelopes.is_empty() {
-            return;
-        }
-        let arrivals: Vec<Arrival<'_>> = drained
-            .envelopes
-            .iter()
-            .map(|envelope| Arrival {
-                envelope,
-                drained: false,
-            })
-            .collect();
-        if let Err(error) = session
-            .cache
-            .record(&arrivals, &session.project_id.to_string())
-        {
-            tracing::warn!(error = %format!("{error:#}"), "Could not write the ring");
-        }
-        let sids = drained
-            .envelopes
-            .iter()
-            .map(|e| e.signal_id.to_string())
-            .collect();
-        self.written.owe(
-            request,
-            Owed {
-                session: session.clone(),
-                shim: self.shim.clone(),
-                lease_id: drained.lease_id,
-                sids,
-            },
-        );
     }
 }
 
@@ -399,70 +335,5 @@ fn local_signals(
             Ok(answer)
         }
         _ => Ok(Map::new()),
-    }
-}
-
-/// The tools a host lists: every verb for agents, with schemas as small as they can be.
-pub fn tools() -> Vec<Tool> {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings.inline_subschemas = true;
-    settings.meta_schema = None;
-    let mut schemas = settings.into_generator();
-    let tool = |verb: &Verb| {
-        let schema = (verb.request)(&mut schemas).to_value();
-        let mut tool = Tool::new(verb.name, verb.about, Arc::new(minified(schema)));
-        if verb.is(Is::ReadOnly) {
-            tool.annotations = Some(ToolAnnotations::new().read_only(true));
-        }
-        tool
-    };
-    let listed = VERBS.iter().filter(|v| v.is(Is::Tool));
-    listed.map(tool).collect()
-}
-
-/// Leaves only what a model needs to fill in the arguments.
-fn minified(schema: Value) -> JsonObject {
-    fn shrink(value: &mut Value) {
-        match value {
-            Value::Object(map) => {
-                for noise in [
-                    "$schema",
-                    "title",
-                    "default",
-                    "format",
-                    "minimum",
-                    "additionalProperties",
-                    "$defs",
-                ] {
-                    // A property may well be called `title`; only keywords go.
-                    if !map
-                        .get(noise)
-                        .is_some_and(|v| v.is_object() && v.get("type").is_some())
-                    {
-                        map.remove(noise);
-                    }
-                }
-                if let Some(Value::Array(types)) = map.get("type") {
-                    let named: Vec<Value> =
-                        types.iter().filter(|t| *t != "null").cloned().collect();
-                    if let [only] = named.as_slice() {
-                        map.insert("type".into(), only.clone());
-                    }
-                }
-                map.values_mut().for_each(shrink);
-            }
-            Value::Array(items) => items.iter_mut().for_each(shrink),
-            _ => {}
-        }
-    }
-    let mut schema = schema;
-    shrink(&mut schema);
-    match schema {
-        Value::Object(mut map) => {
-            map.remove("description");
-            map.entry("type").or_insert_with(|| "object".into());
-            map
-        }
-        _ => JsonObject::new(),
     }
 }

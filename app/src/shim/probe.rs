@@ -4,6 +4,7 @@ use super::{Session, Shim};
 use crate::clock;
 use crate::loopback::{self, Options, Source};
 use prism_core::api::LoopbackTest;
+use prism_core::bell::Notice;
 use prism_core::envelope::Envelope;
 use prism_core::loopback::{EchoSeen, Notification, Probe, ShimEvidence};
 use prism_core::{Moment, Problem};
@@ -85,17 +86,19 @@ pub async fn arrived(
     };
     let (notification, rang) = if wanted("ring") {
         let strategy = shim.bell().strategy(session.surface).name().to_owned();
-        let rang = shim.bell().ring(envelope, session.surface).await;
-        let handed = rang.is_some();
-        // Nothing confirms a channel notification: it was sent, no more.
+        let rang = shim
+            .bell()
+            .ring(&Notice::of(envelope), session.surface)
+            .await;
+        let evidence = rang.as_ref().and_then(|r| r.handover.evidence());
         (
             Notification {
                 observed_at: clock::now(),
                 strategy: strategy.clone(),
-                evidence: handed.then(|| "sent".to_owned()),
-                handed,
+                evidence: evidence.map(str::to_owned),
+                handed: evidence.is_some(),
             },
-            handed.then_some(strategy),
+            evidence.map(|_| strategy),
         )
     } else {
         (

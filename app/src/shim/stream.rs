@@ -1,21 +1,35 @@
 //! The shim's side of the stream: connect, hello, frames, and again.
 
 use super::cache::Arrival;
+use super::ringing::{self, ToRing, receipts};
 use super::socket::{self, Socket};
 use super::{Session, Shim, probe};
-use crate::clock;
+use crate::{clock, config};
 use futures_util::{SinkExt, StreamExt};
+use prism_core::Moment;
 use prism_core::api::{ClientFrame, ServerFrame, close};
+use prism_core::bell::Notice;
 use prism_core::envelope::Envelope;
-use prism_core::limits::HEARTBEAT_S;
+use prism_core::limits::{HEARTBEAT_S, REPLAY_ROWS, SECOND_US, STREAM_SILENCE_US};
 use prism_core::receipt::State;
-use prism_core::ring::{Recorded, Which};
+use prism_core::ring::{InboxState, Recorded, Which};
 use prism_core::tee::TeeFrame;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
+
+/// The pause before the first try to reconnect, and the longest one.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long opening a socket, writing to it or a heartbeat over HTTP may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How often the pulse of a socket is felt.
+const PULSE: Duration = Duration::from_secs(5);
 
 enum End {
     /// The session is over; the shim does not come back as it.
@@ -31,131 +45,398 @@ struct Arrived {
     bytes: usize,
 }
 
+/// What comes between hello and live: recorded page by page, and rung for as one.
+struct Backlog {
+    page: Vec<Arrived>,
+    /// What must not overtake the signals it speaks of.
+    control: Vec<ServerFrame>,
+    /// How far the inbox reached at the hello.
+    head_seq: i64,
+    /// What waits from before, for a host that was not told of it yet.
+    waiting: Vec<String>,
+}
+
+/// When to send a heartbeat, and when to give a silent socket up.
+///
+/// Told by the wall clock: a machine that slept knows at once that its socket is old.
+#[derive(Clone, Copy, Debug)]
+struct Pulse {
+    heard: Moment,
+    sent: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beat {
+    Fine,
+    /// Say that we are here; the answer says that the server is.
+    Send,
+    /// Nothing was heard for too long.
+    Dead,
+}
+
+impl Pulse {
+    fn new(now: Moment) -> Self {
+        Self {
+            heard: now,
+            sent: now,
+        }
+    }
+
+    fn feel(&mut self, now: Moment) -> Beat {
+        if now < self.heard || now < self.sent {
+            // The clock was set back: count from here.
+            *self = Self::new(now);
+        }
+        if now.since_us(self.heard) >= STREAM_SILENCE_US {
+            return Beat::Dead;
+        }
+        if now.since_us(self.sent) >= HEARTBEAT_S as i64 * SECOND_US {
+            self.sent = now;
+            return Beat::Send;
+        }
+        Beat::Fine
+    }
+}
+
+/// How often the pulse is felt; where a test moves the clock, what follows must not take long.
+fn pulse_period() -> Duration {
+    config::clock_file().map_or(PULSE, |_| PULSE / 100)
+}
+
 /// Keeps the session's socket up until the session is over.
 pub async fn run(shim: Arc<Shim>, session: Arc<Session>) {
+    let (bells, asked) = unbounded_channel();
+    let (reports, reported) = unbounded_channel();
+    let ringing = ringing::run(shim.clone(), session.clone(), asked, reports.clone());
+    tokio::spawn(ringing);
     let mut over = session.over.subscribe();
-    let mut pause = Duration::from_millis(50);
+    let mut stream = Stream {
+        shim,
+        session,
+        bells,
+        reports,
+        reported,
+        unrung: Vec::new(),
+    };
+    let mut pause = PAUSE;
+    let mut last_beat = clock::now();
     loop {
         let end = tokio::select! {
-            end = connected(&shim, &session, &mut pause) => end,
+            end = stream.connected(&mut pause, &mut last_beat) => end,
             _ = over.wait_for(|over| *over) => return,
         };
-        session.connected.send_replace(false);
+        stream.session.connected.send_replace(false);
+        // What was recorded before the socket broke has waited for its bell.
+        stream.ring_for_arrived();
+        let end = match end {
+            End::Over => End::Over,
+            End::Broken => stream.beat_over_http(&mut last_beat).await,
+        };
         if matches!(end, End::Over) {
-            shim.released(&session).await;
+            stream.shim.released(&stream.session).await;
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
             _ = over.wait_for(|over| *over) => return,
         }
     }
 }
 
-/// One connection, from hello to its end.
-async fn connected(shim: &Shim, session: &Arc<Session>, pause: &mut Duration) -> End {
-    let Ok(url) = session.client.locator().url() else {
-        return End::Broken;
-    };
-    let mut ws = match socket::connect(&url, session.client.key()).await {
-        Ok(ws) => ws,
-        Err(problem) => {
-            tracing::debug!(%problem, "No stream yet");
+struct Stream {
+    shim: Arc<Shim>,
+    session: Arc<Session>,
+    bells: UnboundedSender<ToRing>,
+    /// What ringing achieved, on its way to the server; it outlives a broken socket.
+    reports: UnboundedSender<ClientFrame>,
+    reported: UnboundedReceiver<ClientFrame>,
+    /// Recorded, and not asked a bell for yet.
+    unrung: Vec<Notice>,
+}
+
+impl Stream {
+    /// One connection, from hello to its end.
+    async fn connected(&mut self, pause: &mut Duration, last_beat: &mut Moment) -> End {
+        let session = self.session.clone();
+        let Ok(url) = session.client.locator().url() else {
+            return End::Broken;
+        };
+        let opened = timeout(ANSWER, socket::connect(&url, session.client.key())).await;
+        let mut ws = match opened {
+            Ok(Ok(ws)) => ws,
+            Ok(Err(problem)) => {
+                tracing::debug!(%problem, "No stream yet");
+                return End::Broken;
+            }
+            Err(_) => return End::Broken,
+        };
+        let unconfirmed = session.unconfirmed();
+        let project = session.project_id.to_string();
+        let before = session.cache.before_hello(&session.pid, &project);
+        let hello = ClientFrame::Hello {
+            pid: session.pid.clone(),
+            session_id: Some(session.id),
+            last_seq: session.cursor(),
+            confirm: unconfirmed.iter().map(|u| u.lease_id).collect(),
+        };
+        if !say(&mut ws, &hello).await {
             return End::Broken;
         }
-    };
-    let unconfirmed: Vec<Uuid> = session
-        .unconfirmed
-        .lock()
-        .map(|u| u.clone())
-        .unwrap_or_default();
-    let project = session.project_id.to_string();
-    let hello = ClientFrame::Hello {
-        pid: session.pid.clone(),
-        session_id: Some(session.id),
-        last_seq: session.cache.seen(&project),
-        confirm: unconfirmed.clone(),
-    };
-    if ws.send(socket::encode(&hello)).await.is_err() {
-        return End::Broken;
-    }
-    let mut heartbeat = tokio::time::interval(Duration::from_secs(HEARTBEAT_S));
-    let mut backlog = Some(Vec::new());
-    let mut left_over: Vec<String> = Vec::new();
-    loop {
-        let message = tokio::select! {
-            message = ws.next() => message,
-            _ = heartbeat.tick() => {
-                if ws.send(socket::encode(&ClientFrame::Ping)).await.is_err() { return End::Broken }
+        let mut pulse = Pulse::new(clock::now());
+        let mut ticks = tokio::time::interval(pulse_period());
+        let mut welcome = false;
+        let mut backlog: Option<Backlog> = None;
+        loop {
+            let message = tokio::select! {
+                message = ws.next() => message,
+                Some(report) = self.reported.recv(), if welcome => {
+                    if say(&mut ws, &report).await {
+                        continue;
+                    }
+                    drop(self.reports.send(report));
+                    return End::Broken;
+                }
+                _ = ticks.tick() => match pulse.feel(clock::now()) {
+                    Beat::Fine => continue,
+                    Beat::Send if say(&mut ws, &ClientFrame::Ping).await => continue,
+                    Beat::Send | Beat::Dead => return End::Broken,
+                },
+            };
+            let message = match message {
+                Some(Ok(Message::Close(Some(frame)))) => {
+                    if close::ends_session(frame.code.into()) {
+                        return End::Over;
+                    }
+                    tracing::debug!(reason = %frame.reason, "The server closed the stream");
+                    return End::Broken;
+                }
+                Some(Ok(message)) => message,
+                Some(Err(_)) | None => return End::Broken,
+            };
+            pulse.heard = clock::now();
+            *last_beat = pulse.heard;
+            let Some(frame) = socket::decode(&message) else {
                 continue;
-            }
-        };
-        let message = match message {
-            Some(Ok(Message::Close(Some(frame)))) if close::ends_session(frame.code.into()) => {
-                return End::Over;
-            }
-            Some(Ok(message)) => message,
-            Some(Err(_)) | None => return End::Broken,
-        };
-        let Some(frame) = socket::decode(&message) else {
-            continue;
-        };
-        match frame {
-            ServerFrame::Hello {
-                pid,
-                head_seq,
-                pending,
-                ..
-            } => {
-                let pending: Vec<String> = pending.iter().map(Uuid::to_string).collect();
-                logged(
-                    "agree with the server",
-                    session.cache.reconcile(&pid, &project, &pending, head_seq),
-                );
-                left_over = pending;
-                if let Ok(mut list) = session.unconfirmed.lock() {
-                    list.retain(|lease| !unconfirmed.contains(lease));
+            };
+            match (frame, &mut backlog) {
+                (
+                    ServerFrame::Hello {
+                        head_seq, pending, ..
+                    },
+                    _,
+                ) => {
+                    let pending: Vec<String> = pending.iter().map(Uuid::to_string).collect();
+                    let inbox = InboxState {
+                        project: &project,
+                        head_seq,
+                        pending: &pending,
+                    };
+                    let agreed = logged(
+                        "agree with the server",
+                        session.cache.reconcile(&before, inbox),
+                    );
+                    let again = agreed.unwrap_or_default();
+                    session.take_back(&ids(&again));
+                    session.forget_cursor_beyond(head_seq);
+                    // A lease of another project is confirmed by its own call.
+                    let own = unconfirmed.iter().filter(|u| u.pid == session.pid);
+                    session.is_confirmed(&own.cloned().collect::<Vec<_>>());
+                    // A new session is told of what an earlier one saw and never drained.
+                    let greeted = session.greeted.load(Ordering::Relaxed);
+                    backlog = Some(Backlog {
+                        page: Vec::new(),
+                        control: Vec::new(),
+                        head_seq,
+                        waiting: if greeted { again } else { pending },
+                    });
+                    welcome = true;
+                    *pause = PAUSE;
+                    session.connected.send_replace(true);
                 }
-                *pause = Duration::from_millis(50);
-                session.connected.send_replace(true);
-            }
-            ServerFrame::Signal { envelope, drained } => {
-                let arrived = Arrived {
-                    envelope,
-                    drained,
-                    bytes: message.len(),
-                };
-                match &mut backlog {
-                    // The backlog is recorded and rung for as one.
-                    Some(backlog) => backlog.push(arrived),
-                    None => arrive(shim, session, &mut ws, vec![arrived]).await,
+                (ServerFrame::Signal { envelope, drained }, backlog) => {
+                    let arrived = Arrived {
+                        envelope,
+                        drained,
+                        bytes: message.len(),
+                    };
+                    match backlog {
+                        Some(backlog) => {
+                            backlog.page.push(arrived);
+                            if backlog.page.len() >= REPLAY_ROWS {
+                                let page = std::mem::take(&mut backlog.page);
+                                self.arrive(&mut ws, page).await;
+                            }
+                        }
+                        None => {
+                            self.arrive(&mut ws, vec![arrived]).await;
+                            self.ring_for_arrived();
+                        }
+                    }
                 }
-            }
-            ServerFrame::Live => {
-                arrive(shim, session, &mut ws, backlog.take().unwrap_or_default()).await;
-                // What an earlier session saw and never drained waits for this one, too.
-                if !session.greeted.swap(true, Ordering::Relaxed) {
-                    ring_for(shim, session, &mut ws, &left_over).await;
+                (ServerFrame::Live, _) => {
+                    if let Some(backlog) = backlog.take() {
+                        self.end_backlog(&mut ws, backlog).await;
+                    }
                 }
+                (ServerFrame::Released { .. }, _) => return End::Over,
+                (frame, Some(backlog)) => backlog.control.push(frame),
+                (frame, None) => self.control(frame),
             }
-            ServerFrame::Drained { signal_ids, .. } | ServerFrame::Ended { signal_ids, .. } => {
-                let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
-                logged(
-                    "mark signals read",
-                    session.cache.mark_read(Which::These(&sids)),
-                );
-                shim.bell().drained();
-            }
-            ServerFrame::Returned { signal_ids } => {
-                returned(shim, session, &mut ws, &signal_ids).await
-            }
-            ServerFrame::Released { .. } => return End::Over,
-            ServerFrame::Event { .. }
-            | ServerFrame::Watched { .. }
-            | ServerFrame::Pong
-            | ServerFrame::Unknown => {}
         }
     }
+
+    /// Says that the session lives, where no socket can be had.
+    async fn beat_over_http(&self, last_beat: &mut Moment) -> End {
+        let now = clock::now();
+        if now >= *last_beat && now.since_us(*last_beat) < HEARTBEAT_S as i64 * SECOND_US {
+            return End::Broken;
+        }
+        *last_beat = now;
+        let session = &self.session;
+        let beat = session.client.call(&session.pid, "heartbeat", json!({}));
+        match timeout(ANSWER, beat).await {
+            Ok(Err(problem)) if problem.is(prism_core::Code::SessionReleased) => End::Over,
+            _ => End::Broken,
+        }
+    }
+
+    /// Tee, ring and count, then what was received; the bell is asked for by whoever called.
+    async fn arrive(&mut self, ws: &mut Socket, mut arrived: Vec<Arrived>) {
+        let session = &self.session;
+        // A probe is for one session; the other shims of the identity leave it alone.
+        arrived.retain(|a| {
+            !a.envelope.is_loopback() || probe::belongs(session, &a.envelope).is_some()
+        });
+        if arrived.is_empty() || !session.has_inbox() {
+            return;
+        }
+        let now = clock::now();
+        let tee = |a: &Arrived| TeeFrame::of(&a.envelope, a.bytes, now);
+        let frames: Vec<TeeFrame> = arrived.iter().map(tee).collect();
+        logged("write the tee log", session.tee.record(&frames));
+        // What a verb has handed over already is no news to the host.
+        let known = |a: &Arrived| a.drained || session.was_handed(a.envelope.signal_id);
+        let arrivals: Vec<Arrival<'_>> = arrived
+            .iter()
+            .map(|a| Arrival {
+                envelope: &a.envelope,
+                drained: known(a),
+            })
+            .collect();
+        let project = session.project_id.to_string();
+        let recorded = logged("write the ring", session.cache.arrived(&arrivals, &project));
+        for (i, arrived) in arrived.iter().enumerate() {
+            let waits = match recorded.as_ref().map(|r| r[i]) {
+                // Another shim of this identity may have recorded it first; our host still
+                // needs its bell.
+                Some(recorded) => matches!(recorded, Recorded::Added | Recorded::Known),
+                // A home that cannot be written costs the history, not the bell.
+                None => session.identity.is(&arrived.envelope.to_identity),
+            };
+            if waits && !known(arrived) && !arrived.envelope.is_loopback() {
+                self.unrung.push(Notice::of(&arrived.envelope));
+            }
+        }
+        let ids: Vec<Uuid> = arrived
+            .iter()
+            .filter(|a| !a.drained)
+            .map(|a| a.envelope.signal_id)
+            .collect();
+        for receipt in receipts(State::Received, &ids, None) {
+            // A socket that broke is noticed where it is read; the replay repeats the receipt.
+            say(ws, &receipt).await;
+        }
+        for Arrived { envelope, .. } in arrived {
+            if let Some(seq) = envelope.seq {
+                session.has_come_to(seq);
+            }
+            if !envelope.is_loopback() {
+                continue;
+            }
+            if let Some(loopback_id) = probe::belongs(session, &envelope) {
+                self.ask(ToRing::Probe {
+                    envelope,
+                    loopback_id,
+                    at: now,
+                });
+            }
+        }
+    }
+
+    /// Everything from before is here: what was said of it meanwhile, then one bell.
+    async fn end_backlog(&mut self, ws: &mut Socket, backlog: Backlog) {
+        self.arrive(ws, backlog.page).await;
+        for frame in backlog.control {
+            self.control(frame);
+        }
+        self.session.has_come_to(backlog.head_seq);
+        self.session.greeted.store(true, Ordering::Relaxed);
+        let (ring, _) = self.session.cache.load();
+        self.unrung
+            .retain(|n| !ring.is_read(&n.signal_id.to_string()));
+        if self.unrung.is_empty() {
+            self.ring_for_waiting(&backlog.waiting);
+        } else {
+            self.ring_for_arrived();
+        }
+    }
+
+    /// What the server says about signals that were there before.
+    fn control(&self, frame: ServerFrame) {
+        match frame {
+            ServerFrame::Drained { signal_ids, .. } | ServerFrame::Ended { signal_ids, .. } => {
+                let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
+                let marked = self.session.cache.mark_read(Which::These(&sids));
+                logged("mark signals read", marked);
+                self.shim.bell().drained();
+            }
+            // A drain was not confirmed in time: the signals wait again, so the bell rings again.
+            ServerFrame::Returned { signal_ids } => {
+                let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
+                self.session.take_back(&signal_ids);
+                logged("mark signals unread", self.session.cache.mark_unread(&sids));
+                self.shim.bell().drained();
+                self.ring_for_waiting(&sids);
+            }
+            _ => {}
+        }
+    }
+
+    /// One bell for what has arrived, in the name of the newest.
+    fn ring_for_arrived(&mut self) {
+        let arrived = std::mem::take(&mut self.unrung);
+        let signal_ids = arrived.iter().map(|n| n.signal_id).collect();
+        if let Some(newest) = arrived.into_iter().next_back() {
+            self.ask(ToRing::Signals { newest, signal_ids });
+        }
+    }
+
+    /// One bell for the newest of these that is unread in the ring.
+    fn ring_for_waiting(&self, sids: &[String]) {
+        let (ring, _) = self.session.cache.load();
+        let mut entries = ring.entries.iter().rev();
+        let newest = entries.find(|e| !e.read && sids.contains(&e.sid));
+        if let Some(newest) = newest.and_then(Notice::of_entry) {
+            let signal_ids = vec![newest.signal_id];
+            self.ask(ToRing::Signals { newest, signal_ids });
+        }
+    }
+
+    fn ask(&self, bell: ToRing) {
+        // The other end lives as long as this one.
+        drop(self.bells.send(bell));
+    }
+}
+
+/// Writes a frame; false when the socket does not take it.
+async fn say(ws: &mut Socket, frame: &ClientFrame) -> bool {
+    timeout(ANSWER, ws.send(socket::encode(frame)))
+        .await
+        .is_ok_and(|sent| sent.is_ok())
+}
+
+fn ids(sids: &[String]) -> Vec<Uuid> {
+    sids.iter().filter_map(|sid| sid.parse().ok()).collect()
 }
 
 fn logged<T>(what: &str, result: anyhow::Result<T>) -> Option<T> {
@@ -164,134 +445,27 @@ fn logged<T>(what: &str, result: anyhow::Result<T>) -> Option<T> {
         .ok()
 }
 
-/// Tee, ring and count, then the bell, then what was achieved.
-async fn arrive(shim: &Shim, session: &Arc<Session>, ws: &mut Socket, mut arrived: Vec<Arrived>) {
-    // A probe is for one session; the other shims of the identity leave it alone.
-    arrived.retain(|a| !a.envelope.is_loopback() || probe::belongs(session, &a.envelope).is_some());
-    if arrived.is_empty() || !session.has_inbox() {
-        return;
-    }
-    let now = clock::now();
-    let frames: Vec<TeeFrame> = arrived
-        .iter()
-        .map(|a| TeeFrame::of(&a.envelope, a.bytes, now))
-        .collect();
-    logged("write the tee log", session.tee.record(&frames));
-    let arrivals: Vec<Arrival<'_>> = arrived
-        .iter()
-        .map(|a| Arrival {
-            envelope: &a.envelope,
-            drained: a.drained,
-        })
-        .collect();
-    let recorded = logged(
-        "write the ring",
-        session
-            .cache
-            .record(&arrivals, &session.project_id.to_string()),
-    );
-    let fresh: Vec<&Envelope> = match &recorded {
-        // Another shim of this identity may have recorded it first; our host still needs its bell.
-        Some(recorded) => arrived
-            .iter()
-            .zip(recorded)
-            .filter(|(a, r)| {
-                !a.drained
-                    && !a.envelope.is_loopback()
-                    && matches!(r, Recorded::Added | Recorded::Known)
-            })
-            .map(|(a, _)| &a.envelope)
-            .collect(),
-        // A home that cannot be written costs the history, not the bell.
-        None => arrived
-            .iter()
-            .filter(|a| {
-                !a.drained
-                    && !a.envelope.is_loopback()
-                    && a.envelope
-                        .to_identity
-                        .eq_ignore_ascii_case(session.identity.as_str())
-            })
-            .map(|a| &a.envelope)
-            .collect(),
-    };
-    let ids: Vec<Uuid> = arrived
-        .iter()
-        .filter(|a| !a.drained)
-        .map(|a| a.envelope.signal_id)
-        .collect();
-    report(ws, State::Received, ids, None).await;
-    ring(shim, session, ws, &fresh).await;
-    for envelope in arrived
-        .iter()
-        .map(|a| &a.envelope)
-        .filter(|e| e.is_loopback())
-    {
-        let Some(loopback_id) = probe::belongs(session, envelope) else {
-            continue;
-        };
-        if let Some(strategy) = probe::arrived(shim, session, envelope, loopback_id, now).await {
-            report(ws, State::Rung, vec![envelope.signal_id], Some(strategy)).await;
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// One bell for all of them, in the name of the newest.
-async fn ring(shim: &Shim, session: &Session, ws: &mut Socket, waiting: &[&Envelope]) {
-    let Some(newest) = waiting.last() else { return };
-    if let Some(rang) = shim.bell().ring(newest, session.surface).await {
-        let ids = waiting.iter().map(|e| e.signal_id).collect();
-        report(ws, State::Rung, ids, Some(rang.strategy.name().to_owned())).await;
+    #[test]
+    fn a_socket_is_given_up_after_75_silent_seconds_and_not_before() {
+        let at = |s: i64| Moment(s * SECOND_US);
+        let mut pulse = Pulse::new(at(0));
+        assert_eq!(pulse.feel(at(29)), Beat::Fine);
+        assert_eq!(pulse.feel(at(30)), Beat::Send);
+        assert_eq!(pulse.feel(at(31)), Beat::Fine);
+        pulse.heard = at(31);
+        assert_eq!(pulse.feel(at(60)), Beat::Send);
+        assert_eq!(pulse.feel(at(105)), Beat::Send);
+        assert_eq!(pulse.feel(at(106)), Beat::Dead);
     }
-}
 
-async fn report(ws: &mut Socket, state: State, signal_ids: Vec<Uuid>, strategy: Option<String>) {
-    if signal_ids.is_empty() {
-        return;
+    #[test]
+    fn a_clock_that_is_set_back_does_not_end_a_socket() {
+        let mut pulse = Pulse::new(Moment(3_600 * SECOND_US));
+        assert_eq!(pulse.feel(Moment(0)), Beat::Fine);
+        assert_eq!(pulse.feel(Moment(30 * SECOND_US)), Beat::Send);
     }
-    // A socket that broke is noticed where it is read; the replay repeats the receipt.
-    drop(
-        ws.send(socket::encode(&ClientFrame::Receipt {
-            state,
-            signal_ids,
-            strategy,
-        }))
-        .await,
-    );
-}
-
-/// A drain was not confirmed in time: the signals wait again, so the bell rings again.
-async fn returned(shim: &Shim, session: &Session, ws: &mut Socket, signal_ids: &[Uuid]) {
-    let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
-    logged("mark signals unread", session.cache.mark_unread(&sids));
-    shim.bell().drained();
-    ring_for(shim, session, ws, &sids).await;
-}
-
-/// Rings for the newest of these that is unread in the ring, unless a bell stands.
-async fn ring_for(shim: &Shim, session: &Session, ws: &mut Socket, sids: &[String]) {
-    let (ring_file, _) = session.cache.load();
-    let newest = ring_file
-        .entries
-        .iter()
-        .rev()
-        .find(|e| !e.read && sids.contains(&e.sid));
-    let Some((entry, id)) = newest.and_then(|e| Some((e, e.sid.parse::<Uuid>().ok()?))) else {
-        return;
-    };
-    let envelope = Envelope {
-        signal_id: id,
-        signal_type: entry.sig_type.clone(),
-        category: Some(entry.cat),
-        from_identity: entry.from.clone(),
-        from_session: None,
-        to_identity: session.identity.to_string(),
-        payload: serde_json::Map::new(),
-        in_reply_to: None,
-        created_at: Some(entry.ts),
-        trace_id: None,
-        seq: None,
-        pid: entry.pid.clone(),
-    };
-    ring(shim, session, ws, &[&envelope]).await;
 }

@@ -8,13 +8,18 @@ use crate::store::Table;
 use crate::store::memory::{DeltaRow, NewMemory, Row};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
 use prism_core::id::Quoted;
+use prism_core::limits::SESSION_NAME_CHARS_MAX;
 use prism_core::memory::surface::{Warning, missing_effect};
 use prism_core::memory::{DeltaKind, Kind, LIST_ITEMS_MAX, optional, required};
 use prism_core::presence::SessionState;
 use prism_core::{Code, Problem, api, text};
 use uuid::Uuid;
 
-pub async fn start(prism: &Prism, caller: &Caller, _: api::Start) -> Result<api::Started, Problem> {
+pub async fn start(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::Start,
+) -> Result<api::Started, Problem> {
     let session = caller.session.as_ref().ok_or_else(|| {
         Problem::new(
             Code::UnknownSession,
@@ -22,6 +27,11 @@ pub async fn start(prism: &Prism, caller: &Caller, _: api::Start) -> Result<api:
             "register one first",
         )
     })?;
+    let asked = request.name.as_deref().map(session_name);
+    if let Some(name) = asked.as_ref().filter(|_| asked != session.name) {
+        prism.store.name_session(session.id, name.clone()).await?;
+        prism.presence.named(session.id, name);
+    }
     let sessions = prism.presence.sessions(caller.project.id, clock::now());
     let peers = sessions
         .into_iter()
@@ -36,6 +46,7 @@ pub async fn start(prism: &Prism, caller: &Caller, _: api::Start) -> Result<api:
     });
     Ok(api::Started {
         session_id: session.id,
+        name: asked.or_else(|| session.name.clone()),
         pid: caller.project.pid.to_string(),
         identity: session.identity.to_string(),
         surface: session.surface.clone(),
@@ -58,6 +69,11 @@ pub async fn start(prism: &Prism, caller: &Caller, _: api::Start) -> Result<api:
         anti_examples: opening.anti_examples,
         unwrapped_session,
     })
+}
+
+/// A session's name as others see it: one line, and not a long one.
+pub fn session_name(given: &str) -> String {
+    text::clip(&text::one_line(given), SESSION_NAME_CHARS_MAX)
 }
 
 /// The first verb of a session opens it in memory, too.

@@ -1,5 +1,6 @@
 //! Opening and closing sessions.
 
+use super::lifecycle::session_name;
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::SessionRow;
@@ -29,7 +30,7 @@ pub async fn register(
         surface: surface.name().into(),
         machine_id: text::clip(&text::one_line(&request.machine_id), 64),
         process_pid: request.process_pid,
-        name: request.name.map(|n| text::clip(&text::one_line(&n), 64)),
+        name: request.name.as_deref().map(session_name),
         created_at: now,
         last_seen_at: now,
         first_verb_at: None,

@@ -45,6 +45,16 @@ impl Sqlite {
         .await
     }
 
+    pub async fn name_session(&self, id: Uuid, name: String) -> Result<()> {
+        self.write(move |c| {
+            c.prepare_cached("update sessions set name = ? where id = ?")
+                .and_then(|mut s| s.execute(params![name, id.to_string()]))
+                .map_err(failed)?;
+            Ok(())
+        })
+        .await
+    }
+
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
         self.writer.write_later("when sessions were last seen", move |c| {
             let mut update = c.prepare_cached("update sessions set last_seen_at = ?, first_verb_at = ?, last_verb_at = ? where id = ?").map_err(failed)?;

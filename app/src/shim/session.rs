@@ -1,0 +1,255 @@
+//! One registered session: what it is, how far it has come, what it has handed over.
+
+use super::cache::Cache;
+use super::tee::Tee;
+use super::{git, probe};
+use crate::client::Client;
+use crate::config;
+use prism_core::delivery::Drained;
+use prism_core::limits::PENDING_MAX;
+use prism_core::presence::Surface;
+use prism_core::ring::Which;
+use prism_core::{Code, Identity};
+use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// Signals remembered as handed to the host, in case the stream brings them later.
+const HANDED_MAX: usize = 5 * PENDING_MAX;
+/// The first and the longest pause between two tries to confirm a drain.
+const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
+const CONFIRM_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A drain whose signals the host has, and of which the server has not heard that yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unconfirmed {
+    pub pid: String,
+    pub lease_id: Uuid,
+}
+
+pub struct Session {
+    pub id: Uuid,
+    pub pid: String,
+    pub project_id: Uuid,
+    pub identity: Identity,
+    pub surface: Surface,
+    pub client: Client,
+    pub cache: Cache,
+    pub tee: Tee,
+    pub probes: probe::Probes,
+    /// Whether the stream has said hello.
+    pub connected: watch::Sender<bool>,
+    /// Whether its host was told of what waited from before.
+    pub greeted: AtomicBool,
+    /// Set when the session is over, so that its stream ends.
+    pub over: watch::Sender<bool>,
+    unconfirmed: watch::Sender<Vec<Unconfirmed>>,
+    /// How far this session itself has come in its inbox; the ring's cursor is its siblings', too.
+    cursor: Mutex<Option<i64>>,
+    handed: Mutex<VecDeque<Uuid>>,
+    /// The repository as it was when the session opened; none outside of one.
+    baseline: tokio::sync::OnceCell<Option<git::Baseline>>,
+    pub(super) endpoint: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+/// What a session is made of once the server has registered it.
+pub struct Registered {
+    pub id: Uuid,
+    pub pid: String,
+    pub project_id: Uuid,
+    pub identity: Identity,
+    pub surface: Surface,
+    pub client: Client,
+    pub cache: Cache,
+    pub tee: Tee,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    pub fn new(registered: Registered) -> Self {
+        Self {
+            id: registered.id,
+            pid: registered.pid,
+            project_id: registered.project_id,
+            identity: registered.identity,
+            surface: registered.surface,
+            client: registered.client,
+            cache: registered.cache,
+            tee: registered.tee,
+            probes: probe::Probes::default(),
+            connected: watch::Sender::new(false),
+            greeted: AtomicBool::new(false),
+            over: watch::Sender::new(false),
+            unconfirmed: watch::Sender::default(),
+            cursor: Mutex::default(),
+            handed: Mutex::default(),
+            baseline: tokio::sync::OnceCell::new(),
+            endpoint: Mutex::default(),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+        self.connected.send_replace(false);
+        if let Some(task) = lock(&self.endpoint).take() {
+            task.abort();
+        }
+    }
+
+    /// Whether this identity has an inbox at all.
+    pub fn has_inbox(&self) -> bool {
+        !self.identity.is(prism_core::id::BOT)
+    }
+
+    /// Waits until the stream has said hello; false after two seconds.
+    pub async fn is_connected_soon(&self) -> bool {
+        let mut connected = self.connected.subscribe();
+        tokio::time::timeout(Duration::from_secs(2), connected.wait_for(|c| *c))
+            .await
+            .is_ok_and(|r| r.is_ok())
+    }
+
+    /// A session belongs to one project; in another the identity acts without it.
+    pub fn client_for(&self, pid: &str) -> Client {
+        if pid == self.pid {
+            self.client.clone()
+        } else {
+            self.client.with_session(None)
+        }
+    }
+
+    /// How far this session has come in its inbox; nothing before its first backlog.
+    pub fn cursor(&self) -> Option<i64> {
+        *lock(&self.cursor)
+    }
+
+    pub(super) fn has_come_to(&self, seq: i64) {
+        let mut cursor = lock(&self.cursor);
+        *cursor = Some(cursor.map_or(seq, |at| at.max(seq)));
+    }
+
+    /// The inbox reaches less far than this session had come: it is another copy of it.
+    pub(super) fn forget_cursor_beyond(&self, head: i64) {
+        let mut cursor = lock(&self.cursor);
+        *cursor = cursor.filter(|at| *at <= head);
+    }
+
+    /// Whether this session's host was handed a signal already.
+    pub fn was_handed(&self, signal_id: Uuid) -> bool {
+        lock(&self.handed).contains(&signal_id)
+    }
+
+    /// The signals wait again: whatever the host was handed, the next bell is for them.
+    pub(super) fn take_back(&self, signal_ids: &[Uuid]) {
+        lock(&self.handed).retain(|id| !signal_ids.contains(id));
+    }
+
+    /// Records what a drain brought, before the host is shown it.
+    pub fn record_drain(&self, drained: &Drained, pid: &str) {
+        let project = (pid == self.pid).then(|| self.project_id.to_string());
+        let recorded = self.cache.drained(&drained.envelopes, project.as_deref());
+        if let Err(error) = recorded {
+            tracing::warn!(error = %format!("{error:#}"), "Could not write the ring");
+        }
+    }
+
+    /// The host has these signals: they are read here.
+    pub fn note_handed(&self, signal_ids: &[Uuid]) {
+        {
+            let mut handed = lock(&self.handed);
+            handed.extend(signal_ids);
+            let over = handed.len().saturating_sub(HANDED_MAX);
+            handed.drain(..over);
+        }
+        let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
+        if let Err(error) = self.cache.mark_read(Which::These(&sids)) {
+            tracing::warn!(error = %format!("{error:#}"), "Could not mark signals read");
+        }
+    }
+
+    /// Leases that the server has still to hear of.
+    pub fn unconfirmed(&self) -> Vec<Unconfirmed> {
+        self.unconfirmed.borrow().clone()
+    }
+
+    pub(super) fn is_confirmed(&self, leases: &[Unconfirmed]) {
+        self.unconfirmed
+            .send_modify(|waiting| waiting.retain(|u| !leases.contains(u)));
+    }
+
+    /// Waits until the server has heard of every drain, or until the time is up.
+    pub async fn all_confirmed(&self, within: Duration) {
+        let mut unconfirmed = self.unconfirmed.subscribe();
+        drop(tokio::time::timeout(within, unconfirmed.wait_for(Vec::is_empty)).await);
+    }
+
+    /// Tells the server that the host has what was leased, again and again until it hears;
+    /// a hello may tell it first.
+    pub async fn confirm(&self, lease: Unconfirmed) {
+        self.unconfirmed
+            .send_modify(|waiting| waiting.push(lease.clone()));
+        let client = self.client_for(&lease.pid);
+        let mut waiting = self.unconfirmed.subscribe();
+        let mut over = self.over.subscribe();
+        let mut pause = CONFIRM_PAUSE;
+        loop {
+            let request = json!({ "lease_id": lease.lease_id });
+            let told = client.call(&lease.pid, "signals_confirm", request).await;
+            match told {
+                Ok(_) => break,
+                Err(problem) if problem.status >= 500 || problem.is(Code::TooManyRequests) => {
+                    tracing::debug!(%problem, "A drain is not confirmed yet");
+                }
+                Err(problem) => {
+                    tracing::warn!(%problem, "A drain cannot be confirmed; its signals come again");
+                    break;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(CONFIRM_PAUSE_MAX),
+                _ = waiting.wait_for(|waiting| !waiting.contains(&lease)) => return,
+                _ = over.wait_for(|over| *over) => break,
+            }
+        }
+        self.is_confirmed(&[lease]);
+    }
+
+    pub(super) async fn baseline(&self) -> Option<&git::Baseline> {
+        let note = async {
+            match std::env::current_dir() {
+                Ok(cwd) => git::Baseline::of(&cwd).await,
+                Err(_) => None,
+            }
+        };
+        self.baseline.get_or_init(|| note).await.as_ref()
+    }
+
+    /// Fills in what a checkpoint or wrap left out: the files git saw change, the project's
+    /// surfaces.
+    pub async fn complete_wrap(&self, arguments: &mut Map<String, Value>) {
+        if !arguments.contains_key("touched_files")
+            && let Some(baseline) = self.baseline().await
+            && let Some(files) = baseline.touched().await
+        {
+            arguments.insert("touched_files".into(), json!(files));
+            arguments.insert("touched_files_source".into(), "git".into());
+        }
+        let surfaces = std::env::current_dir()
+            .map(|cwd| config::surfaces(&cwd))
+            .unwrap_or_default();
+        if !surfaces.is_empty() {
+            arguments.insert("surfaces".into(), json!(surfaces));
+        }
+    }
+}

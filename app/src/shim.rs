@@ -241,15 +241,18 @@ impl Shim {
     }
 
     async fn close(&self, session: &Session, reason: &str) {
-        // What is not confirmed when the session ends goes back to the queue.
-        session.all_confirmed(GOODBYE / 2).await;
-        session.end();
-        self.home.remove(&ShimFile::name(session.id));
         let request = json!({ "reason": reason });
-        let goodbye = session
-            .client
-            .call(&session.pid, "session_release", request);
-        if let Ok(Err(problem)) = tokio::time::timeout(GOODBYE / 2, goodbye).await {
+        let goodbye = async {
+            // What is not confirmed when the session ends goes back to the queue.
+            session.all_confirmed(GOODBYE / 2).await;
+            session.end();
+            self.home.remove(&ShimFile::name(session.id));
+            let released = session
+                .client
+                .call(&session.pid, "session_release", request);
+            released.await
+        };
+        if let Ok(Err(problem)) = tokio::time::timeout(GOODBYE, goodbye).await {
             tracing::debug!(%problem, "The server did not hear that the session is over");
         }
     }

@@ -42,6 +42,10 @@ impl Ringer {
         }
     }
 
+    fn can_ring(&self) -> bool {
+        matches!(self, Self::ClaudeChannel(_))
+    }
+
     async fn ring(&mut self, notice: &Notice, peer: Option<&Peer<RoleServer>>) -> Handover {
         match self {
             Self::ClaudeChannel(channel) => channel.ring(notice, peer).await,
@@ -152,10 +156,10 @@ impl Bell {
         };
         let handover = ringer.ring(notice, self.peer.get()).await;
         match &handover {
+            // A host without a bell was told of that once, at the start.
+            Handover::Failed(_) if !ringer.can_ring() => {}
             Handover::Failed(reason) => {
-                if strategy != Strategy::None {
-                    tracing::warn!(doorbell = %strategy, %reason, "A bell did not reach the host");
-                }
+                tracing::warn!(doorbell = %strategy, %reason, "A bell did not reach the host");
             }
             Handover::Handed | Handover::Confirmed if notice.is_probe() => {}
             Handover::Handed | Handover::Confirmed => self.standing().rang(clock::now()),

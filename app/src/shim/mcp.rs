@@ -5,6 +5,7 @@ mod transport;
 
 use super::session::Unconfirmed;
 use super::{Session, Shim};
+use crate::config::failpoint;
 use crate::shim::cache::Cache;
 use crate::verb::{self, Is, VERBS, Verb, Who};
 use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals};
@@ -87,6 +88,9 @@ impl DrainToConfirm {
     /// The host has the signals: they are read here and drained there.
     async fn is_written(self) {
         self.session.note_handed(&self.signal_ids);
+        if failpoint("shim.die_before_confirm") {
+            std::process::abort();
+        }
         // Another project's inbox says nothing about the bell for this one.
         if self.pid == self.session.pid {
             self.shim.bell().drained();
@@ -192,15 +196,12 @@ fn named_project(arguments: &mut Map<String, Value>) -> Result<Option<String>, P
     }
 }
 
-/// A verb about the session itself is about the project it was opened in.
-fn in_its_own_project(verb: &Verb, named: Option<&str>, own: &str) -> Result<(), Problem> {
+/// What is about the session itself is about the project it was opened in.
+fn in_its_own_project(verb: &str, named: Option<&str>, own: &str) -> Result<(), Problem> {
     match named {
-        Some(pid) if verb.who == Who::Session && pid != own => Err(Problem::new(
+        Some(pid) if pid != own => Err(Problem::new(
             Code::Conflict,
-            format!(
-                "this session is in {own}, and {} is about the session itself",
-                verb.name
-            ),
+            format!("this session is in {own}, and {verb} is about the session itself"),
             format!("leave out `pid`; to work in {pid}, start a host with PRISM_PID={pid}"),
         )),
         _ => Ok(()),
@@ -216,14 +217,16 @@ impl Host {
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
-            in_its_own_project(verb, named.as_deref(), self.shim.pid())?;
+            in_its_own_project(verb.name, named.as_deref(), self.shim.pid())?;
             let identity = arguments.remove("identity");
             let identity = identity.as_ref().and_then(Value::as_str);
             self.shim.start(identity).await?
         } else {
             self.shim.session().await?
         };
-        in_its_own_project(verb, named.as_deref(), &session.pid)?;
+        if verb.who == Who::Session {
+            in_its_own_project(verb.name, named.as_deref(), &session.pid)?;
+        }
         let pid = named.unwrap_or_else(|| session.pid.clone());
         if verb.is(Is::Record) {
             for hidden in ["touched_files_source", "surfaces"] {
@@ -284,7 +287,8 @@ impl Host {
         &self,
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, Problem> {
-        arguments.remove("pid");
+        let named = named_project(&mut arguments)?;
+        in_its_own_project("prism_loopback_test", named.as_deref(), self.shim.pid())?;
         let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| {
             Problem::new(
                 Code::InvalidRequest,
@@ -309,8 +313,10 @@ impl Host {
 /// `prism_signals`: the ring and count as the statusline sees them; no server needed.
 fn local_signals(
     shim: &Shim,
-    arguments: Map<String, Value>,
+    mut arguments: Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {
+    // The ring is the identity's, whatever the project; each entry names its own.
+    named_project(&mut arguments)?;
     let asked: AskLocalSignals = verb::parse(Value::Object(arguments))?;
     if !(1..=RING_ENTRIES_MAX).contains(&asked.n) {
         return Err(Problem::field(

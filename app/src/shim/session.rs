@@ -183,7 +183,7 @@ impl Session {
         self.unconfirmed.borrow().clone()
     }
 
-    pub(super) fn is_confirmed(&self, leases: &[Unconfirmed]) {
+    pub(super) fn note_confirmed(&self, leases: &[Unconfirmed]) {
         self.unconfirmed
             .send_modify(|waiting| waiting.retain(|u| !leases.contains(u)));
     }
@@ -222,7 +222,7 @@ impl Session {
                 _ = over.wait_for(|over| *over) => break,
             }
         }
-        self.is_confirmed(&[lease]);
+        self.note_confirmed(&[lease]);
     }
 
     pub(super) async fn baseline(&self) -> Option<&git::Baseline> {
@@ -251,5 +251,89 @@ impl Session {
         if !surfaces.is_empty() {
             arguments.insert("surfaces".into(), json!(surfaces));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Locator;
+    use crate::home::Home;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    fn session(url: String, home: &Home) -> Session {
+        let identity = Identity::parse("Texi").unwrap();
+        Session::new(Registered {
+            id: Uuid::from_u128(1),
+            pid: "OWN".into(),
+            project_id: Uuid::from_u128(2),
+            surface: Surface::Other,
+            client: Client::new(Locator::Url(url), "prk_x".into()).unwrap(),
+            cache: Cache::new(home.clone(), &identity),
+            tee: Tee::new(home.clone(), "Texi"),
+            identity,
+        })
+    }
+
+    /// Answers one request and returns its first line.
+    async fn answer(listener: &TcpListener, status: &str, body: &str) -> String {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = String::new();
+        while !request.contains("lease_id") {
+            let mut part = [0; 4096];
+            let n = stream.read(&mut part).await.unwrap();
+            assert!(n > 0, "a whole request");
+            request.push_str(&String::from_utf8_lossy(&part[..n]));
+        }
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        request.lines().next().unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_drain_is_confirmed_under_its_own_project_until_the_server_has_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let session = session(url, &Home::at(dir.path()));
+        let server = async {
+            let busy = r#"{"error":{"code":"too_many_requests","message":"x","hint":"x"}}"#;
+            let full = r#"{"error":{"code":"storage_unavailable","message":"x","hint":"x"}}"#;
+            let mut asked = Vec::new();
+            for (status, body) in [
+                ("429 Too Many Requests", busy),
+                ("503 Service Unavailable", full),
+                ("200 OK", r#"{"confirmed":1}"#),
+            ] {
+                asked.push(answer(&listener, status, body).await);
+                assert_eq!(session.unconfirmed().len(), 1, "until it has heard");
+            }
+            asked
+        };
+        let lease = Unconfirmed {
+            pid: "OTHER".into(),
+            lease_id: Uuid::from_u128(3),
+        };
+        let (asked, ()) = tokio::join!(server, session.confirm(lease));
+        assert_eq!(asked, ["POST /api/v1/OTHER/signals_confirm HTTP/1.1"; 3]);
+        assert!(session.unconfirmed().is_empty());
+    }
+
+    #[test]
+    fn a_session_comes_to_its_own_place_in_the_inbox_and_forgets_one_beyond_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let session = session("http://127.0.0.1:1".into(), &Home::at(dir.path()));
+        assert_eq!(session.cursor(), None);
+        session.has_come_to(7);
+        session.has_come_to(5);
+        session.forget_cursor_beyond(7);
+        assert_eq!(session.cursor(), Some(7));
+        session.forget_cursor_beyond(6);
+        assert_eq!(session.cursor(), None);
     }
 }

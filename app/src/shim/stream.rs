@@ -240,7 +240,7 @@ impl Stream {
                     session.forget_cursor_beyond(head_seq);
                     // A lease of another project is confirmed by its own call.
                     let own = unconfirmed.iter().filter(|u| u.pid == session.pid);
-                    session.is_confirmed(&own.cloned().collect::<Vec<_>>());
+                    session.note_confirmed(&own.cloned().collect::<Vec<_>>());
                     // A new session is told of what an earlier one saw and never drained.
                     let greeted = session.greeted.load(Ordering::Relaxed);
                     backlog = Some(Backlog {

@@ -15,6 +15,7 @@ mod mcp;
 mod memory_story;
 mod proof;
 mod recall_story;
+mod shim_story;
 mod signal_story;
 mod store_machine;
 mod stream;

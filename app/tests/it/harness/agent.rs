@@ -1,10 +1,11 @@
 //! A raw MCP host: JSON lines over the standard streams of `prism mcp`.
 
-use super::{PATIENCE, Server};
+use super::{PATIENCE, Server, wait_for};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,10 @@ pub struct Agent {
     stdin: Option<ChildStdin>,
     answers: Arc<Mutex<HashMap<u64, Sender<Value>>>>,
     bells: Receiver<Value>,
-    deaf: Arc<std::sync::atomic::AtomicBool>,
+    deaf: Arc<AtomicBool>,
+    /// Set while the host reads nothing.
+    paused: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
     closed: Receiver<()>,
     next: u64,
     pub init: Value,
@@ -45,13 +49,20 @@ impl Agent {
         let answers: Arc<Mutex<HashMap<u64, Sender<Value>>>> = Arc::default();
         let (bell, bells) = channel();
         let waiting = answers.clone();
-        let deaf: Arc<std::sync::atomic::AtomicBool> = Arc::default();
+        let deaf: Arc<AtomicBool> = Arc::default();
         let (let_go, closed) = channel();
         let stop = deaf.clone();
+        let paused: Arc<AtomicBool> = Arc::default();
+        let stopped: Arc<AtomicBool> = Arc::default();
+        let (pause, stopping) = (paused.clone(), stopped.clone());
         std::thread::spawn(move || {
-            let mut lines = BufReader::new(stdout).lines();
+            let mut lines = BufReader::with_capacity(512, stdout).lines();
             while let Some(Ok(line)) = lines.next() {
-                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while pause.load(Ordering::Relaxed) {
+                    stopping.store(true, Ordering::Relaxed);
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 let message: Value = serde_json::from_str(&line)
@@ -73,6 +84,8 @@ impl Agent {
             answers,
             bells,
             deaf,
+            paused,
+            stopped,
             closed,
             next: 0,
             init: Value::Null,
@@ -175,9 +188,36 @@ impl Agent {
         self.process.wait().unwrap().code()
     }
 
+    /// The host reads nothing any more; its pipe stays open.
+    pub fn stop_reading(&mut self) {
+        self.paused.store(true, Ordering::Relaxed);
+        // The reader notices at the next line.
+        self.next += 1;
+        let ping = json!({"jsonrpc": "2.0", "id": self.next, "method": "ping"});
+        self.raw(&ping.to_string());
+        wait_for("the reader to stop", || {
+            self.stopped.load(Ordering::Relaxed).then_some(())
+        });
+    }
+
+    /// A request under way: its id, and where its answer will come.
+    pub fn ask(&mut self, name: &str, arguments: Value) -> (u64, Receiver<Value>) {
+        let answer = self.post("tools/call", json!({"name": name, "arguments": arguments}));
+        (self.next, answer)
+    }
+
+    /// Closes the host's end of standard input alone, and waits for the shim to end.
+    pub fn leave(&mut self) -> Option<i32> {
+        self.stdin.take();
+        let code = self.process.wait().unwrap().code();
+        let read = self.closed.recv_timeout(PATIENCE);
+        assert!(read.is_ok(), "everything it wrote was read");
+        code
+    }
+
     /// The host stops reading: its end of the shim's standard output is closed.
     pub fn close_stdout(&mut self) {
-        self.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.deaf.store(true, Ordering::Relaxed);
         // The reader notices at the next line, and drops its end of the pipe.
         self.notify_ping();
     }

@@ -1,8 +1,10 @@
 //! The real binary in a throw-away home: a server, agents, and the command line.
 
 mod agent;
+mod wire;
 
 pub use agent::Agent;
+pub use wire::{Sockets, Wire};
 
 use prism::client::{Client, Locator};
 use prism::config::{Config, ServerFile};
@@ -110,6 +112,20 @@ impl Server {
         let pid = rustix::process::Pid::from_child(&process);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         process.wait().unwrap().code()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+
+    /// From now on it takes connections and answers nothing.
+    pub fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    pub fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,0 +1,478 @@
+//! The shim when things go wrong: sockets that break or fall silent, hosts that do not read or
+//! leave, leases that are not confirmed, other projects' inboxes.
+
+use crate::harness::{Agent, PID, Server, Sockets, Wire, ids, states, task, wait_for};
+use prism_core::Identity;
+use prism_core::api::{ServerFrame, close};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A slow machine asks more often than one key may.
+const FAST: &str = "[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n";
+const OTHER: &str = "PID-OTHER";
+
+fn count(server: &Server, identity: &str) -> Value {
+    server
+        .home()
+        .read(&format!("sigcount-{identity}.json"))
+        .map(|t| serde_json::from_str(&t).unwrap())
+        .unwrap_or_default()
+}
+
+fn unread(server: &Server, identity: &str) -> u64 {
+    count(server, identity)["unread"].as_u64().unwrap_or(0)
+}
+
+fn trace(asker: &mut Agent, sent: &Value) -> Value {
+    let asked = json!({"signal_id": sent["signal_id"]});
+    asker.call("prism_signal_trace", asked)
+}
+
+fn wait_for_state(asker: &mut Agent, sent: &Value, state: &str) {
+    wait_for(state, || {
+        states(&trace(asker, sent))
+            .contains(&state.to_owned())
+            .then_some(())
+    });
+}
+
+/// Waits until a lease that nobody confirmed has run out.
+fn wait_for_return(server: &Server, asker: &mut Agent, sent: &Value) {
+    wait_for("the lease to run out", || {
+        if states(&trace(asker, sent)).contains(&"lease_returned".to_owned()) {
+            return Some(());
+        }
+        server.advance(Duration::from_secs(31));
+        None
+    });
+}
+
+/// An agent whose every byte goes through a wire of the test's.
+fn agent_on(server: &Server, wire: &Wire, identity: &str) -> Agent {
+    let minted = server.ok(None, &["key", "mint", identity, "--json"]);
+    let minted: Value = serde_json::from_str(&minted).unwrap();
+    let key = minted["key"].as_str().unwrap();
+    let env = [("PRISM_URL", wire.url.as_str()), ("PRISM_API_KEY", key)];
+    let mut agent = Agent::launch(server, Some(identity), &env);
+    agent.started = agent.call("prism_start", json!({}));
+    agent
+}
+
+/// Gives an identity a persona in another project.
+fn enrol(server: &Server, identity: &str, pid: &str) {
+    let identity = Identity::parse(identity).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let enrolled = server.operator();
+    let enrolled = enrolled.ensure_persona(pid, &identity);
+    runtime.block_on(enrolled).unwrap();
+}
+
+/// The sessions of an identity, as the operator sees them.
+fn sessions(server: &Server, identity: &str) -> Vec<Value> {
+    let status: Value = serde_json::from_str(&server.ok(None, &["status", "--json"])).unwrap();
+    let mut sessions = status["sessions"].as_array().unwrap().clone();
+    sessions.retain(|s| s["identity"] == identity);
+    sessions
+}
+
+fn wait_connected(server: &Server, identity: &str, connected: bool) {
+    wait_for("the stream", || {
+        (sessions(server, identity)[0]["connected"] == connected).then_some(())
+    });
+}
+
+#[test]
+fn another_projects_inbox_is_drained_for_good_and_the_own_one_left_alone() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    enrol(&server, "Donna", OTHER);
+    enrol(&server, "Texi", OTHER);
+    // The other inbox is far ahead of the own one.
+    let mut last = Value::Null;
+    for n in 0..5 {
+        let mut there = task("Texi", &format!("there {n}"));
+        there["pid"] = json!(OTHER);
+        last = donna.call("prism_signal", there);
+    }
+    let here = donna.call("prism_signal", task("Texi", "here"));
+    texi.bell();
+    let read = texi.call("prism_signals_pending", json!({"pid": OTHER}));
+    assert_eq!(ids(&read).len(), 5);
+    let asked = json!({"signal_id": last["signal_id"], "pid": OTHER});
+    wait_for("the drain there to be confirmed", || {
+        let trace = donna.call("prism_signal_trace", asked.clone());
+        states(&trace).contains(&"drained".to_owned()).then_some(())
+    });
+    wait_for("only the own one to be unread", || {
+        (unread(&server, "Texi") == 1).then_some(())
+    });
+    assert!(!states(&trace(&mut donna, &here)).contains(&"drained".to_owned()));
+    let again = texi.call("prism_signals_pending", json!({"pid": OTHER}));
+    assert!(ids(&again).is_empty(), "{again}");
+    // The own bell still stands for the own signal; a drain there is no drain here.
+    donna.call("prism_signal", task("Texi", "here, too"));
+    wait_for("the own inbox in ring and count", || {
+        (unread(&server, "Texi") == 2).then_some(())
+    });
+    assert_eq!(texi.bells_so_far(), 0);
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 2);
+}
+
+#[test]
+fn verbs_about_the_session_stay_in_its_project_and_a_project_is_checked() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    enrol(&server, "Texi", OTHER);
+    for (verb, mut arguments) in [
+        ("prism_start", json!({})),
+        ("prism_checkpoint", json!({"summary": "x"})),
+        ("prism_wrap", json!({"summary": "x"})),
+        ("prism_loopback_test", json!({})),
+    ] {
+        arguments["pid"] = json!(OTHER);
+        assert_eq!(texi.refused(verb, arguments)["code"], "conflict", "{verb}");
+    }
+    for pid in ["../../healthz?", "a/b", ""] {
+        let refused = texi.refused("prism_status", json!({"pid": pid}));
+        assert_eq!(refused["code"], "invalid_request", "{pid}");
+    }
+    texi.call("prism_signals", json!({"pid": PID}));
+    let again = texi.call("prism_start", json!({"pid": PID}));
+    assert_eq!(again["session_id"], texi.started["session_id"]);
+}
+
+#[test]
+fn after_a_wrap_an_agent_is_who_it_was_and_its_session_has_the_name_it_was_given() {
+    let server = Server::start();
+    let mut free = Agent::launch(&server, None, &[]);
+    let named = json!({"identity": "Texi", "name": "the \u{1b}[31mring\n"});
+    assert_eq!(free.call("prism_start", named)["name"], "the ring");
+    assert_eq!(sessions(&server, "Texi")[0]["name"], "the ring");
+    assert!(server.ok(None, &["status"]).contains("the ring"));
+    assert!(server.ok(None, &["whois", "Texi"]).contains("the ring"));
+    let kept = free.call("prism_start", json!({}));
+    assert_eq!(kept["name"], "the ring", "a start without a name keeps it");
+    free.call("prism_wrap", json!({"summary": "done"}));
+    let again = free.call("prism_start", json!({}));
+    assert_eq!(
+        (&again["identity"], &again["name"]),
+        (&json!("Texi"), &Value::Null)
+    );
+}
+
+#[test]
+fn a_host_that_does_not_read_has_not_got_its_signals() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    // More than any pipe holds.
+    let mut sent = Vec::new();
+    for n in 0..4 {
+        let body = "z".repeat(60_000);
+        let payload = json!({"summary": n.to_string(), "body": body});
+        let request = json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": payload});
+        sent.push(donna.call("prism_signal", request));
+    }
+    texi.bell();
+    texi.stop_reading();
+    drop(texi.ask("prism_signals_pending", json!({})));
+    wait_for_return(&server, &mut donna, &sent[3]);
+    assert!(!states(&trace(&mut donna, &sent[3])).contains(&"drained".to_owned()));
+    assert_eq!(unread(&server, "Texi"), 4);
+    let mut next = server.agent("Texi");
+    let read = ids(&next.call("prism_signals_pending", json!({})));
+    assert_eq!(read.len(), 4);
+}
+
+#[test]
+fn a_question_that_was_taken_back_confirms_nothing_whatever_is_asked_next() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    let sent = donna.call("prism_signal", task("Texi", "x"));
+    texi.bell();
+    server.stop();
+    let (id, _) = texi.ask("prism_signals_pending", json!({}));
+    texi.notify("notifications/cancelled", json!({"requestId": id}));
+    texi.request("ping", json!({}));
+    server.go_on();
+    wait_for_return(&server, &mut donna, &sent);
+    // An answer to another question of that number is not the answer that was taken back.
+    let local = json!({"name": "prism_signals", "arguments": {}});
+    let again = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": local});
+    texi.raw(&again.to_string());
+    texi.request("ping", json!({}));
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+    wait_for_state(&mut donna, &sent, "drained");
+}
+
+#[test]
+fn a_host_that_leaves_in_the_middle_of_a_question_is_not_waited_for() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    // It would be answered after three seconds.
+    let waiting = json!({"drain_timeout_ms": 3_000, "timeout_ms": 3_000});
+    let (_, answer) = texi.ask("prism_loopback_test", waiting);
+    texi.bell();
+    assert_eq!(texi.leave(), Some(0));
+    assert!(
+        answer.try_recv().is_err(),
+        "the shim left before the answer"
+    );
+    assert!(sessions(&server, "Texi").is_empty(), "and said goodbye");
+}
+
+#[test]
+fn a_send_without_an_answer_is_of_unknown_outcome_and_can_be_repeated() {
+    let server = Server::start();
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    server.stop();
+    let unknown = donna.refused("prism_signal", task("Texi", "once"));
+    server.go_on();
+    assert_eq!(unknown["code"], "outcome_unknown");
+    let mut again = task("Texi", "once");
+    again["idempotency_key"] = unknown["idempotency_key"].clone();
+    assert!(again["idempotency_key"].is_string());
+    let sent = donna.call("prism_signal", again);
+    texi.bell();
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+}
+
+#[test]
+fn a_shim_whose_socket_broke_rings_for_what_its_sibling_recorded() {
+    let server = Server::start_with(FAST);
+    let wire = Wire::to(&server);
+    let mut donna = server.agent("Donna");
+    let sibling = server.agent("Texi");
+    let texi = agent_on(&server, &wire, "Texi");
+    donna.call("prism_signal", task("Texi", "before"));
+    texi.bell();
+    sibling.bell();
+    wire.set(Sockets::Cut);
+    // The bell of a minute ago stands no more.
+    server.advance(Duration::from_secs(61));
+    let sent = donna.call("prism_signal", task("Texi", "while it was away"));
+    sibling.bell();
+    wait_for("the sibling's record", || {
+        (unread(&server, "Texi") == 2).then_some(())
+    });
+    wire.set(Sockets::Pass);
+    texi.bell();
+    let own = texi.started["session_id"].clone();
+    wait_for("its own receipt", || {
+        let trace = trace(&mut donna, &sent);
+        let sessions = trace["receipt"]["sessions"].as_array()?.clone();
+        let mine = sessions.iter().find(|s| s["session_id"] == own)?;
+        (mine["received"].is_string() && mine["rung"].is_string()).then_some(())
+    });
+    assert_eq!(unread(&server, "Texi"), 2, "and it is recorded once");
+}
+
+#[test]
+fn a_silent_socket_is_given_up_and_what_it_lost_is_rung_for() {
+    let server = Server::start_with(FAST);
+    let wire = Wire::to(&server);
+    let mut donna = server.agent("Donna");
+    let texi = agent_on(&server, &wire, "Texi");
+    wire.set(Sockets::Freeze);
+    let sent = donna.call("prism_signal", task("Texi", "into the void"));
+    assert_eq!(sent["publish_path"], "pushed_to_ws");
+    server.advance(Duration::from_secs(76));
+    texi.bell();
+    wait_for_state(&mut donna, &sent, "received");
+}
+
+#[test]
+fn without_a_socket_the_session_lives_by_heartbeats_over_http() {
+    let server = Server::start_with(FAST);
+    let wire = Wire::to(&server);
+    wire.set(Sockets::Cut);
+    let texi = agent_on(&server, &wire, "Texi");
+    assert_eq!(texi.started["stream"], "connecting");
+    let seen = |server: &Server| sessions(server, "Texi")[0]["last_seen_at"].clone();
+    for _ in 0..3 {
+        let before = seen(&server);
+        server.advance(Duration::from_secs(40));
+        wait_for("a heartbeat", || (seen(&server) != before).then_some(()));
+    }
+    assert_eq!(sessions(&server, "Texi")[0]["state"], "live");
+    assert_eq!(sessions(&server, "Texi")[0]["connected"], false);
+}
+
+#[test]
+fn only_the_end_of_a_session_ends_it_and_a_server_that_says_not_now_is_asked_again() {
+    let server = Server::start_with(FAST);
+    let wire = Wire::to(&server);
+    let mut texi = agent_on(&server, &wire, "Texi");
+    for code in [close::TRY_AGAIN, close::SLOW, close::GOING_AWAY, 1011] {
+        let before = wire.refused();
+        wire.set(Sockets::Close(code));
+        wait_for("two more tries", || {
+            (wire.refused() > before + 1).then_some(())
+        });
+        wire.set(Sockets::Pass);
+        wait_connected(&server, "Texi", true);
+        texi.call("prism_status", json!({}));
+    }
+    wire.set(Sockets::Close(close::RELEASED));
+    wait_for("the end of the session", || {
+        let answer = texi.request(
+            "tools/call",
+            json!({"name": "prism_status", "arguments": {}}),
+        );
+        let error = &answer["result"]["structuredContent"]["error"]["code"];
+        (error == "session_released").then_some(())
+    });
+}
+
+#[test]
+fn a_drain_that_was_never_confirmed_rings_again_for_whoever_comes_back() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    let sent = donna.call("prism_signal", task("Texi", "x"));
+    texi.bell();
+    // Killed between the mark and the confirmation: read in the ring, waiting at the server.
+    let killed = [("PRISM_FAILPOINTS", "shim.die_before_confirm")];
+    let mut dying = Agent::launch(&server, Some("Texi"), &killed);
+    dying.call("prism_start", json!({}));
+    dying.bell();
+    dying.call("prism_signals_pending", json!({}));
+    drop(dying);
+    wait_for("the mark", || (unread(&server, "Texi") == 0).then_some(()));
+    texi.kill();
+    server.advance(Duration::from_secs(31));
+    wait_for_state(&mut donna, &sent, "lease_returned");
+    let mut back = server.agent("Texi");
+    back.bell();
+    assert_eq!(unread(&server, "Texi"), 1);
+    let read = ids(&back.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+    wait_for_state(&mut donna, &sent, "drained");
+}
+
+#[test]
+fn what_was_drained_before_the_backlog_was_whole_is_neither_unread_nor_rung_for() {
+    let server = Server::start_with(FAST);
+    let wire = Wire::to(&server);
+    let mut donna = server.agent("Donna");
+    let texi = agent_on(&server, &wire, "Texi");
+    wire.set(Sockets::Cut);
+    let sent = donna.call("prism_signal", task("Texi", "a sibling has it"));
+    let gone: uuid::Uuid = sent["signal_id"].as_str().unwrap().parse().unwrap();
+    let signal = |signal_id: uuid::Uuid, kind: &str, seq: i64| ServerFrame::Signal {
+        envelope: serde_json::from_value(json!({
+            "signal_id": signal_id, "signal_type": kind, "from_identity": "Donna",
+            "to_identity": "Texi", "seq": seq, "pid": PID,
+        }))
+        .unwrap(),
+        drained: false,
+    };
+    let hello = ServerFrame::Hello {
+        project_id: uuid::Uuid::nil(),
+        pid: PID.into(),
+        server_version: "1".into(),
+        head_seq: 1,
+        pending: vec![gone],
+    };
+    let drained = ServerFrame::Drained {
+        signal_ids: vec![gone],
+        by_session: None,
+    };
+    wire.play(vec![
+        hello,
+        signal(gone, "TaskAssigned", 1),
+        drained,
+        ServerFrame::Live,
+        signal(uuid::Uuid::from_u128(2), "Question", 2),
+    ]);
+    assert!(
+        texi.bell().contains("Question"),
+        "the first bell is for the next signal"
+    );
+    assert_eq!(unread(&server, "Texi"), 1);
+}
+
+#[test]
+fn after_a_restore_what_waits_again_is_unread_again_and_new_signals_ring() {
+    let mut server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    let sent = donna.call("prism_signal", task("Texi", "in the copy"));
+    texi.bell();
+    server.kill();
+    let copies = ["prism.db", "prism.db-wal"].map(|name| (name, server.home().path(name)));
+    let copies = copies.map(|(name, path)| (name, std::fs::read(path).ok()));
+    server.resume();
+    wait_connected(&server, "Texi", true);
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+    wait_for_state(&mut donna, &sent, "drained");
+    for n in 0..3 {
+        donna.call(
+            "prism_signal",
+            task("Texi", &format!("lost by the restore {n}")),
+        );
+    }
+    texi.bell();
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 3);
+    wait_for("everything read", || {
+        (unread(&server, "Texi") == 0).then_some(())
+    });
+    server.kill();
+    for (name, copy) in copies {
+        server.home().remove(name);
+        if let Some(copy) = copy {
+            server.home().write(name, &copy).unwrap();
+        }
+    }
+    server.home().remove("prism.db-shm");
+    server.resume();
+    texi.bell();
+    wait_for("it waits again", || {
+        (unread(&server, "Texi") == 1).then_some(())
+    });
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+    donna.call("prism_signal", task("Texi", "after the restore"));
+    texi.bell();
+    assert_eq!(unread(&server, "Texi"), 1);
+}
+
+#[test]
+fn probes_never_silence_waiting_tasks() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    for n in 0..3 {
+        donna.call("prism_signal", task("Texi", &format!("{n}")));
+    }
+    wait_for("three", || (unread(&server, "Texi") == 3).then_some(()));
+    for _ in 0..26 {
+        let probe = texi.call("prism_loopback_test", json!({"timeout_ms": 20_000}));
+        assert_eq!(probe["outcome"], "complete", "{probe}");
+    }
+    assert_eq!(unread(&server, "Texi"), 3);
+}
+
+#[test]
+fn a_host_that_does_not_read_holds_up_neither_the_stream_nor_the_ring() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    // One answer too large for the pipe stands in it, and every bell waits behind.
+    let body = "z".repeat(60_000);
+    for _ in 0..4 {
+        let payload = json!({"summary": "large", "body": body});
+        let request = json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": payload});
+        donna.call("prism_signal", request);
+    }
+    texi.bell();
+    texi.stop_reading();
+    drop(texi.ask("prism_signals_pending", json!({})));
+    server.advance(Duration::from_secs(61));
+    let sent: Vec<Value> = (0..3)
+        .map(|n| donna.call("prism_signal", task("Texi", &n.to_string())))
+        .collect();
+    for sent in &sent {
+        wait_for_state(&mut donna, sent, "received");
+    }
+    let rung = states(&trace(&mut donna, &sent[0])).contains(&"rung".to_owned());
+    assert!(!rung, "a bell that nobody took did not ring");
+}

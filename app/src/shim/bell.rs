@@ -146,8 +146,13 @@ impl Bell {
     pub async fn ring(&self, notice: &Notice, surface: Surface) -> Option<Rang> {
         let strategy = self.strategy(surface);
         let mut ringer = self.ringer.lock().await;
-        if !notice.is_probe() && !self.standing().rings(clock::now()) {
-            return None;
+        if !notice.is_probe() {
+            let (mut standing, now) = (self.standing(), clock::now());
+            if !standing.rings(now) {
+                return None;
+            }
+            // Noted before the host has it: it may drain before we hear that it took the bell.
+            standing.rang(now);
         }
         let ringer = match &mut *ringer {
             Some((known, ringer)) if *known == strategy => ringer,
@@ -155,14 +160,14 @@ impl Bell {
             other => &mut other.insert((strategy, Ringer::of(strategy))).1,
         };
         let handover = ringer.ring(notice, self.peer.get()).await;
-        match &handover {
+        if let Handover::Failed(reason) = &handover {
+            if !notice.is_probe() {
+                self.standing().drained();
+            }
             // A host without a bell was told of that once, at the start.
-            Handover::Failed(_) if !ringer.can_ring() => {}
-            Handover::Failed(reason) => {
+            if ringer.can_ring() {
                 tracing::warn!(doorbell = %strategy, %reason, "A bell did not reach the host");
             }
-            Handover::Handed | Handover::Confirmed if notice.is_probe() => {}
-            Handover::Handed | Handover::Confirmed => self.standing().rang(clock::now()),
         }
         Some(Rang { strategy, handover })
     }

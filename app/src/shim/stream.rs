@@ -126,6 +126,7 @@ pub async fn run(shim: Arc<Shim>, session: Arc<Session>) {
             _ = over.wait_for(|over| *over) => return,
         };
         stream.session.connected.send_replace(false);
+        tracing::debug!("The stream broke");
         // What was recorded before the socket broke has waited for its bell.
         stream.ring_for_arrived();
         let end = match end {
@@ -249,6 +250,7 @@ impl Stream {
                         head_seq,
                         waiting: if greeted { again } else { pending },
                     });
+                    tracing::debug!(head_seq, cursor = ?session.cursor(), "The stream is open");
                     welcome = true;
                     *pause = PAUSE;
                     session.connected.send_replace(true);

@@ -175,6 +175,9 @@ fn a_host_that_does_not_read_has_not_got_its_signals() {
     texi.bell();
     texi.stop_reading();
     drop(texi.ask("prism_signals_pending", json!({})));
+    wait_for("a full pipe", || {
+        (texi.unread_bytes() > 60_000).then_some(())
+    });
     wait_for_return(&server, &mut donna, &sent[3]);
     assert!(!states(&trace(&mut donna, &sent[3])).contains(&"drained".to_owned()));
     assert_eq!(unread(&server, "Texi"), 4);
@@ -337,8 +340,8 @@ fn a_drain_that_was_never_confirmed_rings_again_for_whoever_comes_back() {
     dying.call("prism_start", json!({}));
     dying.bell();
     dying.call("prism_signals_pending", json!({}));
-    drop(dying);
     wait_for("the mark", || (unread(&server, "Texi") == 0).then_some(()));
+    drop(dying);
     texi.kill();
     server.advance(Duration::from_secs(31));
     wait_for_state(&mut donna, &sent, "lease_returned");
@@ -466,6 +469,9 @@ fn a_host_that_does_not_read_holds_up_neither_the_stream_nor_the_ring() {
     texi.bell();
     texi.stop_reading();
     drop(texi.ask("prism_signals_pending", json!({})));
+    wait_for("a full pipe", || {
+        (texi.unread_bytes() > 60_000).then_some(())
+    });
     server.advance(Duration::from_secs(61));
     let sent: Vec<Value> = (0..3)
         .map(|n| donna.call("prism_signal", task("Texi", &n.to_string())))

@@ -200,6 +200,12 @@ impl Agent {
         });
     }
 
+    /// Bytes that the shim wrote and the host has not read.
+    pub fn unread_bytes(&self) -> u64 {
+        let pipe = std::fs::File::open(format!("/proc/{}/fd/1", self.os_pid())).unwrap();
+        rustix::io::ioctl_fionread(pipe).unwrap()
+    }
+
     /// A request under way: its id, and where its answer will come.
     pub fn ask(&mut self, name: &str, arguments: Value) -> (u64, Receiver<Value>) {
         let answer = self.post("tools/call", json!({"name": name, "arguments": arguments}));

@@ -86,7 +86,7 @@ pub struct DrainToConfirm {
 
 impl DrainToConfirm {
     /// The host has the signals: they are read here and drained there.
-    async fn is_written(self) {
+    async fn confirm(self) {
         self.session.note_handed(&self.signal_ids);
         if failpoint("shim.die_before_confirm") {
             std::process::abort();

@@ -79,7 +79,9 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Watched<T> {
             JsonRpcMessage::Response(response) => self.calls.end(&response.id),
             JsonRpcMessage::Error(error) => {
                 // An error hands nothing over.
-                error.id.as_ref().map(|id| self.calls.end(id));
+                if let Some(id) = &error.id {
+                    self.calls.end(id);
+                }
                 None
             }
             _ => None,
@@ -88,7 +90,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Watched<T> {
         async move {
             let sent = sending.await;
             if let (Ok(()), Some(drain)) = (&sent, drain) {
-                tokio::spawn(drain.is_written());
+                tokio::spawn(drain.confirm());
             }
             sent
         }

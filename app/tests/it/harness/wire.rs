@@ -97,7 +97,9 @@ async fn accept(
             let now = *mode.borrow();
             match now {
                 Sockets::Pass | Sockets::Freeze => socket(client, target, mode).await,
-                Sockets::Cut => drop(refused.fetch_add(1, Ordering::Relaxed)),
+                Sockets::Cut => {
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
                 Sockets::Close(code) => {
                     if let Ok(mut ws) = tokio_tungstenite::accept_async(client).await {
                         let reason = "not now".into();

@@ -9,6 +9,8 @@ create index ix_signal_echo on signal_queue (in_reply_to)
 -- What an agent is shown at its start is found without reading what is long done.
 create index ix_operator_inputs_rejected on operator_inputs (project_id, reviewed_at)
     where operator_review = 'rejected';
+create index ix_artifacts_open on artifacts (project_id, kind, created_at)
+    where status not in ('done', 'dropped', 'resolved');
 
 -- Whether anybody ever started as this persona outlives its sessions.
 alter table personas add column started_at integer;

@@ -89,6 +89,7 @@ impl History {
         let memory = [sides[0].server.rss_mb()?, sides[1].server.rss_mb()?];
         let mut sweeps = Vec::new();
         for side in &mut sides {
+            side.leave().await?;
             side.server.stop();
             sweeps.push(Sweeps::open(&side.server.home.path("prism.db"))?);
         }
@@ -211,6 +212,7 @@ struct Side {
     samples: BTreeMap<&'static str, Vec<f64>>,
     sender: Option<Client>,
     reader: Option<Client>,
+    sweeper: Option<Client>,
 }
 
 impl Side {
@@ -220,6 +222,7 @@ impl Side {
             samples: BTreeMap::new(),
             sender: None,
             reader: None,
+            sweeper: None,
         }
     }
 
@@ -239,9 +242,19 @@ impl Side {
     async fn enter(&mut self) -> Result<()> {
         let (sender, _) = self.server.session("Sender").await?;
         let (reader, _) = self.server.session("Reader").await?;
-        self.server.session("Sweeper").await?;
+        let (sweeper, _) = self.server.session("Sweeper").await?;
         sender.call(PID, "signal", task("Sweeper")).await?;
         (self.sender, self.reader) = (Some(sender), Some(reader));
+        self.sweeper = Some(sweeper);
+        Ok(())
+    }
+
+    /// Ends the sessions, so that the next run on a kept home meets as few as this one did.
+    async fn leave(&mut self) -> Result<()> {
+        let here = [&mut self.sender, &mut self.reader, &mut self.sweeper];
+        for client in here.into_iter().filter_map(Option::take) {
+            client.call(PID, "session_release", json!({})).await?;
+        }
         Ok(())
     }
 
@@ -314,9 +327,11 @@ impl Sweeps {
         self.store.sweep(now, 500).await?;
         side.note("4a sweep, nothing to do", started);
         let leased = self.beside.execute(
-            "update signal_queue set lease_id = ?, leased_until = ?
-             where to_identity = 'Sweeper' and drained_at is null and ended_at is null
-                and to_persona_id = (select id from personas where identity = 'Sweeper')",
+            "update signal_queue set lease_id = ?, leased_until = ? where rowid =
+                (select q.rowid from personas p cross join signal_queue q
+                    on q.to_persona_id = p.id
+                 where p.identity = 'Sweeper' and q.drained_at is null and q.ended_at is null
+                 limit 1)",
             params![clock::new_id().to_string(), now.plus_s(-1).0],
         )?;
         ensure!(leased == 1, "one signal waits for the sweep, not {leased}");

@@ -145,7 +145,7 @@ mod tests {
             "d2d4b51c6f31cc505b613671407569a74333aa61dbcdf0a5fd795e22a40c132b",
             "3222004151550ea69ba4bcea4a308bcc213490d67a310bee2bfe4603b095983f",
             "3d4b62081f7d6dd343f330cddec97fce323be2f3f3af037fcc1ad197e1b0c923",
-            "ada416e95d8065f56c82f930c427e1cc887346ca0ebe72c31a61982a1a697a6e",
+            "cae7d36009c0262e0fb802816cdfe45f2a0aadec84726c3c8a6733ede759e699",
             "46286c88581d5d6b5edad40e9fcf303526d8c1612c63b99d4d446a050aa3d5fb",
         ];
         let found: Vec<String> = MIGRATIONS

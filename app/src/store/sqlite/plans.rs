@@ -40,6 +40,11 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             &["sqlite_autoindex_personas_2", "ix_signal_waiting"],
         ),
         (
+            "dismissing all that a session was given",
+            signals::DISMISS_GIVEN.to_owned(),
+            &["sqlite_autoindex_signal_queue_1", "ix_deliveries_session"],
+        ),
+        (
             "releasing a session",
             sessions::GIVE_BACK.to_owned(),
             &["ix_signal_leased"],

@@ -37,6 +37,11 @@ pub(super) const EXPIRE: &str = "update signal_queue
 /// Leases that were not confirmed in time.
 pub(super) const OVERDUE: &str =
     "q.leased_until <= ?1 and q.drained_at is null and q.ended_at is null limit ?2";
+/// Dismisses all that a session was given: found by its own deliveries, not in the inbox's past.
+pub(super) const DISMISS_GIVEN: &str = "update signal_queue set dismissed_at = ?1
+    where id in (select signal_id from deliveries where session_id = ?3)
+        and +to_persona_id = ?2 and drained_by = ?3 and drained_at is not null
+        and dismissed_at is null";
 /// What waits in each inbox of a project, by category: one short look an inbox.
 pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) as n
     from personas p cross join signal_queue q on q.to_persona_id = p.id
@@ -125,8 +130,11 @@ impl Sqlite {
             let given = "to_persona_id = ? and drained_at is not null and dismissed_at is null and (? is null or drained_by is null or drained_by = ?)";
             let (persona, session) = (persona.to_string(), session.map(|s| s.to_string()));
             if signal_ids.is_empty() {
-                let n = c.execute(&format!("update signal_queue set dismissed_at = ? where {given}"), params![now.0, persona, session, session]).map_err(failed)?;
-                return Ok(n as u64);
+                let n = match &session {
+                    Some(session) => c.execute(DISMISS_GIVEN, params![now.0, persona, session]),
+                    None => c.execute(&format!("update signal_queue set dismissed_at = ? where {given}"), params![now.0, persona, session, session]),
+                };
+                return Ok(n.map_err(failed)? as u64);
             }
             let mut dismissed = 0;
             for quoted in signal_ids {

@@ -1,13 +1,16 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
+mod artifacts;
 mod doctor;
 mod export;
 mod gate;
 mod import;
 mod keys;
+mod lifecycle;
 mod loopback;
 mod memory;
 mod model;
+mod review;
 mod roster;
 mod serve;
 mod signals;
@@ -16,11 +19,15 @@ mod watch;
 use crate::client::{self, Client, Locator};
 use crate::config::{self, Env, ProjectChoice};
 use crate::home::Home;
-use crate::ui::{Failure, Outcome, Style, note, out};
+use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
+use prism_core::api::memory::Id;
+use prism_core::text::one_line;
 use prism_core::{Code, Identity, Problem};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::io::Read;
+use uuid::Uuid;
 
 /// Signals, proof of delivery and memory for one operator and many coding agents.
 #[derive(Parser)]
@@ -39,16 +46,25 @@ struct Cli {
     command: Command,
 }
 
+/// The heading above what every command takes, apart from its own options.
+const EVERYWHERE: &str = "Everywhere";
+
 #[derive(clap::Args, Clone)]
 struct Shared {
     /// Act as this agent, with its key [default: PRISM_AGENT_IDENTITY, else the operator]
-    #[arg(long = "as", id = "as", global = true, value_name = "IDENTITY")]
+    #[arg(
+        long = "as",
+        id = "as",
+        global = true,
+        value_name = "IDENTITY",
+        help_heading = EVERYWHERE
+    )]
     identity: Option<String>,
     /// The project; it must exist [default: PRISM_PID, .prism/project.toml, the folder's name]
-    #[arg(long, global = true, value_name = "PID")]
+    #[arg(long, global = true, value_name = "PID", help_heading = EVERYWHERE)]
     pid: Option<String>,
     /// Print the answer as JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     json: bool,
 }
 
@@ -72,18 +88,48 @@ enum Command {
     Status,
     /// One persona: its sessions, and what was last proven to reach it
     Whois(roster::Whois),
+    /// What an agent's session was told at its start
+    Start(lifecycle::Start),
+    /// Record what an agent's session did so far; it goes on
+    #[command(after_help = CHECKPOINT_EXAMPLES)]
+    Checkpoint(lifecycle::Record),
+    /// Record what an agent's session did, and end it
+    #[command(after_help = WRAP_EXAMPLES)]
+    Wrap(lifecycle::Record),
+    /// Take over from a wrap: what was done, what is open
+    Pickup(lifecycle::Pickup),
+    /// What sessions recorded lately
+    Deltas(lifecycle::Deltas),
     /// Look up what was learned, in plain words
     Recall(memory::Recall),
+    /// Say that a recalled row helped
+    Cite(memory::Cite),
     /// Say that something works, is broken, or partly works
     Confirm(memory::Confirm),
     /// Keep a correction, confirmation or change of direction
     Input(memory::Input),
     /// Accept or reject what agents captured of your words
-    Review(memory::Review),
+    Review(review::Review),
+    /// Keep a note, fact, rule or integration narrative
+    Remember(memory::Remember),
     /// Keep a note
     Note(memory::Note),
+    /// Write a journal entry
+    Journal(artifacts::Journal),
+    /// Write a retrospective
+    Retro(artifacts::Retro),
+    /// Write a postmortem, or resolve one
+    Postmortem(artifacts::Postmortem),
+    /// Record a decision
+    Decide(artifacts::Decide),
+    /// Specs of the project, with their versions
+    #[command(after_help = SPEC_EXAMPLES)]
+    Spec(artifacts::Document),
+    /// Plans of the project, with their versions
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(artifacts::Document),
     /// Todos of the project
-    Todo(memory::Todo),
+    Todo(artifacts::Todo),
     /// The graph around a row or an entity
     Graph(memory::Graph),
     /// What is remembered, and what the operator said of it
@@ -121,6 +167,69 @@ enum Command {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
+}
+
+const CHECKPOINT_EXAMPLES: &str = "Examples:
+  prism checkpoint \"the ring survives a restart\" --as Texi --file core/src/ring.rs
+  prism checkpoint - --as Texi --effect \"the bell stays until it is read\" < notes.md";
+const WRAP_EXAMPLES: &str = "Examples:
+  prism wrap \"the ring is done\" --as Texi --next \"the status line\" --open-loop \"colours\"
+  prism wrap \"no luck\" --as Texi --ruled-out \"a named pipe\" \"it blocks without a reader\"";
+const SPEC_EXAMPLES: &str = "Examples:
+  prism spec create \"The ring file\" - < ring.md
+  prism spec update 4 --status accepted
+  prism spec get 4 --at 1";
+const PLAN_EXAMPLES: &str = "Examples:
+  prism plan create \"This week\" \"ring, then status line\"
+  prism plan update 2 --body - < plan.md
+  prism plan list";
+
+/// The command that is a verb's third door, for every verb that agents have.
+pub const DOORS: &[(&str, &[&str])] = &[
+    ("prism_start", &["start"]),
+    ("prism_checkpoint", &["checkpoint"]),
+    ("prism_wrap", &["wrap"]),
+    ("prism_pickup", &["pickup"]),
+    ("prism_status", &["status"]),
+    ("prism_whois", &["whois"]),
+    ("prism_signal", &["send"]),
+    ("prism_signals_pending", &["pending"]),
+    ("prism_signals_ack", &["signals dismiss"]),
+    ("prism_signal_ack", &["signals ack"]),
+    ("prism_signals", &["signals tail", "signals count"]),
+    ("prism_signal_trace", &["trace"]),
+    ("prism_signal_recall", &["signals recall"]),
+    ("prism_loopback_test", &["loopback-test"]),
+    ("semantic_recall", &["recall"]),
+    ("prism_memory_cite", &["cite"]),
+    ("prism_remember", &["remember"]),
+    ("prism_note", &["note"]),
+    ("prism_journal", &["journal"]),
+    ("prism_retro", &["retro"]),
+    ("prism_postmortem", &["postmortem"]),
+    ("prism_decide", &["decide"]),
+    (
+        "prism_spec",
+        &["spec create", "spec update", "spec get", "spec list"],
+    ),
+    (
+        "prism_plan",
+        &["plan create", "plan update", "plan get", "plan list"],
+    ),
+    (
+        "prism_todo",
+        &["todo add", "todo list", "todo update", "todo done"],
+    ),
+    ("prism_confirm", &["confirm"]),
+    ("prism_operator_input", &["input"]),
+    ("prism_deltas", &["deltas"]),
+];
+
+/// The names of all commands that people are shown.
+pub fn commands() -> Vec<String> {
+    let shown = Cli::command();
+    let shown = shown.get_subcommands().filter(|c| !c.is_hide_set());
+    shown.map(|c| c.get_name().to_owned()).collect()
 }
 
 /// What every command needs: where, who, which project, how to print.
@@ -171,9 +280,19 @@ impl Context {
         self.project.pid.as_str()
     }
 
-    /// Calls a verb; an identity that is new to a project found (not named) is added first.
     pub async fn call(&self, path: &str, body: Value) -> Result<Value, Failure> {
-        let client = self.client()?;
+        self.call_in(None, path, body).await
+    }
+
+    /// Calls a verb, as part of a session when one is given; an identity that is new to a project
+    /// found (not named) is added first.
+    async fn call_in(
+        &self,
+        session: Option<Uuid>,
+        path: &str,
+        body: Value,
+    ) -> Result<Value, Failure> {
+        let client = self.client()?.with_session(session);
         let first = match (path, body.clone()) {
             ("signal", Value::Object(map)) => client.send_signal(self.pid(), map).await,
             (_, body) => client.call(self.pid(), path, body).await,
@@ -200,7 +319,16 @@ impl Context {
         path: &str,
         body: Value,
     ) -> Result<(T, Value), Failure> {
-        let answer = self.call(path, body).await?;
+        self.ask_in(None, path, body).await
+    }
+
+    async fn ask_in<T: serde::de::DeserializeOwned>(
+        &self,
+        session: Option<Uuid>,
+        path: &str,
+        body: Value,
+    ) -> Result<(T, Value), Failure> {
+        let answer = self.call_in(session, path, body).await?;
         let typed = serde_json::from_value(answer.clone()).map_err(|e| {
             anyhow::anyhow!(
                 "the server's answer is not what this prism expects ({e}); are both of one version?"
@@ -257,11 +385,24 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::LoopbackTest(test) => test.run(context).await,
             Command::Status => roster::status(context).await,
             Command::Whois(whois) => whois.run(context).await,
+            Command::Start(start) => start.run(context).await,
+            Command::Checkpoint(record) => record.run(context, "checkpoint").await,
+            Command::Wrap(record) => record.run(context, "wrap").await,
+            Command::Pickup(pickup) => pickup.run(context).await,
+            Command::Deltas(deltas) => deltas.run(context).await,
             Command::Recall(recall) => recall.run(context).await,
+            Command::Cite(cite) => cite.run(context).await,
             Command::Confirm(confirm) => confirm.run(context).await,
             Command::Input(input) => input.run(context).await,
             Command::Review(review) => review.run(context).await,
+            Command::Remember(remember) => remember.run(context).await,
             Command::Note(note) => note.run(context).await,
+            Command::Journal(journal) => journal.run(context).await,
+            Command::Retro(retro) => retro.run(context).await,
+            Command::Postmortem(postmortem) => postmortem.run(context).await,
+            Command::Decide(decide) => decide.run(context).await,
+            Command::Spec(spec) => spec.run(context, "spec").await,
+            Command::Plan(plan) => plan.run(context, "plan").await,
             Command::Todo(todo) => todo.run(context).await,
             Command::Graph(graph) => graph.run(context).await,
             Command::Memory(memory) => memory.run(context).await,
@@ -308,9 +449,98 @@ pub fn print_json(answer: &Value) {
     out(&prism_core::text::escape_json(&json));
 }
 
+/// Says on stderr what an answer warns of: stdout is for the answer.
+pub fn print_warnings(answer: &Value) {
+    let warnings = answer["warnings"].as_array().map(Vec::as_slice);
+    for warning in warnings.unwrap_or_default() {
+        let said = |field: &str| warning[field].as_str().map(one_line);
+        note(&format!(
+            "warning: {}",
+            said("remediation").unwrap_or_default()
+        ));
+        if let Some(query) = said("suggested_query") {
+            note(&format!("  prism recall {query:?}"));
+        }
+        for path in warning["paths"].as_array().into_iter().flatten() {
+            note(&format!(
+                "  {}",
+                one_line(path.as_str().unwrap_or_default())
+            ));
+        }
+    }
+}
+
+/// Calls a verb that writes a row, and says under which id it is kept.
+async fn keep(context: &Context, path: &str, body: Value) -> Outcome {
+    let (id, answer): (Id, _) = context.ask(path, body).await?;
+    if context.json {
+        print_json(&answer);
+        return Ok(());
+    }
+    let number = id.number.map(|n| format!("{path} #{n}, "));
+    out(&format!(
+        "{}kept as {}",
+        number.unwrap_or_default(),
+        short(id.id)
+    ));
+    print_warnings(&answer);
+    Ok(())
+}
+
+/// A text as it was typed, or what standard input holds for `-`.
+fn written(text: String) -> Result<String, Failure> {
+    if text != "-" {
+        return Ok(text);
+    }
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|e| anyhow::anyhow!("cannot read standard input: {e}"))?;
+    Ok(text.trim_end().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verb::{Is, VERBS};
+
+    #[test]
+    fn every_verb_of_an_agent_has_a_command() {
+        let known: Vec<&str> = DOORS.iter().map(|(verb, _)| *verb).collect();
+        for verb in VERBS.iter().filter(|v| v.is(Is::Tool)) {
+            assert!(known.contains(&verb.name), "{} has no command", verb.name);
+        }
+        for (verb, commands) in DOORS {
+            assert!(crate::verb::by_name(verb).is_some(), "there is no {verb}");
+            assert!(!commands.is_empty(), "{verb} has no command");
+            for path in *commands {
+                let found = path.split(' ').try_fold(Cli::command(), |command, name| {
+                    command.find_subcommand(name).cloned()
+                });
+                assert!(found.is_some(), "{verb}: there is no `prism {path}`");
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_and_option_says_what_it_is_for() {
+        fn look(command: &clap::Command, path: &str, silent: &mut Vec<String>) {
+            let path = format!("{path} {}", command.get_name());
+            if command.get_about().is_none() {
+                silent.push(path.clone());
+            }
+            let options = command.get_opts().filter(|o| o.get_help().is_none());
+            silent.extend(options.map(|o| format!("{path}: {}", o.get_id())));
+            // Benches are for whoever changes Prism.
+            let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
+            for command in shown.filter(|c| c.get_name() != "bench") {
+                look(command, &path, silent);
+            }
+        }
+        let mut silent = Vec::new();
+        look(&Cli::command(), "", &mut silent);
+        assert!(silent.is_empty(), "{silent:#?}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

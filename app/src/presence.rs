@@ -203,6 +203,17 @@ impl Presence {
         views
     }
 
+    /// The open sessions of a project whose id begins so.
+    pub fn beginning(&self, project: Uuid, quoted: &prism_core::id::Quoted) -> Vec<SessionRow> {
+        self.held()
+            .sessions
+            .values()
+            .filter(|l| l.row.project_id == project && l.row.released_at.is_none())
+            .filter(|l| quoted.begins(l.row.id))
+            .map(|l| l.row.clone())
+            .collect()
+    }
+
     /// What changed and is worth writing down, at a time of the caller's choosing.
     pub fn take_dirty(&self) -> Vec<SessionRow> {
         let mut inner = self.held();

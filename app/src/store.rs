@@ -724,8 +724,8 @@ impl Store {
     pub async fn cite(
         &self,
         project: Uuid,
-        event: Uuid,
-        result: Uuid,
+        event: Quoted,
+        result: Quoted,
         purpose: Option<String>,
         identity: String,
         now: Moment,

@@ -108,10 +108,15 @@ impl Style {
     }
 }
 
-/// Prints to stdout; a reader that went away ends the command well.
+/// Prints to stdout; a reader that went away ends the command well, a full disk does not.
 pub fn out(text: &str) {
-    if print(text).is_err() {
-        std::process::exit(0);
+    match print(text) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) => {
+            note(&format!("prism: cannot write to standard output: {e}"));
+            std::process::exit(2);
+        }
     }
 }
 

@@ -69,8 +69,8 @@ wire! {
 
     SessionRelease {
         #[serde(default)] reason: Option<String>,
-        /// Operator only: whose session to release.
-        #[serde(default)] session_id: Option<Uuid>,
+        /// Operator only: which session to release, or at least its first 8 digits.
+        #[serde(default)] session_id: Option<String>,
     }
 
     LoopbackIssue {

@@ -176,6 +176,10 @@ impl Quoted {
         &self.0
     }
 
+    pub fn begins(&self, id: impl fmt::Display) -> bool {
+        id.to_string().starts_with(&self.0)
+    }
+
     pub fn is_whole(&self) -> bool {
         self.0.len() == 36
     }

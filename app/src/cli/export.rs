@@ -12,9 +12,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism export --training --out training/\n\nIt writes inputs.jsonl (one captured input a line; rejected ones are anti-examples) and CARD.md.\nWhat looks like a secret is replaced by [redacted]; read the files before you give them away."
-)]
+#[command(after_help = "Examples:
+  prism export --training --out training/
+
+It writes inputs.jsonl (one captured input a line; rejected ones are anti-examples) and CARD.md.
+What looks like a secret is replaced by [redacted]; read the files before you give them away.")]
 pub struct Export {
     /// Captured inputs with class, context and verdict
     #[arg(long, required = true)]

@@ -24,6 +24,7 @@ enum Action {
     Report,
     /// What the gate noticed, newest first
     Events {
+        /// At most so many
         #[arg(short, default_value_t = 20)]
         n: usize,
         /// Only warnings that wait for a label
@@ -32,17 +33,22 @@ enum Action {
     },
     /// Say whether a warning was right (operator)
     Label {
+        /// The warning's id, or its first 8 digits
         event_id: String,
+        /// Memory should have been asked first
         #[arg(long, conflicts_with = "wrong", required_unless_present = "wrong")]
         right: bool,
+        /// It was a false alarm
         #[arg(long)]
         wrong: bool,
     },
     /// Show which words, tags or paths put an assignment in its class
     Explain {
         text: String,
+        /// Its tags, separated by commas
         #[arg(long, value_delimiter = ',')]
         tags: Vec<String>,
+        /// The files it is about, separated by commas
         #[arg(long, value_delimiter = ',')]
         paths: Vec<String>,
     },

@@ -23,9 +23,16 @@ const LINE_BYTES_MAX: usize = BODY_BYTES_MAX - BATCH_BYTES - 4 * 1024;
 const TRANSCRIPTS: &str = "transcripts";
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism import memory.jsonl --dry-run      check every line, write nothing\n  prism import memory.jsonl --json         and print the map from the file's ids to ours\n  prism import docs/adr notes.md --as-identity Mira\n  prism import ~/.claude/projects/*/*.jsonl --as-identity Mira\n                                           your corrections, confirmations and changes of direction, for `prism review`\n\nA line of JSON: id, kind, identity, created_at, text, and the fields of its verb; `refers_to` and\n`supersedes` may name the id of another line. Times are kept. Run it again after a failure: what is\nin already is not written twice."
-)]
+#[command(after_help = "Examples:
+  prism import memory.jsonl --dry-run      check every line, write nothing
+  prism import memory.jsonl --json         and print the map from the file's ids to ours
+  prism import docs/adr notes.md --as-identity Mira
+  prism import ~/.claude/projects/*/*.jsonl --as-identity Mira
+                                           your corrections, confirmations and changes of direction, for `prism review`
+
+A line of JSON: id, kind, identity, created_at, text, and the fields of its verb; `refers_to` and
+`supersedes` may name the id of another line. Times are kept. Run it again after a failure: what is
+in already is not written twice.")]
 pub struct Import {
     /// .jsonl files, .md files, folders of .md files, or transcripts of Claude Code and Codex
     #[arg(required = true, value_name = "FILE")]

@@ -1,23 +1,24 @@
-//! `prism recall`, `confirm`, `input`, `review`, `note`, `todo`, `graph` and `memory`.
+//! `prism recall`, `cite`, `confirm`, `input`, `remember`, `note`, `graph` and `memory`.
 
-use super::{Context, print_json};
+use super::{Context, keep, print_json, written};
 use crate::clock;
 use crate::ui::{Failure, Outcome, Progress, Style, ago, note, out, short, table};
 use clap::{Args, Subcommand};
 use prism_core::api::memory::{
-    Artifacts, Captured, GraphAnswer, Id, InputView, InputsAnswer, MemoryStats, Metrics, RecallHit,
-    Recalled, Reembedding, Reviewed, Rot,
+    Captured, GraphAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Rot,
 };
 use prism_core::memory::question::telling_words;
 use prism_core::memory::vector::RULED_OUT;
 use prism_core::text::{clip, one_line};
-use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use serde_json::json;
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism recall \"the line above the input bar that finally showed up\"\n  prism recall \"why not the title bar\" --kinds decision,operator_input\n  prism recall \"ring file format\" --as-of 2026-05-01T00:00:00Z"
-)]
+#[command(after_help = "Examples:
+  prism recall \"the line above the input bar that finally showed up\"
+  prism recall \"why not the title bar\" --kinds decision,operator_input
+  prism recall \"ring file format\" --as-of 2026-05-01T00:00:00Z
+
+Exit: 0 something was found, 1 memory says nothing about that, 2 it could not run.")]
 pub struct Recall {
     /// What was seen, said or done, in plain words
     #[arg(required = true)]
@@ -42,33 +43,51 @@ pub struct Recall {
 impl Recall {
     pub async fn run(self, context: Context) -> Outcome {
         let query = self.query.join(" ");
-        let request = json!({"query": query, "k": self.k, "kinds": self.kinds, "since": self.since, "until": self.until, "as_of": self.as_of});
+        let request = json!({
+            "query": query,
+            "k": self.k,
+            "kinds": self.kinds,
+            "since": self.since,
+            "until": self.until,
+            "as_of": self.as_of,
+        });
         let (recalled, answer): (Recalled, _) = context.ask("recall", request).await?;
+        let found = !recalled.results.is_empty();
         if context.json {
             print_json(&answer);
-            return Ok(());
-        }
-        if recalled.results.is_empty() {
+        } else if found {
+            show(&query, recalled, context.style);
+        } else {
             out("memory says nothing about that");
-            return Err(Failure::Negative);
         }
-        let words = telling_words(&query);
-        for hit in &recalled.results {
-            out(&drawn(hit, &words, context.style));
+        if found {
+            Ok(())
+        } else {
+            Err(Failure::Negative)
         }
-        if let Some(doubt) = &recalled.note {
-            note(&context.style.paint(
-                "33",
-                &format!("{doubt} (confidence {:.2})", recalled.confidence),
-            ));
-        }
-        if recalled.legs.vector.state == "off" {
-            note(&context.style.dim(&format!(
-                "found by words and links alone: {}",
-                recalled.legs.vector.reason.unwrap_or_default()
-            )));
-        }
-        Ok(())
+    }
+}
+
+fn show(query: &str, recalled: Recalled, style: Style) {
+    let words = telling_words(query);
+    for hit in &recalled.results {
+        out(&drawn(hit, &words, style));
+    }
+    let event = short(recalled.recall_event_id);
+    out(&style.dim(&format!(
+        "prism cite {event} <id>  says that one of them helped"
+    )));
+    if let Some(doubt) = &recalled.note {
+        note(&style.paint(
+            "33",
+            &format!("{doubt} (confidence {:.2})", recalled.confidence),
+        ));
+    }
+    if recalled.legs.vector.state == "off" {
+        note(&style.dim(&format!(
+            "found by words and links alone: {}",
+            recalled.legs.vector.reason.unwrap_or_default()
+        )));
     }
 }
 
@@ -161,15 +180,15 @@ fn marked(line: &str, words: &[String], style: Style) -> String {
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism confirm delta:2901d7ce works \"a line with persona and project shows above the input bar\"\n  prism confirm spec:SPEC-060 partial"
-)]
+#[command(after_help = "Examples:
+  prism confirm delta:2901d7ce works \"persona and project show above the input bar\"
+  prism confirm spec:SPEC-060 partial")]
 pub struct Confirm {
     /// delta:<id>, signal:<id>, spec:<name> or commit:<sha>
     refers_to: String,
     /// works, broken or partial
     verdict: String,
-    /// What you saw, in your words
+    /// What you saw, in your words; `-` reads it from standard input
     notes: Option<String>,
 }
 
@@ -177,29 +196,25 @@ impl Confirm {
     pub async fn run(self, context: Context) -> Outcome {
         // Inside a host's own shell it is the agent who types.
         let direct = context.identity.is_none() && !context.env.inside_host;
-        keep(&context, "confirm", json!({"refers_to": self.refers_to, "verdict": self.verdict, "notes": self.notes, "direct": direct})).await
+        let request = json!({
+            "refers_to": self.refers_to,
+            "verdict": self.verdict,
+            "notes": self.notes.map(written).transpose()?,
+            "direct": direct,
+        });
+        keep(&context, "confirm", request).await
     }
-}
-
-/// Writes a row and says under which id it is kept.
-async fn keep(context: &Context, path: &str, body: Value) -> Outcome {
-    let (id, answer): (Id, _) = context.ask(path, body).await?;
-    if context.json {
-        print_json(&answer)
-    } else {
-        out(&format!("kept as {}", short(id.id)))
-    }
-    Ok(())
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  prism input correction \"stop, look in memory first\" --action \"reading git log\" --as Donna"
-)]
+#[command(after_help = "Example:
+  prism input correction \"stop, look in memory first\" --action \"reading git log\" --as Donna
+
+Exit: 0 it was kept, 1 it is a routine acknowledgment and was not, 2 it could not run.")]
 pub struct Input {
     /// correction, confirmation or direction_pivot
     class: String,
-    /// What was typed, verbatim
+    /// What was typed, verbatim; `-` reads it from standard input
     prompt_text: String,
     /// What the agent was doing
     #[arg(long = "action")]
@@ -214,7 +229,13 @@ pub struct Input {
 
 impl Input {
     pub async fn run(self, context: Context) -> Outcome {
-        let request = json!({"class": self.class, "prompt_text": self.prompt_text, "triggered_action": self.triggered_action, "reverses_delta": self.reverses_delta, "confidence": self.confidence});
+        let request = json!({
+            "class": self.class,
+            "prompt_text": written(self.prompt_text)?,
+            "triggered_action": self.triggered_action,
+            "reverses_delta": self.reverses_delta,
+            "confidence": self.confidence,
+        });
         let (captured, answer): (Captured, _) = context.ask("operator_input", request).await?;
         if context.json {
             print_json(&answer);
@@ -233,284 +254,108 @@ impl Input {
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism review                      one key per row: a accept, r reject, s skip, u undo, q quit\n  prism review 2901d7ce 8b148959 --accept\n  prism review --list"
-)]
-pub struct Review {
-    /// The inputs to review; none: go through them one by one
-    ids: Vec<String>,
-    #[arg(long, group = "what")]
-    accept: bool,
-    #[arg(long, group = "what")]
-    reject: bool,
-    /// Take an earlier review back
-    #[arg(long, group = "what")]
-    undo: bool,
-    /// Only list what waits for review
-    #[arg(long)]
-    list: bool,
+#[command(after_help = "Examples:
+  prism cite 2901d7ce 8b148959 --for \"the colour of the bell\"
+  prism recall \"the bell's colour\" --json      shows recall_event_id and the results' ids")]
+pub struct Cite {
+    /// The recall (recall_event_id, or its first 8 digits)
+    recall_event_id: String,
+    /// Which of its results helped (id, or its first 8 digits)
+    result_id: String,
+    /// What it supported
+    #[arg(long = "for", value_name = "TEXT")]
+    purpose: Option<String>,
 }
 
-impl Review {
+impl Cite {
     pub async fn run(self, context: Context) -> Outcome {
-        let action = if self.accept {
-            "accept"
-        } else if self.reject {
-            "reject"
-        } else if self.undo {
-            "undo"
-        } else {
-            ""
-        };
-        if !self.ids.is_empty() {
-            if action.is_empty() {
-                return Err(Failure::Unable {
-                    message: "what shall become of them?".into(),
-                    hint: Some("add --accept, --reject or --undo".into()),
-                });
-            }
-            let (reviewed, answer): (Reviewed, _) = context
-                .ask("review", json!({"ids": self.ids, "action": action}))
-                .await?;
-            if context.json {
-                print_json(&answer)
-            } else {
-                out(&format!("{} reviewed", reviewed.reviewed.len()))
-            }
-            return Ok(());
-        }
-        let (waiting, answer): (InputsAnswer, _) = context
-            .ask("inputs", json!({"review": "unreviewed"}))
-            .await?;
+        let request = json!({
+            "recall_event_id": self.recall_event_id,
+            "result_id": self.result_id,
+            "for": self.purpose,
+        });
+        let answer = context.call("memory_cite", request).await?;
         if context.json {
             print_json(&answer);
-            return Ok(());
-        }
-        if waiting.inputs.is_empty() {
-            out("nothing waits for review");
-            return Ok(());
-        }
-        if self.list || !std::io::stdin().is_terminal() {
-            for input in &waiting.inputs {
-                out(&input_line(input, context.style));
-            }
-            return Ok(());
-        }
-        interactively(&context, &waiting.inputs).await
-    }
-}
-
-fn input_line(input: &InputView, style: Style) -> String {
-    let doing = input
-        .triggered_action
-        .as_deref()
-        .map(|a| style.dim(&format!("\n          while {}", one_line(a))))
-        .unwrap_or_default();
-    let confidence = if input.confidence == "low" {
-        style.paint("33", " low")
-    } else {
-        String::new()
-    };
-    format!(
-        "{} {}{confidence}  “{}”  {}{doing}",
-        short(input.id),
-        style.bold(&input.class),
-        one_line(&input.prompt_text),
-        style.dim(&format!(
-            "by {} {}",
-            input.captured_via,
-            ago(input.captured_at, clock::now())
-        ))
-    )
-}
-
-/// One key per row; `u` takes the last one back.
-async fn interactively(context: &Context, inputs: &[InputView]) -> Outcome {
-    let keys = Keys::raw()?;
-    let (mut at, mut done): (usize, Vec<(usize, bool)>) = (0, Vec::new());
-    while at < inputs.len() {
-        let input = &inputs[at];
-        out(&format!(
-            "{}/{}  {}\r",
-            at + 1,
-            inputs.len(),
-            input_line(input, context.style).replace('\n', "\r\n")
-        ));
-        drop(
-            write!(
-                std::io::stdout(),
-                "  [a]ccept [r]eject [s]kip [u]ndo [q]uit "
-            )
-            .and_then(|()| std::io::stdout().flush()),
-        );
-        let key = keys.next()?;
-        out("\r");
-        match key {
-            b'a' | b'r' => {
-                let action = if key == b'a' { "accept" } else { "reject" };
-                context
-                    .call("review", json!({"ids": [input.id], "action": action}))
-                    .await?;
-                done.push((at, true));
-                at += 1;
-            }
-            b's' | b' ' => {
-                done.push((at, false));
-                at += 1;
-            }
-            b'u' => {
-                if let Some((previous, reviewed)) = done.pop() {
-                    if reviewed {
-                        context
-                            .call(
-                                "review",
-                                json!({"ids": [inputs[previous].id], "action": "undo"}),
-                            )
-                            .await?;
-                    }
-                    at = previous;
-                }
-            }
-            b'q' | 3 | 4 => break,
-            _ => {}
-        }
-    }
-    drop(keys);
-    out(&format!(
-        "{} reviewed",
-        done.iter().filter(|(_, reviewed)| *reviewed).count()
-    ));
-    Ok(())
-}
-
-/// The terminal without line editing, given back when dropped.
-struct Keys {
-    before: rustix::termios::Termios,
-}
-
-impl Keys {
-    fn raw() -> Result<Self, Failure> {
-        let stdin = std::io::stdin();
-        let before = rustix::termios::tcgetattr(&stdin)
-            .map_err(|e| anyhow::anyhow!("this terminal cannot be read key by key: {e}"))?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Now, &raw)
-            .map_err(|e| anyhow::anyhow!("this terminal cannot be read key by key: {e}"))?;
-        Ok(Self { before })
-    }
-
-    fn next(&self) -> Result<u8, Failure> {
-        let mut byte = [0u8];
-        let n = std::io::Read::read(&mut std::io::stdin(), &mut byte)
-            .map_err(|e| anyhow::anyhow!("cannot read a key: {e}"))?;
-        Ok(if n == 0 { b'q' } else { byte[0] })
-    }
-}
-
-impl Drop for Keys {
-    fn drop(&mut self) {
-        let _ = rustix::termios::tcsetattr(
-            std::io::stdin(),
-            rustix::termios::OptionalActions::Now,
-            &self.before,
-        );
-    }
-}
-
-#[derive(Args)]
-pub struct Note {
-    text: Vec<String>,
-}
-
-impl Note {
-    pub async fn run(self, context: Context) -> Outcome {
-        keep(&context, "note", json!({"text": self.text.join(" ")})).await
-    }
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism todo add \"clean up old branches\"\n  prism todo list\n  prism todo done 4"
-)]
-pub struct Todo {
-    #[command(subcommand)]
-    action: TodoAction,
-}
-
-#[derive(Subcommand)]
-enum TodoAction {
-    Add {
-        title: String,
-        #[arg(long)]
-        body: Option<String>,
-        #[arg(long, value_delimiter = ',')]
-        tags: Vec<String>,
-        #[arg(long, value_delimiter = ',')]
-        paths: Vec<String>,
-    },
-    List {
-        /// open, doing, blocked, done, dropped or all
-        #[arg(long)]
-        status: Option<String>,
-    },
-    Done {
-        number: i64,
-    },
-}
-
-impl Todo {
-    pub async fn run(self, context: Context) -> Outcome {
-        let request = match self.action {
-            TodoAction::Add {
-                title,
-                body,
-                tags,
-                paths,
-            } => {
-                json!({"action": "add", "title": title, "body": body, "tags": tags, "paths": paths})
-            }
-            TodoAction::List { status } => json!({"action": "list", "status": status}),
-            TodoAction::Done { number } => json!({"action": "done", "number": number}),
-        };
-        let (answered, answer): (Artifacts, Value) = context.ask("todo", request).await?;
-        if context.json {
-            print_json(&answer);
-        } else if let Some(items) = answered.items {
-            let rows: Vec<Vec<String>> = items
-                .iter()
-                .map(|i| {
-                    vec![
-                        format!("#{}", i.number.unwrap_or_default()),
-                        i.status.clone(),
-                        one_line(&i.title),
-                        context.style.dim(&format!(
-                            "{} {}",
-                            i.identity,
-                            ago(i.created_at, clock::now())
-                        )),
-                    ]
-                })
-                .collect();
-            out(&if rows.is_empty() {
-                "no todos".into()
-            } else {
-                table(&rows)
-            });
         } else {
-            out(&format!("todo #{}", answered.number.unwrap_or_default()));
-            for warning in &answered.warnings {
-                note(&warning.remediation);
-            }
+            out("noted");
         }
         Ok(())
     }
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism graph show 2901d7ce\n  prism graph show path:core/src/ring.rs"
-)]
+#[command(after_help = "Examples:
+  prism remember rule \"never push on a Friday\" --tags release
+  prism remember fact - --subject \"the seat map\" < seatmap.md
+  prism remember integration_narrative --sees \"the bell rings once\" \\
+      --piece delta:2901d7ce --piece commit:04bf854 --breaks \"a second shim on one home\"")]
+pub struct Remember {
+    /// note, fact, rule, integration_narrative or other
+    kind: String,
+    /// The text; `-` reads it from standard input (a narrative may do without)
+    body: Option<String>,
+    /// What it is about
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
+    /// Tags, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    tags: Vec<String>,
+    /// What it speaks of: delta:<id>, signal:<id>, spec:<name> or commit:<sha>; may be given again
+    #[arg(long = "ref", value_name = "REFERENCE")]
+    refs: Vec<String>,
+    /// The row this one replaces (id, or its first 8 digits)
+    #[arg(long, value_name = "ID")]
+    supersedes: Option<String>,
+    /// Narrative: what the operator sees now
+    #[arg(long = "sees", value_name = "TEXT")]
+    operator_sees: Option<String>,
+    /// Narrative: a delta, commit or spec that had to land with the others; may be given again
+    #[arg(long = "piece", value_name = "REFERENCE")]
+    pieces: Vec<String>,
+    /// Narrative: what would break it
+    #[arg(long = "breaks", value_name = "TEXT")]
+    would_break_it: Option<String>,
+}
+
+impl Remember {
+    pub async fn run(self, context: Context) -> Outcome {
+        let request = json!({
+            "kind": self.kind,
+            "body": self.body.map(written).transpose()?.unwrap_or_default(),
+            "subject": self.subject,
+            "tags": self.tags,
+            "refs": self.refs,
+            "supersedes": self.supersedes,
+            "operator_sees": self.operator_sees,
+            "pieces": self.pieces,
+            "would_break_it": self.would_break_it,
+        });
+        keep(&context, "remember", request).await
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  prism note the printer wants the blue cable
+  prism note - < meeting.md")]
+pub struct Note {
+    /// The note; `-` alone reads it from standard input
+    #[arg(required = true)]
+    text: Vec<String>,
+}
+
+impl Note {
+    pub async fn run(self, context: Context) -> Outcome {
+        let text = written(self.text.join(" "))?;
+        keep(&context, "note", json!({ "text": text })).await
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  prism graph show 2901d7ce
+  prism graph show path:core/src/ring.rs")]
 pub struct Graph {
     #[command(subcommand)]
     action: GraphAction,
@@ -519,7 +364,10 @@ pub struct Graph {
 #[derive(Subcommand)]
 enum GraphAction {
     /// Draw what stands beside a row or an entity
-    Show { id: String },
+    Show {
+        /// A row's id (or its first 8 digits), or an entity such as path:core/src/ring.rs
+        id: String,
+    },
 }
 
 impl Graph {

@@ -107,7 +107,8 @@ fn proven(reachable: &Reachable, now: Moment) -> String {
     format!("{} {}", reachable.state, ago(reachable.at, now))
 }
 
-fn buckets(n: ByCategory, style: Style) -> String {
+/// What waits, by category, most urgent first.
+pub fn buckets(n: ByCategory, style: Style) -> String {
     let order = [
         Category::Ask,
         Category::Blocker,
@@ -129,6 +130,7 @@ fn buckets(n: ByCategory, style: Style) -> String {
 #[derive(Args)]
 #[command(after_help = "Example:\n  prism whois Texi")]
 pub struct Whois {
+    /// The agent's or the operator's name
     identity: String,
 }
 
@@ -177,6 +179,7 @@ impl Whois {
 }
 
 #[derive(Args)]
+#[command(after_help = "Example:\n  prism session release 3f36b796")]
 pub struct Session {
     #[command(subcommand)]
     action: SessionAction,
@@ -186,8 +189,8 @@ pub struct Session {
 enum SessionAction {
     /// Release a session by force (operator)
     Release {
-        /// The session's whole id, as `prism status --json` shows it
-        session_id: uuid::Uuid,
+        /// The session's id, or its first 8 digits as `prism status` shows them
+        session_id: String,
     },
 }
 

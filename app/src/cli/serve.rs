@@ -8,9 +8,11 @@ use crate::ui::Outcome;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  prism serve                        on 127.0.0.1:7747, in ~/.prism\n  prism serve --home /tmp/p --port 0   a throw-away one on any free port\n\nIt writes $PRISM_HOME/server.json once it accepts connections."
-)]
+#[command(after_help = "Examples:
+  prism serve                        on 127.0.0.1:7747, in ~/.prism
+  prism serve --home /tmp/p --port 0   a throw-away one on any free port
+
+It writes $PRISM_HOME/server.json once it accepts connections.")]
 pub struct Serve {
     /// Where Prism keeps its files [default: PRISM_HOME, else ~/.prism]
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! `prism send`, `pending`, `trace` and `signals`.
 
-use super::{Context, print_json};
+use super::{Context, print_json, written};
 use crate::clock;
 use crate::shim::cache::Cache;
 use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
@@ -10,12 +10,13 @@ use prism_core::receipt::TraceEvent;
 use prism_core::ring::Which;
 use prism_core::{api, text};
 use serde_json::{Map, Value, json};
-use std::io::Read;
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism send Texi \"review the ring buffer\" --type ReviewRequested\n  prism send Texi \"the build is red\" --category BLOCKER --body \"$(tail -20 build.log)\"\n  prism send Donna \"looks right\" --reply-to 2901d7ce --type ReviewCompleted\n  prism send Texi - < message.txt"
-)]
+#[command(after_help = "Examples:
+  prism send Texi \"review the ring buffer\" --type ReviewRequested
+  prism send Texi \"the build is red\" --category BLOCKER --body \"$(tail -20 build.log)\"
+  prism send Donna \"looks right\" --reply-to 2901d7ce --type ReviewCompleted
+  prism send Texi - < message.txt")]
 pub struct Send {
     /// Identity of the recipient
     to: String,
@@ -33,7 +34,7 @@ pub struct Send {
     /// INFO, TASK, ASK or BLOCKER [default: by type]
     #[arg(long, short = 'c')]
     category: Option<String>,
-    /// More text
+    /// More text; `-` reads it from standard input
     #[arg(long, short = 'b')]
     body: Option<String>,
     /// Further payload fields, as a JSON object
@@ -60,14 +61,9 @@ impl Send {
                 .map_err(|e| anyhow::anyhow!("--payload is not a JSON object: {e}"))?,
             None => Map::new(),
         };
-        let summary = if self.summary == "-" {
-            read_stdin()?
-        } else {
-            self.summary
-        };
-        payload.insert("summary".into(), summary.into());
+        payload.insert("summary".into(), written(self.summary)?.into());
         if let Some(body) = self.body {
-            payload.insert("body".into(), body.into());
+            payload.insert("body".into(), written(body)?.into());
         }
         let mut request =
             json!({"to": self.to, "signal_type": self.signal_type, "payload": payload});
@@ -105,18 +101,10 @@ impl Send {
     }
 }
 
-fn read_stdin() -> Result<String, Failure> {
-    let mut text = String::new();
-    std::io::stdin()
-        .read_to_string(&mut text)
-        .map_err(|e| anyhow::anyhow!("cannot read standard input: {e}"))?;
-    Ok(text.trim_end().to_owned())
-}
-
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  prism pending                 what agents sent to the operator\n  prism pending --as Texi       what waits for Texi (and takes it out of the queue)"
-)]
+#[command(after_help = "Examples:
+  prism pending                 what agents sent to the operator
+  prism pending --as Texi       what waits for Texi (and takes it out of the queue)")]
 pub struct Pending {
     /// At most so many
     #[arg(long, short = 'n', default_value_t = prism_core::limits::PENDING_DEFAULT)]
@@ -287,7 +275,8 @@ fn timeline(trace: &api::Trace, style: Style) -> String {
         "queued" | "pushed" => "No shim has confirmed it yet.",
         "received" => "A shim has it; no bell was handed to a host.",
         "rung" => {
-            "The bell was handed to the host, which gave no sign of taking it; nobody has drained it."
+            "The bell was handed to the host, which gave no sign of taking it; \
+             nobody has drained it."
         }
         "rendered" => "The host took the bell; nobody has drained it.",
         "drained" => "The agent was given it; it has not acted on it.",
@@ -305,6 +294,10 @@ fn timeline(trace: &api::Trace, style: Style) -> String {
 }
 
 #[derive(Args)]
+#[command(after_help = "Examples:
+  prism signals tail --as Texi
+  prism signals ack 2901d7ce --state model_acted --note \"in commit 04bf854\" --as Texi
+  prism signals recall 2901d7ce")]
 pub struct Signals {
     #[command(subcommand)]
     action: Action,
@@ -314,6 +307,7 @@ pub struct Signals {
 enum Action {
     /// The last signals in the local ring, read and unread
     Tail {
+        /// At most so many
         #[arg(short, default_value_t = 5)]
         n: usize,
     },
@@ -322,17 +316,26 @@ enum Action {
     /// Mark everything in the local ring read (the queue on the server is not touched)
     MarkRead,
     /// Take back a signal that nobody has read
-    Recall { signal_id: String },
+    Recall {
+        /// The signal's id, or its first 8 digits
+        signal_id: String,
+    },
     /// Say that a signal was seen (`observed`) or acted on (`model_acted`)
     Ack {
+        /// The signal's id, or its first 8 digits
         signal_id: String,
+        /// observed or model_acted
         #[arg(long, default_value = "observed")]
         state: String,
+        /// A word to its sender
         #[arg(long)]
         note: Option<String>,
     },
     /// Dismiss signals that were read; none named: all of them
-    Dismiss { signal_ids: Vec<String> },
+    Dismiss {
+        /// The signals' ids, or their first 8 digits
+        signal_ids: Vec<String>,
+    },
 }
 
 impl Signals {
@@ -404,8 +407,28 @@ async fn plain(context: &Context, path: &str, body: Value, done: &str) -> Outcom
             .map(|n| format!("{n} "))
             .unwrap_or_default();
         out(&format!("{n}{done}"));
+        let warnings = answer.get("warnings").and_then(Value::as_array);
+        for warning in warnings.into_iter().flatten() {
+            out(&advice(warning, context.style));
+        }
     }
     Ok(())
+}
+
+/// What the gate advises, on as many lines as it has things to say.
+fn advice(warning: &Value, style: Style) -> String {
+    let said = |field: &str| text::one_line(warning[field].as_str().unwrap_or_default());
+    let mut lines = vec![format!(
+        "{} {}  {}",
+        style.paint("33", "warning"),
+        said("kind"),
+        style.dim(&said("task_class"))
+    )];
+    lines.push(format!("  {}", said("remediation")));
+    if warning["suggested_query"].is_string() {
+        lines.push(style.dim(&format!("  prism recall {:?}", said("suggested_query"))));
+    }
+    lines.join("\n")
 }
 
 fn cache(context: &Context) -> Result<Cache, Failure> {

@@ -73,8 +73,8 @@ pub async fn cite(prism: &Prism, caller: &Caller, request: wire::Cite) -> Result
         .store
         .cite(
             caller.project.id,
-            request.recall_event_id,
-            request.result_id,
+            Quoted::parse("recall_event_id", &request.recall_event_id)?,
+            Quoted::parse("result_id", &request.result_id)?,
             purpose,
             caller.persona.identity.to_string(),
             clock::now(),

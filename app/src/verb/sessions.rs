@@ -53,29 +53,20 @@ pub async fn release(
     caller: &Caller,
     request: api::SessionRelease,
 ) -> Result<api::Ok, Problem> {
-    let session = match (request.session_id, &caller.session) {
-        (Some(id), own) if own.as_ref().is_none_or(|s| s.id != id) => {
-            if !caller.is_operator {
+    let session = match (&request.session_id, &caller.session) {
+        (None, Some(own)) => own.clone(),
+        (Some(text), own) => {
+            let named = quoted(prism, caller, text)?;
+            if !caller.is_operator && own.as_ref().is_none_or(|s| s.id != named.id) {
                 return Err(Problem::new(
                     Code::OperatorOnly,
                     "only the operator releases another session",
                     "leave out session_id to release your own",
                 ));
             }
-            let found = prism
-                .presence
-                .get(id)
-                .filter(|s| s.project_id == caller.project.id && s.released_at.is_none());
-            found.ok_or_else(|| {
-                Problem::new(
-                    Code::UnknownSession,
-                    format!("no open session {id} in this project"),
-                    "`prism status` lists them",
-                )
-            })?
+            named
         }
-        (_, Some(own)) => own.clone(),
-        _ => {
+        (None, None) => {
             return Err(Problem::field(
                 "session_id",
                 "must say whose session to release",
@@ -95,6 +86,25 @@ pub async fn release(
     );
     prism.release(&session, &reason).await?;
     Ok(api::Ok { ok: true })
+}
+
+/// The open session of this project that is quoted, whoever's it is: its id or a unique beginning.
+pub fn quoted(prism: &Prism, caller: &Caller, text: &str) -> Result<SessionRow, Problem> {
+    let quoted = prism_core::id::Quoted::parse("session_id", text)?;
+    let mut found = prism.presence.beginning(caller.project.id, &quoted);
+    match (found.pop(), found.is_empty()) {
+        (Some(session), true) => Ok(session),
+        (None, _) => Err(Problem::new(
+            Code::UnknownSession,
+            format!("no open session {} in this project", quoted.prefix()),
+            "`prism status` lists them",
+        )),
+        (Some(_), false) => Err(Problem::new(
+            Code::Ambiguous,
+            format!("more than one open session begins with {}", quoted.prefix()),
+            "quote more digits; `prism status --json` shows whole ids",
+        )),
+    }
 }
 
 pub async fn heartbeat(

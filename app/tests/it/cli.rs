@@ -267,85 +267,92 @@ fn help_has_examples_and_completions_are_printed() {
     assert!(server.ok(None, &["--version"]).starts_with("prism "));
 }
 
+/// Bytes that the server's largest file may still grow by until its disk is "full".
+const ROOM: u64 = 300_000;
+
+/// Lets no file of a process grow beyond so many bytes, or takes that limit away.
+fn limit_files(pid: u32, bytes: Option<u64>) {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let limit = Rlimit {
+        current: bytes,
+        maximum: None,
+    };
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    prlimit(pid, Resource::Fsize, limit).expect("a limit on the server's files can be set");
+}
+
 #[test]
 fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
-    // A tiny file system of its own; without the right to mount one there is nothing to try.
-    let dir = tempfile::tempdir().unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-        .arg(dir.path())
-        .status()
-        .is_ok_and(|s| s.success());
-    if !mounted {
-        eprintln!("skipped: no right to mount a file system");
-        return;
-    }
-    struct Unmount(std::path::PathBuf);
-    impl Drop for Unmount {
-        fn drop(&mut self) {
-            drop(
-                std::process::Command::new("umount")
-                    .arg("-l")
-                    .arg(&self.0)
-                    .status(),
-            );
-        }
-    }
-    let _unmount = Unmount(dir.path().to_owned());
-    let home = dir.path().join("home");
-    let server = Server::start();
-    let command = |args: &[&str]| {
-        let mut command = server.command(None);
-        command
-            .env("PRISM_HOME", &home)
-            .args(args)
-            .stdin(Stdio::null());
-        command
-    };
-    let mut process = command(&["serve", "--port", "0"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_for("the server", || {
-        home.join("server.json").exists().then_some(())
-    });
-    let run = |args: &[&str]| command(args).output().unwrap();
-    assert!(run(&["key", "mint", "Texi"]).status.success());
-    assert!(
-        run(&["note", "the printer wants the blue cable"])
-            .status
-            .success()
-    );
+    let mut server = Server::start();
+    server.kill();
+    // A write beyond the limit fails, as on a full disk; the shell lets it fail without a signal.
+    let launch = "trap '' XFSZ; exec \"$0\" serve --port 0";
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", launch, crate::harness::BIN])
+        .env_clear()
+        .envs(
+            server
+                .command(None)
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(server.folder());
+    server.resume_as(shell);
+    server.ok(None, &["key", "mint", "Texi"]);
+    server.ok(None, &["note", "the printer wants the blue cable"]);
+    let size = |name| std::fs::metadata(server.home().path(name)).map_or(0, |m| m.len());
+    let largest = size("prism.db").max(size("prism.db-wal"));
+    limit_files(server.pid(), Some(largest + ROOM));
     let body = "x".repeat(30_000);
-    let mut accepted = 0;
+    let mut accepted: Vec<Value> = Vec::new();
     let refused = wait_for("a full disk", || {
-        let output = run(&["send", "Texi", "x", "--body", &body]);
-        accepted += usize::from(output.status.success());
-        (!output.status.success()).then_some(output)
+        let output = server.cli(None, &["send", "Texi", "x", "--body", &body, "--json"]);
+        if !output.status.success() {
+            return Some(output);
+        }
+        let sent: Value = serde_json::from_slice(&output.stdout).unwrap();
+        accepted.push(sent["signal_id"].clone());
+        None
     });
+    assert_eq!(refused.status.code(), Some(2));
     assert!(
         stderr(&refused).contains("free space"),
         "{}",
         stderr(&refused)
     );
+    assert!(!accepted.is_empty(), "something was stored before");
     // Reads still work, and everything that was accepted is there.
-    let status: Value =
-        serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap_or_default();
-    let waiting = status["personas"]
-        .as_array()
-        .and_then(|p| p.iter().find(|p| p["identity"] == "Texi"))
-        .map(|p| p["pending"]["INFO"].clone());
-    assert_eq!(waiting, Some(json!(accepted)));
-    let recalled = run(&["recall", "the printer's cable"]);
+    let waiting = |server: &Server| {
+        let status: Value = serde_json::from_str(&server.ok(None, &["status", "--json"])).unwrap();
+        let personas = status["personas"].as_array().unwrap().clone();
+        let texi = personas.iter().find(|p| p["identity"] == "Texi").unwrap();
+        texi["pending"]["INFO"].as_u64().unwrap() as usize
+    };
+    assert_eq!(waiting(&server), accepted.len());
     assert!(
-        recalled.status.success()
-            && String::from_utf8_lossy(&recalled.stdout).contains("blue cable"),
-        "what is known is told: {}",
-        stderr(&recalled)
+        server
+            .ok(None, &["recall", "the printer's cable"])
+            .contains("blue cable"),
+        "what is known is told"
     );
-    process.kill().unwrap();
-    process.wait().unwrap();
+    // Room again: the same server goes on, and what was accepted outlives a kill.
+    limit_files(server.pid(), None);
+    server.ok(None, &["send", "Texi", "there is room", "--json"]);
+    assert_eq!(waiting(&server), accepted.len() + 1);
+    server.kill();
+    server.resume();
+    assert_eq!(waiting(&server), accepted.len() + 1);
+    let read: Value =
+        serde_json::from_str(&server.ok(Some("Texi"), &["pending", "-n", "100", "--json"]))
+            .unwrap();
+    let read: Vec<Value> = read["signals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["signal_id"].clone())
+        .collect();
+    assert!(accepted.iter().all(|id| read.contains(id)), "{read:?}");
 }
 
 #[test]
@@ -361,29 +368,31 @@ fn the_server_may_go_away_in_the_middle_of_a_send() {
             )
         })
         .collect();
-    server.kill();
-    server.resume();
-    // Each send was stored, or its error says that it was not sent or how to ask again.
-    let mut stored = 0;
-    for answer in answers {
+    let mut answers = answers.into_iter().map(|answer| {
         let answer = answer
             .recv_timeout(crate::harness::PATIENCE)
             .expect("every send is answered");
-        let body = &answer["result"]["structuredContent"];
+        answer["result"]["structuredContent"].clone()
+    });
+    let first = answers.next().unwrap();
+    server.kill();
+    server.resume();
+    // Each send was stored, or its error says that it was not sent or how to ask again.
+    let mut stored = vec![first["signal_id"].clone()];
+    for body in answers {
         match body["error"]["code"].as_str() {
-            None => stored += 1,
-            Some("server_unreachable" | "outcome_unknown") => {}
+            None => stored.push(body["signal_id"].clone()),
+            Some("server_unreachable") => {}
+            Some("outcome_unknown") => assert!(body["error"]["idempotency_key"].is_string()),
             Some(other) => panic!("{other}: {body}"),
         }
     }
-    let status: Value = serde_json::from_str(&server.ok(None, &["status", "--json"])).unwrap();
-    let waiting = status["personas"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|p| p["identity"] == "Texi")
-        .unwrap()["pending"]["TASK"]
-        .as_u64()
-        .unwrap();
-    assert!(waiting >= stored, "{waiting} of {stored}");
+    let read: Value =
+        serde_json::from_str(&server.ok(Some("Texi"), &["pending", "-n", "100", "--json"]))
+            .unwrap();
+    let read = read["signals"].as_array().unwrap();
+    for id in &stored {
+        let times = read.iter().filter(|s| s["signal_id"] == *id).count();
+        assert_eq!(times, 1, "{id} of {} that were stored", stored.len());
+    }
 }

@@ -4,6 +4,7 @@
 
 mod cache;
 mod cli;
+mod commands;
 mod crash_story;
 mod door;
 mod hangup_story;

@@ -119,7 +119,14 @@ fn a_session_released_by_force_is_over_until_the_next_start() {
             .path(&format!("shims/{session}.json"))
             .exists()
     );
-    server.ok(None, &["session", "release", &session]);
+    for (quoted, says) in [("deadbeef", "prism status"), ("abc", "8 hex digits")] {
+        let refused = server.cli(None, &["session", "release", quoted]);
+        assert_eq!(refused.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains(says), "{said}");
+    }
+    // The first digits, as `prism status` shows them, are enough.
+    server.ok(None, &["session", "release", &session[..8]]);
     wait_for("the refusal", || {
         let answer = texi.request(
             "tools/call",

@@ -835,6 +835,23 @@ async fn a_recall_leaves_an_event_that_can_be_cited_and_filters_hold() {
         texi.call(PID, "memory_cite", cite.clone()).await.unwrap()["ok"],
         true
     );
+    let first_digits = |id: &Value| id.as_str().unwrap()[..8].to_owned();
+    let by_prefix = json!({
+        "recall_event_id": first_digits(&cite["recall_event_id"]),
+        "result_id": first_digits(&cite["result_id"]),
+    });
+    texi.call(PID, "memory_cite", by_prefix).await.unwrap();
+    let stats = texi.call(PID, "memory_stats", json!({})).await.unwrap();
+    assert_eq!(stats["citations"], 1, "both name the same citation");
+    for (field, wrong) in [
+        ("recall_event_id", json!("not an id")),
+        ("result_id", json!("deadbee")),
+    ] {
+        let mut cite = cite.clone();
+        cite[field] = wrong;
+        let refused = texi.call(PID, "memory_cite", cite).await.unwrap_err();
+        assert!(refused.message.contains("8 hex digits"), "{refused:?}");
+    }
     for (field, wrong) in [
         ("recall_event_id", json!(prism::clock::new_id())),
         ("result_id", json!(prism::clock::new_id())),

@@ -99,17 +99,66 @@ fn the_map_names_what_exists_and_all_of_it() {
     }
 }
 
-#[test]
-fn the_readme_lists_every_verb_for_agents() {
+/// The cells of every row of the README's tables, without their backticks' surroundings.
+fn readme_rows() -> Vec<Vec<String>> {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    for verb in prism::verb::VERBS
+    let rows = readme.lines().filter(|l| l.starts_with("| "));
+    rows.map(|l| {
+        l.trim_matches('|')
+            .split(" | ")
+            .map(str::to_owned)
+            .collect()
+    })
+    .collect()
+}
+
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_readme_names_every_verb_for_agents_with_its_commands_and_no_other() {
+    use prism::verb::{Is, VERBS};
+    let rows = readme_rows();
+    let told: Vec<(&str, Vec<String>)> = rows
         .iter()
-        .filter(|v| v.is(prism::verb::Is::Tool))
-    {
+        .filter(|r| r.len() == 3)
+        .filter_map(|r| Some((*quoted(&r[0]).first()?, r)))
+        .filter(|(verb, _)| verb.starts_with("prism_") || *verb == "semantic_recall")
+        .map(|(verb, r)| {
+            let commands = quoted(&r[1]).into_iter().map(str::to_owned).collect();
+            (verb, commands)
+        })
+        .collect();
+    for verb in VERBS.iter().filter(|v| v.is(Is::Tool)) {
+        let door = prism::cli::DOORS
+            .iter()
+            .find(|(name, _)| *name == verb.name);
+        let commands = door.map(|(_, commands)| *commands).unwrap_or_default();
+        let commands: Vec<String> = commands.iter().map(|c| format!("prism {c}")).collect();
         assert!(
-            readme.contains(verb.name),
-            "{} is not in the README's table",
+            told.contains(&(verb.name, commands.clone())),
+            "the README's table does not say `{}` | {commands:?}",
             verb.name
         );
+    }
+    for (verb, _) in told {
+        assert!(
+            VERBS.iter().any(|v| v.name == verb && v.is(Is::Tool)),
+            "the README names {verb}, which agents do not have"
+        );
+    }
+}
+
+#[test]
+fn the_readme_names_every_command() {
+    let rows = readme_rows();
+    let told: Vec<&str> = rows.iter().flatten().flat_map(|c| quoted(c)).collect();
+    for command in prism::cli::commands() {
+        let told = told
+            .iter()
+            .filter_map(|t| t.strip_prefix("prism "))
+            .any(|t| t.split(' ').next() == Some(&command));
+        assert!(told, "the README's tables do not name `prism {command}`");
     }
 }

@@ -145,8 +145,9 @@ wire! {
     }
 
     Cite {
-        recall_event_id: Uuid,
-        result_id: Uuid,
+        /// What semantic_recall answered, or at least its first 8 digits; so with the result.
+        recall_event_id: String,
+        result_id: String,
         /// What it supported.
         #[serde(default)] r#for: Option<String>,
     }

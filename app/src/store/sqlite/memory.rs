@@ -629,6 +629,7 @@ pub(super) fn resolve(
         "session_deltas" => "delta",
         "signal_queue" => "signal",
         "operator_inputs" => "operator input",
+        "memory_recall_events" => "recall",
         _ => "row",
     };
     match ids.as_slice() {

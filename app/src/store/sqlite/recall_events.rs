@@ -2,8 +2,10 @@
 
 use super::{Result, Sqlite, failed};
 use crate::store::memory::RecallEvent;
+use prism_core::id::Quoted;
 use prism_core::{Code, Moment, Problem};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
+use serde_json::Value;
 use uuid::Uuid;
 
 impl Sqlite {
@@ -31,33 +33,66 @@ impl Sqlite {
         .await
     }
 
+    /// Notes that a result of a recall was of use; both may be quoted by their first digits.
     pub async fn cite(
         &self,
         project: Uuid,
-        event: Uuid,
-        result: Uuid,
+        event: Quoted,
+        result: Quoted,
         purpose: Option<String>,
         identity: String,
         now: Moment,
     ) -> Result<()> {
         self.write(move |c| {
-            let results: Option<String> = c
-                .query_row("select results from memory_recall_events where id = ? and project_id = ?", params![event.to_string(), project.to_string()], |r| r.get(0))
-                .optional()
+            let event = super::memory::resolve(
+                c,
+                &project.to_string(),
+                "memory_recall_events",
+                "recall_event_id",
+                &event,
+            )?
+            .to_string();
+            let brought: String = c
+                .query_row(
+                    "select results from memory_recall_events where id = ?",
+                    [&event],
+                    |r| r.get(0),
+                )
                 .map_err(failed)?;
-            let results = results.ok_or_else(|| {
-                Problem::new(Code::UnknownReference, format!("no recall {event} in this project"), "give the recall_event_id that semantic_recall answered")
-            })?;
-            if !results.contains(&result.to_string()) {
-                return Err(Problem::new(Code::UnknownReference, format!("that recall did not bring {result}"), "give the id of one of its results").into());
-            }
+            let result = brought_by(&brought, &result)?;
             c.execute(
-                "insert or replace into memory_citations (recall_event_id, result_id, purpose, identity, cited_at) values (?, ?, ?, ?, ?)",
-                params![event.to_string(), result.to_string(), purpose, identity, now.0],
+                "insert or replace into memory_citations
+                     (recall_event_id, result_id, purpose, identity, cited_at)
+                 values (?, ?, ?, ?, ?)",
+                params![event, result, purpose, identity, now.0],
             )
             .map_err(failed)?;
             Ok(())
         })
         .await
+    }
+}
+
+/// The one result of a recall that is quoted.
+fn brought_by(results: &str, quoted: &Quoted) -> Result<String> {
+    let results: Vec<Value> = serde_json::from_str(results).unwrap_or_default();
+    let mut ids = results
+        .iter()
+        .filter_map(|r| r["id"].as_str())
+        .filter(|id| quoted.begins(id));
+    match (ids.next(), ids.next()) {
+        (Some(id), None) => Ok(id.to_owned()),
+        (None, _) => Err(Problem::new(
+            Code::UnknownReference,
+            format!("that recall did not bring {}", quoted.prefix()),
+            "give the id of one of its results",
+        )
+        .into()),
+        (Some(_), Some(_)) => Err(Problem::new(
+            Code::Ambiguous,
+            format!("{} begins more than one of its results", quoted.prefix()),
+            "quote more digits",
+        )
+        .into()),
     }
 }

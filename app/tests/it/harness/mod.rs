@@ -79,11 +79,17 @@ impl Server {
     }
 
     pub fn resume_with(&mut self, env: &[(&str, &str)]) {
-        self.home().remove(ServerFile::NAME);
-        let mut process = self
-            .command(None)
+        let mut serve = self.command(None);
+        serve
             .envs(env.iter().copied())
-            .args(["serve", "--port", "0"])
+            .args(["serve", "--port", "0"]);
+        self.resume_as(serve);
+    }
+
+    /// Starts the process again with a command of the test's own.
+    pub fn resume_as(&mut self, mut serve: Command) {
+        self.home().remove(ServerFile::NAME);
+        let mut process = serve
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

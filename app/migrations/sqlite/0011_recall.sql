@@ -35,3 +35,6 @@ create trigger memory_counts_embedded after delete on embed_intents begin
     update memory_counts set waiting = waiting - 1
         where project_id = (select project_id from memory where id = old.memory_id);
 end;
+
+-- What recent recalls of a project brought is read without reading all there ever were.
+create index ix_recall_project on memory_recall_events (project_id, occurred_at);

@@ -646,3 +646,99 @@ async fn every_node_of_the_graph_has_a_name_that_can_be_asked_for() {
         assert_eq!(back["edges"][0]["node"]["id"], id, "{back:#}");
     }
 }
+
+#[tokio::test]
+async fn a_recall_leaves_an_event_that_says_who_asked_what_came_and_where_each_stood() {
+    let server = with_model();
+    let (mira, session) = server.session("Mira").await;
+    notes(&mira).await;
+    embedded(&mira).await;
+    let question = "the pool of the ledger";
+    let answer = recall(&mira, question).await;
+    let results = answer["results"].as_array().unwrap();
+    let database = Connection::open(server.home().path("prism.db")).unwrap();
+    let event = database
+        .query_row(
+            "select json_array(session_id, identity, surface, query, latency_us > 0, tokens,
+                occurred_at > 0), results from memory_recall_events where id = ?",
+            [answer["recall_event_id"].as_str().unwrap()],
+            |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)),
+        )
+        .unwrap();
+    let texts = results.iter().map(|hit| hit["text"].as_str().unwrap());
+    let tokens: usize = texts.map(|text| text.chars().count().div_ceil(4)).sum();
+    assert_eq!(
+        serde_json::from_str::<Value>(&event.0).unwrap(),
+        json!([session.to_string(), "Mira", "other", question, 1, tokens, 1])
+    );
+    let kept: Vec<Value> = serde_json::from_str(&event.1).unwrap();
+    assert_eq!(kept.len(), results.len());
+    for (i, (kept, hit)) in kept.iter().zip(results).enumerate() {
+        assert_eq!((&kept["id"], &kept["score"]), (&hit["id"], &hit["score"]));
+        assert_eq!(kept["rank"], i + 1);
+        assert!(kept["vector"].is_u64() && kept["cosine"].is_f64(), "{kept}");
+        assert_eq!(kept["graph"], false);
+        // What the hit says of itself is what the event keeps.
+        let why = hit["why"].to_string();
+        let lexical = kept["lexical"].as_u64();
+        assert_eq!(lexical.is_some(), why.contains("lexical #"), "{kept} {why}");
+    }
+    assert_eq!(kept[0]["lexical"], 1, "the words stand in the first one");
+}
+
+#[tokio::test]
+async fn metrics_count_verdicts_corrections_and_dead_ends_and_low_confidence_once_accepted() {
+    let server = Server::start();
+    let (mira, _) = server.session("Mira").await;
+    let (wren, _) = server.session("Wren").await;
+    let attempt = |approach: &str| json!([{"approach": approach, "outcome": "too slow"}]);
+    let mut delta = Value::Null;
+    for approach in ["Polling the title", "polling the TITLE", "a daemon"] {
+        let done = json!({"summary": "x", "tried_and_ruled_out": attempt(approach)});
+        let done = mira.call(PID, "checkpoint", done).await.unwrap();
+        delta = done["delta_id"].clone();
+    }
+    let refers_to = format!("delta:{}", delta.as_str().unwrap());
+    for (client, verdict) in [(&mira, "works"), (&mira, "works"), (&wren, "broken")] {
+        let verdict = json!({"refers_to": refers_to, "verdict": verdict});
+        client.call(PID, "confirm", verdict).await.unwrap();
+    }
+    let mut low = Value::Null;
+    for (action, confidence) in [
+        ("Grepping", "high"),
+        ("grepping", "high"),
+        ("guessing", "low"),
+    ] {
+        let input = json!({"class": "correction", "prompt_text": "stop", "triggered_action": action, "confidence": confidence});
+        low = mira.call(PID, "operator_input", input).await.unwrap()["id"].clone();
+    }
+    let operator = server.operator();
+    let counted = |tallies: &Value| -> Vec<(String, u64)> {
+        let tallies = tallies.as_array().unwrap().iter();
+        let one = |t: &Value| (t["what"].as_str().unwrap().into(), t["n"].as_u64().unwrap());
+        tallies.map(one).collect()
+    };
+    let pair = |what: &str, n: u64| (what.to_owned(), n);
+    let metrics = || async {
+        operator
+            .call(PID, "memory_metrics", json!({}))
+            .await
+            .unwrap()
+    };
+    let before = metrics().await;
+    assert_eq!(
+        counted(&before["confirmations"]),
+        [pair("works", 2), pair("broken", 1)]
+    );
+    assert_eq!(
+        counted(&before["dead_ends"]),
+        [pair("polling the title", 2), pair("a daemon", 1)]
+    );
+    assert_eq!(counted(&before["corrections"]), [pair("grepping", 2)]);
+    let review = json!({"ids": [low], "action": "accept"});
+    operator.call(PID, "review", review).await.unwrap();
+    assert_eq!(
+        counted(&metrics().await["corrections"]),
+        [pair("grepping", 2), pair("guessing", 1)]
+    );
+}

@@ -575,10 +575,10 @@ pub fn with_standing(
     weights: &Weights,
 ) -> Vec<Scored> {
     for row in &mut rows {
-        let Some(said) = standing.get(&row.id) else {
+        let Some(known) = standing.get(&row.id) else {
             continue;
         };
-        for given in &said.verdicts {
+        for given in &known.verdicts {
             let weight = verdict_weight(given.directness, given.on_own_delta);
             let verdict = given.verdict;
             let effect = match verdict {
@@ -598,11 +598,11 @@ pub fn with_standing(
                 ));
             }
         }
-        if said.labels.contains(&Class::Correction) {
+        if known.labels.contains(&Class::Correction) {
             row.score += weights.corrected;
             row.why.push("operator corrected it".into());
         }
-        if let Some(by) = &said.superseded_by {
+        if let Some(by) = &known.superseded_by {
             row.score += weights.superseded;
             row.why
                 .push(format!("superseded by {}", by.get(..8).unwrap_or(by)));

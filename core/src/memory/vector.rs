@@ -70,12 +70,12 @@ const MAIN: [&str; 6] = [
 impl Embeddable {
     /// The row's fields in their own words, the main one first.
     fn plain(&self) -> Vec<String> {
-        let said: Vec<&(String, String)> = self
+        let speaking: Vec<&(String, String)> = self
             .fields
             .iter()
             .filter(|(name, _)| !SAYS_NOTHING.contains(&name.as_str()))
             .collect();
-        let main = said
+        let main = speaking
             .iter()
             .position(|(name, _)| MAIN.contains(&name.as_str()));
         // The titles of the operator's words are labels that all of them share.
@@ -85,12 +85,12 @@ impl Embeddable {
             .filter(|_| !matches!(self.kind, Kind::Confirmation | Kind::OperatorInput));
         let mut texts = Vec::new();
         match (title, main) {
-            (Some(title), Some(i)) => texts.push(format!("{title}. {}", said[i].1)),
+            (Some(title), Some(i)) => texts.push(format!("{title}. {}", speaking[i].1)),
             (Some(title), None) => texts.push(title.to_owned()),
-            (None, Some(i)) => texts.push(said[i].1.clone()),
+            (None, Some(i)) => texts.push(speaking[i].1.clone()),
             (None, None) => {}
         }
-        let others = said
+        let others = speaking
             .iter()
             .enumerate()
             .filter(|(i, _)| Some(*i) != main)

@@ -260,12 +260,12 @@ fn phrase(term: &str) -> String {
 fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<WordHits> {
     let (total, _) = counts(c, project)?;
     // FTS5 weighs by all that it holds, of whatever project.
-    let held: i64 = c
+    let of_all: i64 = c
         .query_row("select coalesce(max(rowid), 0) from memory", [], |r| {
             r.get(0)
         })
         .map_err(failed)?;
-    let (total, held) = (total as f64, held as f64);
+    let (total, of_all) = (total as f64, of_all as f64);
     let mut statement = c.prepare_cached(HOLDING).map_err(failed)?;
     // Word by word: the rows that hold it, each with the row's own share of the word.
     let mut shares: Vec<Vec<(i64, f64)>> = Vec::new();
@@ -278,7 +278,7 @@ fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Re
         let hits = hits.collect::<rusqlite::Result<Vec<_>>>().map_err(failed)?;
         let holding = hits.len() as f64;
         // What FTS5 multiplied with; divided out, the row's own share of the word is left.
-        let theirs = ((held - holding + 0.5) / (holding + 0.5)).ln().max(1e-6) * (K1 + 1.0);
+        let theirs = ((of_all - holding + 0.5) / (holding + 0.5)).ln().max(1e-6) * (K1 + 1.0);
         let share = |(row, score): (i64, f64)| (row, (-score / theirs).clamp(0.0, 1.0));
         shares.push(hits.into_iter().map(share).collect());
     }

@@ -169,16 +169,22 @@ mod tests {
         let report = rot(&c, "p", &[], Moment(9)).unwrap();
         assert_eq!((report.rows, report.kinds[0].rows), (5, 2));
         assert_eq!(report.kinds[0].examples, ["2 one", "3 ONE"]);
-        let plan: Vec<String> = c
-            .prepare(&format!("explain query plan {ROWS}"))
-            .unwrap()
-            .query_map(["p"], |r| r.get(3))
-            .unwrap()
-            .collect::<rusqlite::Result<_>>()
-            .unwrap();
+        let plan = |sql: &str, bound: &[&dyn rusqlite::ToSql]| -> Vec<String> {
+            let mut statement = c.prepare(&format!("explain query plan {sql}")).unwrap();
+            let steps = statement.query_map(bound, |r| r.get(3)).unwrap();
+            steps.collect::<rusqlite::Result<_>>().unwrap()
+        };
+        let rows = plan(ROWS, params!["p"]);
         assert!(
-            plan.len() == 2 && plan.iter().all(|step| step.starts_with("SEARCH")),
-            "by project and by node, in the order of the index: {plan:?}"
+            rows.len() == 2 && rows.iter().all(|step| step.starts_with("SEARCH")),
+            "by project and by node, in the order of the index: {rows:?}"
+        );
+        let recalled = plan(RECALLED, params!["p", 5]);
+        let recent = "SEARCH memory_recall_events USING INDEX ix_recall_project (project_id=?)";
+        assert!(
+            recalled.iter().any(|step| step == recent)
+                && !recalled.iter().any(|step| step.contains("TEMP B-TREE")),
+            "the newest recalls only: {recalled:?}"
         );
     }
 }

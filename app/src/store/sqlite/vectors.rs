@@ -29,7 +29,7 @@ pub(super) const RECALL_WAITS: Duration = Duration::from_secs(2);
 /// One wait of a warm-up, which waits again for as long as it takes.
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Vectors after the last one that is held, in order. By any index but the id's, each look would
+/// Vectors after the last one that is matrices, in order. By any index but the id's, each look would
 /// read and sort all of them.
 pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at,
         m.project_id, v.vector from memory_vectors v not indexed
@@ -41,14 +41,14 @@ pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
 /// Every vector of one model, project by project, in a form that is quick to scan.
 #[derive(Default)]
 pub struct Vectors {
-    held: RwLock<Held>,
+    matrices: RwLock<Matrices>,
     /// Whether somebody reads a step now; the others wait for it instead of reading the same.
     reading: Mutex<bool>,
     step_ended: Condvar,
 }
 
 #[derive(Default)]
-struct Held {
+struct Matrices {
     model: String,
     /// The last vector that was read.
     last: i64,
@@ -261,10 +261,10 @@ impl Vectors {
         }
     }
 
-    /// The last vector of this model that is held; none when those of another one are.
+    /// The last vector of this model that is in memory; none when those of another one are.
     fn read_up_to(&self, model: &str) -> Option<i64> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        (held.model == model).then_some(held.last)
+        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
+        (matrices.model == model).then_some(matrices.last)
     }
 
     /// The right to read the next step; none when somebody else has read one meanwhile.
@@ -282,16 +282,19 @@ impl Vectors {
     fn read_step(&self, c: &Connection, model: &str, newest: i64) -> Result<()> {
         let last = self.read_up_to(model);
         let (step, reached) = next_vectors(c, model, last.unwrap_or_default(), newest)?;
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        if held.model != model {
-            *held = Held {
+        let mut matrices = self
+            .matrices
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if matrices.model != model {
+            *matrices = Matrices {
                 model: model.to_owned(),
-                ..Held::default()
+                ..Matrices::default()
             };
         }
         let mut current = None;
         for read in step {
-            let matrix = held.projects.entry(read.project.clone()).or_default();
+            let matrix = matrices.projects.entry(read.project.clone()).or_default();
             if current != Some(read.row) {
                 current = Some(read.row);
                 matrix.scanned.forget(read.row);
@@ -303,7 +306,7 @@ impl Vectors {
                 matrix.judging.push(read)
             }
         }
-        held.last = held.last.max(reached);
+        matrices.last = matrices.last.max(reached);
         Ok(())
     }
 
@@ -317,8 +320,8 @@ impl Vectors {
         filter: &ScanFilter,
         n: usize,
     ) -> Result<HashMap<i64, f64>> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(block) = held.projects.get(project).map(|m| &m.scanned) else {
+        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(block) = matrices.projects.get(project).map(|m| &m.scanned) else {
             return Ok(HashMap::new());
         };
         let (codes, step) = quantise(question);
@@ -369,8 +372,8 @@ impl Vectors {
         rows: &[i64],
         exact: &HashMap<i64, f64>,
     ) -> HashMap<i64, Nearness> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(matrix) = held.projects.get(project) else {
+        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(matrix) = matrices.projects.get(project) else {
             return HashMap::new();
         };
         let (codes, step) = quantise(question);
@@ -531,9 +534,12 @@ mod tests {
         vector
     }
 
-    fn held(vectors: &Vectors) -> usize {
-        let held = vectors.held.read().unwrap();
-        held.projects.get("p").map_or(0, |m| m.scanned.ids.len())
+    fn loaded(vectors: &Vectors) -> usize {
+        let matrices = vectors.matrices.read().unwrap();
+        matrices
+            .projects
+            .get("p")
+            .map_or(0, |m| m.scanned.ids.len())
     }
 
     fn nearest(vectors: &Vectors, c: &Connection, at: usize) -> HashMap<i64, f64> {
@@ -550,10 +556,10 @@ mod tests {
         vectors
             .read_step(&c, MODEL, 4 * STEP_VECTORS as i64)
             .unwrap();
-        assert_eq!(held(&vectors), STEP_VECTORS, "one step, and no more");
+        assert_eq!(loaded(&vectors), STEP_VECTORS, "one step, and no more");
         assert!(nearest(&vectors, &c, 0).contains_key(&1));
         assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
-        assert_eq!(held(&vectors), 4 * STEP_VECTORS, "each of them once");
+        assert_eq!(loaded(&vectors), 4 * STEP_VECTORS, "each of them once");
     }
 
     #[test]
@@ -564,11 +570,11 @@ mod tests {
         let turn = vectors.turn_to_read(Duration::ZERO).expect("the first");
         let moment = Duration::from_millis(1);
         assert!(!vectors.catch_up(&c, MODEL, moment).unwrap());
-        assert_eq!(held(&vectors), 0);
+        assert_eq!(loaded(&vectors), 0);
         assert!(nearest(&vectors, &c, 0).is_empty(), "and it can be asked");
         drop(turn);
         assert!(vectors.catch_up(&c, MODEL, moment * 60_000).unwrap());
-        assert_eq!(held(&vectors), 6);
+        assert_eq!(loaded(&vectors), 6);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) const RECALL_WAITS: Duration = Duration::from_secs(2);
 /// One wait of a warm-up, which waits again for as long as it takes.
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Vectors after the last one that is matrices, in order. By any index but the id's, each look would
+/// Vectors after the last one that is in memory, in order. By any index but the id's, each look would
 /// read and sort all of them.
 pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at,
         m.project_id, v.vector from memory_vectors v not indexed

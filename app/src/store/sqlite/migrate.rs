@@ -168,4 +168,33 @@ mod tests {
             MIGRATIONS.len() as i64
         );
     }
+
+    #[test]
+    fn the_rows_of_an_older_home_are_counted_by_project() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let is_recall = |(name, _): &(&str, &str)| *name == "0011_recall";
+        let before = MIGRATIONS.iter().position(is_recall).unwrap();
+        for (_, sql) in &MIGRATIONS[..before] {
+            connection.execute_batch(sql).unwrap();
+        }
+        let rows = "pragma foreign_keys = off;
+            insert into memory (id, project_id, kind, identity, text, created_at) values
+                ('a', 'p', 'note', 'A', 'x', 1), ('b', 'p', 'note', 'A', 'x', 2),
+                ('c', 'q', 'note', 'A', 'x', 3);
+            insert into embed_intents (memory_id, queued_at) values ('a', 0);";
+        connection.execute_batch(rows).unwrap();
+        connection
+            .pragma_update(None, "user_version", before as i64)
+            .unwrap();
+        migrate(&mut connection).unwrap();
+        let counted: String = connection
+            .query_row(
+                "select group_concat(project_id || rows || waiting, ' ')
+                 from (select * from memory_counts order by 1)",
+                [],
+                |r| r.get(0),
+            )
+            .unwrap();
+        assert_eq!(counted, "p21 q10");
+    }
 }

@@ -38,9 +38,12 @@ const COUNTS: &str = "select rows, waiting from memory_counts where project_id =
 /// The project's newest rows.
 const SAMPLE: &str =
     "select rowid from memory where project_id = ? order by created_at desc limit ?";
-/// The rows from one on that hold a word. Which of them were sampled is not asked here: FTS5 would
-/// look the word up once for each.
-const SAMPLED: &str = "select rowid from memory_fts where memory_fts match ? and rowid >= ?";
+/// How many of the rows from one to another hold a word, and which. Whether a row was sampled is not
+/// asked here: FTS5 would look the word up once for each.
+const HOLDING_COUNT: &str =
+    "select count(*) from memory_fts where memory_fts match ? and rowid between ? and ?";
+const HOLDING_BETWEEN: &str =
+    "select rowid from memory_fts where memory_fts match ? and rowid between ? and ?";
 /// The rows of all projects that hold a word. Whose they are is asked once for all words.
 const HOLDING: &str = "select rowid, bm25(memory_fts, 1.0, 1.0, 0.0)
     from memory_fts where memory_fts match ?";
@@ -313,13 +316,22 @@ fn telling<'a>(
     }
     let newest = params![project, SAMPLE_ROWS];
     let sample = list(c, SAMPLE, newest, |r| r.get::<_, i64>(0))?;
-    let lowest = sample.iter().min().copied().unwrap_or_default();
-    let sample: HashSet<i64> = sample.into_iter().collect();
+    let sample: BTreeSet<i64> = sample.into_iter().collect();
+    let (Some(lowest), Some(highest)) = (sample.first(), sample.last()) else {
+        return Ok(Vec::new());
+    };
+    // Where no other project wrote in between, counting will do.
+    let alone = highest - lowest + 1 == sample.len() as i64;
     let mut expected = Vec::with_capacity(terms.len());
     for term in terms {
-        let holding = params![phrase(term), lowest];
-        let holding = list(c, SAMPLED, holding, |r| r.get::<_, i64>(0))?;
-        let hits = holding.iter().filter(|row| sample.contains(row)).count();
+        let bound = params![phrase(term), lowest, highest];
+        let hits = if alone {
+            let found = list(c, HOLDING_COUNT, bound, |r| r.get::<_, i64>(0))?;
+            found.into_iter().sum::<i64>() as usize
+        } else {
+            let found = list(c, HOLDING_BETWEEN, bound, |r| r.get::<_, i64>(0))?;
+            found.iter().filter(|row| sample.contains(row)).count()
+        };
         expected.push((hits as f64 / SAMPLE_ROWS as f64 * total, term));
     }
     expected.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -608,7 +620,8 @@ mod tests {
         for (sql, bound) in [
             (COUNTS, params!["p"]),
             (SAMPLE, params!["p", 9]),
-            (SAMPLED, params!["x", 5]),
+            (HOLDING_COUNT, params!["x", 5, 9]),
+            (HOLDING_BETWEEN, params!["x", 5, 9]),
             (HOLDING, fts),
             (BETWEEN, params!["x", 9, "p", "[]", 9]),
             (MENTIONING, params!["x", 9]),
@@ -671,6 +684,54 @@ mod tests {
         assert_eq!((counted("p"), counted("q")), ((1, 1), (2, 1)));
         run("delete from embed_intents where memory_id = '2'; delete from memory where id = '2'");
         assert_eq!((counted("p"), counted("nobody")), ((0, 0), (0, 0)));
+    }
+
+    #[test]
+    fn which_words_tell_is_a_matter_of_the_project_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
+        super::super::migrate::migrate(&mut connection).unwrap();
+        connection
+            .execute_batch("pragma foreign_keys = off; begin")
+            .unwrap();
+        let mut at = 0;
+        let mut add = |project: &str, text: &str| {
+            at += 1;
+            connection
+                .execute(
+                    "insert into memory (rowid, id, project_id, kind, identity, text, created_at)
+                     values (?1, ?1, ?2, 'note', 'A', ?3, ?1)",
+                    params![at, project, text],
+                )
+                .unwrap();
+            connection
+                .execute(
+                    "insert into memory_fts (rowid, title, body, label) values (?, '', ?, '')",
+                    params![at, text],
+                )
+                .unwrap();
+        };
+        let here = |i: i64| {
+            let rare = if i % 100 == 0 { "seldom" } else { "" };
+            format!("often {rare}")
+        };
+        for i in 0..1_300 {
+            add("alone", &here(i));
+        }
+        for i in 0..1_300 {
+            add("mixed", &here(i));
+            add("other", "seldom");
+        }
+        connection.execute_batch("commit").unwrap();
+        let terms = ["often".to_owned(), "seldom".to_owned()];
+        for project in ["alone", "mixed"] {
+            let (total, _) = counts(&connection, project).unwrap();
+            let told = telling(&connection, project, &terms, total as f64).unwrap();
+            assert_eq!(told, ["seldom"], "{project}");
+            let found = words(&connection, project, &terms, &Filter::default()).unwrap();
+            assert_eq!(found.known.len(), 13, "{project}");
+            assert!((found.mass - idf(1_300.0, 13.0)).abs() < 1e-9, "{project}");
+        }
     }
 
     fn assert_searches(plan: &[String]) {

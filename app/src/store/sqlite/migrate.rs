@@ -146,7 +146,6 @@ mod tests {
             "3222004151550ea69ba4bcea4a308bcc213490d67a310bee2bfe4603b095983f",
             "3d4b62081f7d6dd343f330cddec97fce323be2f3f3af037fcc1ad197e1b0c923",
             "cae7d36009c0262e0fb802816cdfe45f2a0aadec84726c3c8a6733ede759e699",
-
             "91f465fa2078258a517eb69ec09f1cc7d6f82121a900c7db26738cbc262fab6d",
         ];
         let found: Vec<String> = MIGRATIONS

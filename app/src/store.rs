@@ -7,8 +7,8 @@ pub mod memory;
 pub mod sqlite;
 
 use memory::{
-    ArtifactChange, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, RecallEvent, Search,
-    Words, Writer,
+    ArtifactChange, Author, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, PickupFrom,
+    RecallEvent, Search, SignalSummary, Status, Words,
 };
 use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
@@ -309,6 +309,7 @@ pub struct GateLoaded {
 pub enum Table {
     Deltas,
     Signals,
+    Sessions,
     Memory,
 }
 
@@ -317,6 +318,7 @@ impl Table {
         match self {
             Self::Deltas => "session_deltas",
             Self::Signals => "signal_queue",
+            Self::Sessions => "sessions",
             Self::Memory => "memory",
         }
     }
@@ -498,6 +500,7 @@ impl Store {
         on_engine!(self, s => s.pending_counts(project))
     }
 
+    /// What was last proven about each of these sessions.
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
         on_engine!(self, s => s.last_proven(sessions))
     }
@@ -514,6 +517,11 @@ impl Store {
 
     pub async fn kept(&self, cutoffs: Vec<(History, Option<Moment>)>) -> Result<Vec<Kept>> {
         on_engine!(self, s => s.kept(cutoffs))
+    }
+
+    /// What was last proven about a persona, whichever session it was.
+    pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
+        on_engine!(self, s => s.last_proven_of(persona))
     }
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
@@ -587,8 +595,27 @@ impl Store {
         on_engine!(self, s => s.resolve(project, what.name(), field, quoted))
     }
 
-    pub async fn delta(&self, id: Uuid) -> Result<Option<DeltaView>> {
-        on_engine!(self, s => s.delta(id))
+    pub async fn delta(&self, project: Uuid, id: Uuid) -> Result<Option<DeltaView>> {
+        on_engine!(self, s => s.delta(project, id))
+    }
+
+    pub async fn signal_summary(&self, project: Uuid, id: Uuid) -> Result<Option<SignalSummary>> {
+        on_engine!(self, s => s.signal_summary(project, id))
+    }
+
+    /// The project's own spec of that number or id.
+    pub async fn spec_named(&self, project: Uuid, name: String) -> Result<Option<ArtifactView>> {
+        on_engine!(self, s => s.spec_named(project, name))
+    }
+
+    /// The newest wrap, however old, and the newest deltas.
+    pub async fn baton(
+        &self,
+        project: Uuid,
+        from: PickupFrom,
+        n: usize,
+    ) -> Result<(Option<DeltaView>, Vec<DeltaView>)> {
+        on_engine!(self, s => s.baton(project, from, n))
     }
 
     pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
@@ -605,15 +632,16 @@ impl Store {
         on_engine!(self, s => s.deltas(project, since, kind, n))
     }
 
-    pub async fn opening(&self, by: Writer) -> Result<Opening> {
-        on_engine!(self, s => s.opening(by))
+    /// What `prism_start` shows of the past; `live` are the sessions that are still here.
+    pub async fn opening(&self, by: Author, live: Vec<Uuid>) -> Result<Opening> {
+        on_engine!(self, s => s.opening(by, live))
     }
 
     pub async fn artifacts(
         &self,
         project: Uuid,
         kind: Kind,
-        status: Option<String>,
+        status: Status,
         n: usize,
     ) -> Result<Vec<ArtifactView>> {
         on_engine!(self, s => s.artifacts(project, kind, status, n))

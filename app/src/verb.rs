@@ -15,7 +15,6 @@ pub mod operator;
 pub mod recall;
 pub mod retention;
 pub mod roster;
-pub mod row;
 pub mod sessions;
 pub mod signals;
 

@@ -181,7 +181,15 @@ wire! {
     }
 
     /// What was last proven about a session, by which layer, when.
-    Reachable { layer: String, state: State, at: Moment, session_id: Uuid }
+    Reachable {
+        layer: String,
+        state: State,
+        at: Moment,
+        session_id: Uuid,
+        #[serde(default)] surface: String,
+        /// How the bell was handed over, where a bell is the proof.
+        #[serde(default, skip_serializing_if = "Option::is_none")] evidence: Option<String>,
+    }
 
     PersonaView {
         identity: String,

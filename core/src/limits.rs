@@ -50,6 +50,11 @@ pub const NOTE_CHARS_MAX: usize = 2_000;
 /// Characters of the name an agent gives its session.
 pub const SESSION_NAME_CHARS_MAX: usize = 64;
 
+/// Globs that one project may name as surfaces the operator sees.
+pub const SURFACE_GLOBS_MAX: usize = 200;
+/// Characters of one such glob.
+pub const SURFACE_GLOB_CHARS_MAX: usize = 500;
+
 /// Microseconds in one second.
 pub const SECOND_US: i64 = 1_000_000;
 /// Microseconds in one day.

@@ -8,6 +8,7 @@ pub mod question;
 pub mod recall;
 pub mod redact;
 pub mod reference;
+pub mod row;
 pub mod surface;
 pub mod transcript;
 pub mod vector;

@@ -2,11 +2,11 @@
 
 use super::{PID, Report, Server, ms, p50_p99, percentile, progress};
 use crate::clock;
-use crate::store::memory::{DeltaRow, NewMemory, Row, Writer};
+use crate::store::memory::{Author, DeltaRow, NewMemory, Row};
 use crate::store::{Project, Store};
-use crate::verb::row;
 use anyhow::Result;
 use futures_util::future;
+use prism_core::memory::row;
 use prism_core::memory::{DeltaKind, Kind};
 use prism_core::{Identity, Moment, ProjectName};
 use serde_json::{Value, json};
@@ -208,7 +208,7 @@ pub async fn fill(file: &Path, n: usize, mut text: Generator) -> Result<()> {
             row.touched_files = vec![format!("src/m{}.rs", i % 997)];
             let indexed = row::delta(Kind::Checkpoint, identity.as_str(), &row);
             let entities = prism_core::memory::entity::find(&row.touched_files.join(" "), &[]);
-            let by = Writer {
+            let by = Author {
                 project_id: project.id,
                 session_id: None,
                 identity: identity.clone(),

@@ -64,6 +64,7 @@ impl Import {
             imported: 0,
             known: 0,
             changed: Vec::new(),
+            routine: Vec::new(),
             ids: BTreeMap::new(),
         };
         let operator = crate::config::Config::load(&context.home)?.map(|c| c.operator.to_string());
@@ -97,6 +98,7 @@ impl Import {
             total.imported += one.imported;
             total.known += one.known;
             total.changed.extend(one.changed);
+            total.routine.extend(one.routine);
             total.ids.extend(one.ids);
         }
         if context.json {
@@ -111,6 +113,12 @@ impl Import {
                 "{} {done}, {} already in",
                 total.imported, total.known
             ));
+            if !total.routine.is_empty() {
+                note(&format!(
+                    "{} line(s) are routine acks, which are not kept",
+                    total.routine.len()
+                ));
+            }
             if !total.changed.is_empty() {
                 let some = total
                     .changed
@@ -140,6 +148,7 @@ impl Import {
             imported: 0,
             known: 0,
             changed: Vec::new(),
+            routine: Vec::new(),
             ids: BTreeMap::new(),
         };
         let places = ordered(file, &given)?;
@@ -174,6 +183,7 @@ impl Import {
                 total.imported += answer.imported;
                 total.known += answer.known;
                 total.changed.extend(answer.changed);
+                total.routine.extend(answer.routine);
                 total.ids.extend(answer.ids);
                 progress.at(n + 1);
             }

@@ -38,6 +38,10 @@ impl Baseline {
         Some(Self { root, head, dirty })
     }
 
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The files that changed since, relative to the repository's root.
     pub async fn touched(&self) -> Option<Vec<String>> {
         let mut touched: Vec<String> = changed(&self.root, self.head.as_deref())
@@ -53,6 +57,23 @@ impl Baseline {
         touched.dedup();
         touched.truncate(FILES_MAX);
         Some(touched)
+    }
+}
+
+/// Names whole paths as the repository does. Its root is told without symbolic links; a host may
+/// have come by one.
+pub fn name_from(root: &Path, files: &mut [serde_json::Value]) {
+    for file in files {
+        let Some(path) = file.as_str().map(Path::new).filter(|p| p.is_absolute()) else {
+            continue;
+        };
+        let real = std::fs::canonicalize(path);
+        let inside = path
+            .strip_prefix(root)
+            .or_else(|_| real.as_deref().unwrap_or(path).strip_prefix(root));
+        if let Some(named) = inside.ok().and_then(Path::to_str) {
+            *file = named.to_owned().into();
+        }
     }
 }
 

@@ -229,7 +229,7 @@ impl Host {
         }
         let pid = named.unwrap_or_else(|| session.pid.clone());
         if verb.is(Is::Record) {
-            for hidden in ["touched_files_source", "surfaces"] {
+            for hidden in ["touched_files_source", "surfaces", "root"] {
                 arguments.remove(hidden);
             }
             session.complete_wrap(&mut arguments).await;

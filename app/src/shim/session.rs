@@ -245,6 +245,12 @@ impl Session {
             arguments.insert("touched_files".into(), json!(files));
             arguments.insert("touched_files_source".into(), "git".into());
         }
+        if let Some(root) = self.baseline().await.map(git::Baseline::root) {
+            if let Some(Value::Array(files)) = arguments.get_mut("touched_files") {
+                git::name_from(root, files);
+            }
+            arguments.insert("root".into(), json!(root));
+        }
         let surfaces = std::env::current_dir()
             .map(|cwd| config::surfaces(&cwd))
             .unwrap_or_default();

@@ -2,17 +2,19 @@
 
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView, RuledOut, VerdictView};
 use prism_core::memory::entity::Entity;
-use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
 use prism_core::memory::question::Question;
 use prism_core::memory::recall::{Candidates, Standing, Weights};
-use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind};
+pub use prism_core::memory::row::{
+    ArtifactRow, ConfirmationRow, DeltaRow, Edge, InputRow, Node, Row,
+};
+use prism_core::memory::{Indexed, Kind};
 use prism_core::{Identity, Moment};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 /// Who writes a row, when, from where.
 #[derive(Clone, Debug)]
-pub struct Writer {
+pub struct Author {
     pub project_id: Uuid,
     pub session_id: Option<Uuid>,
     pub identity: Identity,
@@ -24,7 +26,7 @@ pub struct Writer {
 #[derive(Clone, Debug)]
 pub struct NewMemory {
     pub id: Uuid,
-    pub by: Writer,
+    pub by: Author,
     pub row: Row,
     /// None: bookkeeping that recall does not show.
     pub indexed: Option<Indexed>,
@@ -44,91 +46,6 @@ pub struct ImportRow {
     pub new: NewMemory,
 }
 
-#[derive(Clone, Debug)]
-pub struct Edge {
-    /// None: the row itself.
-    pub src: Option<String>,
-    pub kind: EdgeKind,
-    pub dst: String,
-}
-
-#[derive(Clone, Debug)]
-pub enum Row {
-    Delta(DeltaRow),
-    Confirmation(ConfirmationRow),
-    Input(InputRow),
-    Artifact(ArtifactRow),
-}
-
-#[derive(Clone, Debug)]
-pub struct DeltaRow {
-    pub kind: DeltaKind,
-    pub summary: String,
-    pub next: Option<String>,
-    pub open_loops: Vec<String>,
-    pub touched_files: Vec<String>,
-    pub touched_files_source: &'static str,
-    pub operator_visible_effect: Option<String>,
-    pub tried_and_ruled_out: Vec<RuledOut>,
-    pub subject: Option<String>,
-    pub tags: Vec<String>,
-    pub operator_sees: Option<String>,
-    pub pieces: Vec<String>,
-    pub would_break_it: Option<String>,
-}
-
-impl DeltaRow {
-    pub fn of(kind: DeltaKind, summary: impl Into<String>) -> Self {
-        Self {
-            kind,
-            summary: summary.into(),
-            next: None,
-            open_loops: Vec::new(),
-            touched_files: Vec::new(),
-            touched_files_source: "none",
-            operator_visible_effect: None,
-            tried_and_ruled_out: Vec::new(),
-            subject: None,
-            tags: Vec::new(),
-            operator_sees: None,
-            pieces: Vec::new(),
-            would_break_it: None,
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct ConfirmationRow {
-    pub refers_to_kind: &'static str,
-    pub refers_to_id: String,
-    pub verdict: Verdict,
-    pub notes: Option<String>,
-    pub confirmed_by: String,
-    pub confirmed_via: String,
-    pub directness: Directness,
-    pub on_own_delta: bool,
-}
-
-#[derive(Clone, Debug)]
-pub struct InputRow {
-    pub class: Class,
-    pub prompt_text: String,
-    pub triggered_action: Option<String>,
-    pub reverses_delta: Option<Uuid>,
-    pub confidence: Confidence,
-}
-
-#[derive(Clone, Debug)]
-pub struct ArtifactRow {
-    pub kind: Kind,
-    /// Whether it gets the next number of its kind.
-    pub numbered: bool,
-    pub title: String,
-    pub body: String,
-    pub fields: Map<String, Value>,
-    pub status: String,
-}
-
 /// A change to a numbered thing; its versions are kept.
 #[derive(Clone, Debug)]
 pub struct ArtifactChange {
@@ -138,7 +55,34 @@ pub struct ArtifactChange {
     pub body: Option<String>,
     pub status: Option<String>,
     pub fields: Map<String, Value>,
-    pub by: Writer,
+    pub by: Author,
+}
+
+/// Which artifacts a list shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    Any,
+    /// Neither done nor dropped nor resolved.
+    Open,
+    /// Not superseded.
+    Standing,
+    Is(String),
+}
+
+/// Whose work is taken over: an identity's, a session's, or an identity's in one session.
+#[derive(Clone, Debug)]
+pub struct PickupFrom {
+    pub identity: Option<Identity>,
+    pub session: Option<Uuid>,
+}
+
+/// A signal as a verdict on it tells of it.
+#[derive(Clone, Debug)]
+pub struct SignalSummary {
+    pub signal_type: String,
+    pub from: String,
+    pub to: String,
+    pub summary: Option<String>,
 }
 
 /// What a legs query may be narrowed to.
@@ -213,7 +157,7 @@ pub struct MemoryRow {
 #[derive(Clone, Debug)]
 pub struct RecallEvent {
     pub id: Uuid,
-    pub by: Writer,
+    pub by: Author,
     pub query: String,
     pub results: Value,
     pub latency_us: u64,

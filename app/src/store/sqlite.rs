@@ -7,9 +7,11 @@ mod graph;
 mod memory;
 mod metrics;
 mod migrate;
+mod opening;
 #[cfg(test)]
 mod plans;
 mod proof;
+mod proven;
 mod readers;
 mod recall_events;
 mod retention;
@@ -19,6 +21,7 @@ mod sessions;
 mod signals;
 mod training;
 mod vectors;
+mod verdicts;
 mod writer;
 
 use super::{Result, StoreError};

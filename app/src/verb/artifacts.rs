@@ -1,19 +1,19 @@
 //! Journals, retros, postmortems, decisions, specs, plans and todos.
 
-use super::memory::{entities_of, writer};
-use super::row::{self, New, Parts};
+use super::memory::{author, entities_of, names_of};
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
-use crate::store::memory::{ArtifactChange, NewMemory};
+use crate::store::memory::{ArtifactChange, NewMemory, Status};
 use prism_core::api::memory::{
     ArtifactView, Artifacts, Decide, Document, Id, Journal, Postmortem, Retro, Todo,
 };
 use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
-use prism_core::memory::{Indexed, Kind, optional, required};
-use prism_core::{Problem, text};
+use prism_core::memory::row::{self, New, Parts};
+use prism_core::memory::{Kind, optional, required};
+use prism_core::{Code, Problem, text};
 use serde_json::{Map, json};
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ async fn create(
     new: New,
     supersedes: Option<Uuid>,
 ) -> Result<Id, Problem> {
-    let by = writer(caller);
+    let by = author(caller);
     let (row, indexed) = row::artifact(by.identity.as_str(), new);
     let entities = entities_of(
         prism,
@@ -116,7 +116,7 @@ pub async fn postmortem(
             body: None,
             status: Some("resolved".into()),
             fields: Map::new(),
-            by: writer(caller),
+            by: author(caller),
         };
         let item = change_item(prism, caller, change).await?;
         return Ok(Id {
@@ -165,30 +165,8 @@ pub async fn decide(prism: &Prism, caller: &Caller, request: Decide) -> Result<I
         ),
     ];
     let supersedes = match request.supersedes.as_deref() {
+        Some(quoted) => Some(superseded(prism, caller, quoted.trim()).await?),
         None => None,
-        Some(number) if number.trim().parse::<i64>().is_ok() => Some(
-            prism
-                .store
-                .artifact(
-                    caller.project.id,
-                    Kind::Decision,
-                    number.trim().parse().unwrap_or_default(),
-                    None,
-                )
-                .await?
-                .id,
-        ),
-        Some(quoted) => Some(
-            prism
-                .store
-                .resolve(
-                    caller.project.id,
-                    Table::Memory,
-                    "supersedes",
-                    Quoted::parse("supersedes", quoted)?,
-                )
-                .await?,
-        ),
     };
     create(
         prism,
@@ -203,6 +181,37 @@ pub async fn decide(prism: &Prism, caller: &Caller, request: Decide) -> Result<I
         supersedes,
     )
     .await
+}
+
+/// The decision that a number or an id names. Digits alone may be either, once there are enough of
+/// them for an id.
+async fn superseded(prism: &Prism, caller: &Caller, quoted: &str) -> Result<Uuid, Problem> {
+    let (store, project) = (&prism.store, caller.project.id);
+    let number = quoted.trim_start_matches('#').parse::<i64>().ok();
+    let by_number = match number {
+        Some(n) if quoted.len() < Quoted::DIGITS_MIN => {
+            return Ok(store.artifact(project, Kind::Decision, n, None).await?.id);
+        }
+        Some(n) => store.artifact(project, Kind::Decision, n, None).await.ok(),
+        None => None,
+    };
+    let by_id = store
+        .resolve(
+            project,
+            Table::Memory,
+            "supersedes",
+            Quoted::parse("supersedes", quoted)?,
+        )
+        .await;
+    match (by_number, by_id) {
+        (Some(decision), Ok(id)) if decision.id != id => Err(Problem::new(
+            Code::Ambiguous,
+            format!("`supersedes`: {quoted} is the number of one decision and begins another's id"),
+            "quote more digits of the id",
+        )),
+        (Some(decision), _) => Ok(decision.id),
+        (None, by_id) => Ok(by_id?),
+    }
 }
 
 pub async fn spec(prism: &Prism, caller: &Caller, request: Document) -> Result<Artifacts, Problem> {
@@ -272,7 +281,7 @@ async fn document(
                     body,
                     status,
                     fields: Map::new(),
-                    by: writer(caller),
+                    by: author(caller),
                 },
             )
             .await
@@ -283,7 +292,10 @@ async fn document(
                 .artifact(caller.project.id, kind, number()?, request.version)
                 .await?,
         )),
-        "list" => listed(prism, caller, kind, request.status).await,
+        "list" => {
+            let status = request.status.map_or(Status::Any, Status::Is);
+            listed(prism, caller, kind, status).await
+        }
         _ => Err(Problem::field(
             "action",
             "must be create, update, get or list",
@@ -307,17 +319,7 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
         "add" => {
             let title = required("title", request.title.as_deref().unwrap_or_default())?;
             let body = optional("body", request.body.as_deref())?;
-            let parts: Parts = vec![
-                ("body", body),
-                (
-                    "tags",
-                    (!request.tags.is_empty()).then(|| request.tags.join(" ")),
-                ),
-                (
-                    "paths",
-                    (!request.paths.is_empty()).then(|| request.paths.join(" ")),
-                ),
-            ];
+            let parts: Parts = vec![("body", body)];
             let assignment = Assignment {
                 text: format!("{title}\n{}", request.body.as_deref().unwrap_or_default()),
                 tags: request.tags.clone(),
@@ -360,16 +362,12 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
             })
         }
         "list" => {
-            listed(
-                prism,
-                caller,
-                Kind::Todo,
-                request
-                    .status
-                    .or_else(|| Some("open".into()))
-                    .filter(|s| s != "all"),
-            )
-            .await
+            let status = match request.status.as_deref() {
+                None | Some("open") => Status::Open,
+                Some("all") => Status::Any,
+                Some(status) => Status::Is(status.to_owned()),
+            };
+            listed(prism, caller, Kind::Todo, status).await
         }
         "update" | "done" => {
             let status = if request.action == "done" {
@@ -399,7 +397,7 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
                     body,
                     status,
                     fields,
-                    by: writer(caller),
+                    by: author(caller),
                 },
             )
             .await
@@ -416,22 +414,10 @@ async fn change_item(
     caller: &Caller,
     change: ArtifactChange,
 ) -> Result<ArtifactView, Problem> {
-    let names: Vec<String> = prism
-        .directory
-        .personas(caller.project.id)
-        .iter()
-        .map(|p| p.identity.to_string())
-        .collect();
-    let kind = change.kind;
+    let (names, kind) = (names_of(prism, caller), change.kind);
     let indexed = move |item: &ArtifactView| {
-        let indexed = Indexed::new(
-            kind,
-            Some(&item.title),
-            format!("{} {kind} {}", item.identity, item.status),
-            vec![("body", Some(item.body.clone()))],
-        );
-        let entities = find(&format!("{} {}", item.title, item.body), &names);
-        (indexed, entities)
+        let named = format!("{} {}", item.title, item.body);
+        (row::changed_artifact(kind, item), find(&named, &names))
     };
     Ok(prism.store.change_artifact(change, indexed).await?)
 }
@@ -467,7 +453,7 @@ async fn listed(
     prism: &Prism,
     caller: &Caller,
     kind: Kind,
-    status: Option<String>,
+    status: Status,
 ) -> Result<Artifacts, Problem> {
     let mut items = prism
         .store

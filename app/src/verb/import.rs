@@ -1,18 +1,19 @@
 //! Importing rows from a file: checked, resolved and written a batch at a time, all or nothing.
 
-use super::row::{self, Narrative, New};
+use super::memory::{names_of, target_of};
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{
-    ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory, Row, Writer,
+    Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory, Node, Row,
 };
 use prism_core::api::memory::{Import, Imported, RuledOut};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
 use prism_core::memory::import::{Line, NOT_SAID, target, without_nulls};
-use prism_core::memory::operator::{Class, Confidence, Directness, Verdict};
-use prism_core::memory::reference::{RefKind, Reference};
+use prism_core::memory::operator::{Class, Confidence, Directness, Verdict, is_routine};
+use prism_core::memory::reference::Reference;
+use prism_core::memory::row::{self, Narrative, New};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
 use prism_core::signal::sha256_hex;
 use prism_core::{Code, Identity, Problem, text};
@@ -85,6 +86,7 @@ pub async fn import(prism: &Prism, caller: &Caller, request: Import) -> Result<I
             imported: 0,
             known: 0,
             changed: Vec::new(),
+            routine: Vec::new(),
             ids: BTreeMap::new(),
         },
     );
@@ -108,6 +110,10 @@ pub async fn import(prism: &Prism, caller: &Caller, request: Import) -> Result<I
                     ),
                 ),
             ));
+        }
+        if is_routine_ack(&line) {
+            answer.routine.push(line.id);
+            continue;
         }
         let id = clock::new_id();
         let built = build(
@@ -149,6 +155,15 @@ pub async fn import(prism: &Prism, caller: &Caller, request: Import) -> Result<I
     }
     prism.store.import(caller.project.id, source, new).await?;
     Ok(answer)
+}
+
+/// A routine ack is never captured, whichever way it comes.
+fn is_routine_ack(line: &Line) -> bool {
+    line.kind == "operator_input"
+        && class_of(line).is_ok()
+        && line
+            .said(&[&line.prompt_text, &line.text])
+            .is_some_and(is_routine)
 }
 
 /// Says in which line of the file it was.
@@ -221,23 +236,24 @@ async fn build(
             .0
             .identity
     };
-    let by = Writer {
+    let by = Author {
         project_id: caller.project.id,
         session_id: None,
         identity: identity.clone(),
         surface: line.surface.clone().unwrap_or_else(|| "other".into()),
         now: line.created_at.unwrap_or_default(),
     };
-    let look = Look {
+    let references = References {
         prism,
         caller,
+        line_id: &line.id,
         dry_run,
     };
     let (mut edges, name) = (Vec::new(), identity.as_str());
     let (row, indexed) = match line.kind.as_str() {
         kind @ ("wrap" | "checkpoint") => {
             let row = delta(
-                &look,
+                &references,
                 line,
                 known,
                 if kind == "wrap" {
@@ -279,24 +295,20 @@ async fn build(
             subject(line)?,
             &line.tags,
         ),
-        "integration_narrative" => narrative(&look, line, name, known, &mut edges).await?,
-        "confirmation" => confirmation(&look, line, &by, known, &mut edges).await?,
-        "operator_input" => input(&look, line, name, known, &mut edges).await?,
+        "integration_narrative" => narrative(&references, line, name, known, &mut edges).await?,
+        "confirmation" => confirmation(&references, line, &by, known, &mut edges).await?,
+        "operator_input" => input(&references, line, name, known, &mut edges).await?,
         kind => artifact(kind, line, name)?,
     };
     let supersedes = match &line.supersedes {
         Some(reference) => {
-            look.up(known, "supersedes", reference, Table::Memory)
+            references
+                .row(known, "supersedes", reference, Table::Memory)
                 .await?
         }
         None => None,
     };
-    let mut names: Vec<String> = prism
-        .directory
-        .personas(caller.project.id)
-        .iter()
-        .map(|p| p.identity.to_string())
-        .collect();
+    let mut names = names_of(prism, caller);
     names.push(name.to_owned());
     let entities = find(
         &format!(
@@ -326,16 +338,32 @@ async fn build(
 }
 
 /// Looks references up: lines of this file first, then rows that are here already.
-struct Look<'a> {
+struct References<'a> {
     prism: &'a Prism,
     caller: &'a Caller,
+    /// The line that refers. A row says nothing by naming itself: that is passed over.
+    line_id: &'a str,
     /// Nothing was written, so nothing can be found; the file's own references were checked where
     /// it was read.
     dry_run: bool,
 }
 
-impl Look<'_> {
-    async fn up(
+/// What a reference of a line names.
+struct Named {
+    reference: Reference,
+    node: Node,
+    id: String,
+    words: Option<String>,
+    identity: Option<String>,
+    is_delta: bool,
+}
+
+impl References<'_> {
+    fn names_itself(&self, reference: &str) -> bool {
+        target(reference) == self.line_id
+    }
+
+    async fn row(
         &self,
         known: &Known,
         field: &'static str,
@@ -345,7 +373,7 @@ impl Look<'_> {
         if let Some(id) = known.ids.get(target(reference)) {
             return Ok(Some(*id));
         }
-        if self.dry_run {
+        if self.dry_run || self.names_itself(reference) {
             return Ok(None);
         }
         let quoted = Quoted::parse(field, target(reference)).map_err(|_| {
@@ -365,46 +393,62 @@ impl Look<'_> {
         ))
     }
 
-    /// What a node is, when it is a line of this batch or a delta that is here already.
-    async fn built(&self, known: &Known, node: &str) -> Result<Option<Built>, Problem> {
-        let Ok(id) = node.parse::<Uuid>() else {
-            return Ok(None);
+    /// What a row is, when it is a line of this batch or a delta that is here already.
+    async fn of_row(&self, known: &Known, id: Uuid) -> Result<Named, Problem> {
+        let built = match known.rows.get(&id) {
+            Some(built) => Some(built.clone()),
+            None => {
+                let delta = self.prism.store.delta(self.caller.project.id, id).await?;
+                delta.map(|d| Built {
+                    identity: d.identity,
+                    words: d.summary,
+                    is_delta: true,
+                })
+            }
         };
-        if let Some(built) = known.rows.get(&id) {
-            return Ok(Some(built.clone()));
-        }
-        Ok(self.prism.store.delta(id).await?.map(|d| Built {
-            identity: d.identity,
-            words: d.summary,
-            is_delta: true,
-        }))
+        Ok(Named {
+            reference: Reference::Delta(Quoted::parse("refers_to", &id.to_string())?),
+            node: Node::Id(id.to_string()),
+            id: id.to_string(),
+            is_delta: built.as_ref().is_some_and(|b| b.is_delta),
+            identity: built.as_ref().map(|b| b.identity.clone()),
+            words: built.map(|b| b.words.lines().next().unwrap_or_default().to_owned()),
+        })
     }
 
-    /// A node of the graph: a row, or a signal, spec or commit by its name.
-    async fn node(
+    /// A row, or a signal, spec or commit by its name.
+    async fn thing(
         &self,
         known: &Known,
         field: &'static str,
         reference: &str,
-    ) -> Result<Option<(RefKind, String)>, Problem> {
+    ) -> Result<Option<Named>, Problem> {
         if let Some(id) = known.ids.get(target(reference)) {
-            return Ok(Some((RefKind::Delta, id.to_string())));
+            return self.of_row(known, *id).await.map(Some);
         }
-        let parsed = Reference::parse_loose(field, reference);
-        match parsed {
-            Ok(Reference::Spec(name)) => Ok(Some((RefKind::Spec, format!("spec:{name}")))),
-            Ok(Reference::Commit(sha)) => Ok(Some((RefKind::Commit, format!("commit:{sha}")))),
-            _ if self.dry_run => Ok(None),
-            Ok(Reference::Signal(_)) => {
-                super::memory::node_of(self.prism, self.caller, field, &parsed?)
-                    .await
-                    .map(|node| Some((RefKind::Signal, node)))
+        match Reference::parse_loose(field, reference) {
+            Ok(parsed @ (Reference::Spec(_) | Reference::Commit(_))) => {
+                self.named(field, parsed).await.map(Some)
             }
-            _ => Ok(self
-                .up(known, field, reference, Table::Memory)
-                .await?
-                .map(|id| (RefKind::Delta, id.to_string()))),
+            _ if self.dry_run || self.names_itself(reference) => Ok(None),
+            Ok(parsed @ Reference::Signal(_)) => self.named(field, parsed).await.map(Some),
+            _ => match self.row(known, field, reference, Table::Memory).await? {
+                Some(id) => self.of_row(known, id).await.map(Some),
+                None => Ok(None),
+            },
         }
+    }
+
+    async fn named(&self, field: &'static str, reference: Reference) -> Result<Named, Problem> {
+        let found = target_of(self.prism, self.caller, field, &reference).await?;
+        Ok(Named {
+            reference,
+            node: found.node,
+            id: found.id,
+            words: found.words,
+            identity: found.identity,
+            is_delta: false,
+        })
     }
 }
 
@@ -425,7 +469,7 @@ fn spoken(line: &Line, field: &str) -> Result<String, Problem> {
 }
 
 async fn delta(
-    look: &Look<'_>,
+    references: &References<'_>,
     line: &Line,
     known: &Known,
     kind: DeltaKind,
@@ -447,7 +491,8 @@ async fn delta(
     for (i, attempt) in line.tried_and_ruled_out.iter().enumerate() {
         let ruled_out_in = match &attempt.ruled_out_in_delta {
             Some(reference) => {
-                look.up(known, "ruled_out_in_delta", reference, Table::Deltas)
+                references
+                    .row(known, "ruled_out_in_delta", reference, Table::Deltas)
                     .await?
             }
             None => None,
@@ -468,7 +513,7 @@ async fn delta(
 }
 
 async fn narrative(
-    look: &Look<'_>,
+    references: &References<'_>,
     line: &Line,
     identity: &str,
     known: &Known,
@@ -496,6 +541,7 @@ async fn narrative(
                 would_break_it: not_said(),
                 body,
                 subject,
+                tags: line.tags.clone(),
             },
         ));
     }
@@ -503,12 +549,8 @@ async fn narrative(
         return Err(row::unanswered("pieces"));
     }
     for piece in line.pieces.iter().filter(|p| !row::is_told(p)) {
-        let node = look.node(known, "pieces", piece).await?;
-        edges.extend(node.map(|(_, dst)| Edge {
-            src: None,
-            kind: EdgeKind::Combines,
-            dst,
-        }));
+        let named = references.thing(known, "pieces", piece).await?;
+        edges.extend(named.map(|n| Edge::to(EdgeKind::Combines, n.node)));
     }
     let told = Narrative {
         operator_sees: answer("operator_sees", line.operator_sees.as_deref())?,
@@ -516,14 +558,15 @@ async fn narrative(
         would_break_it: answer("would_break_it", line.would_break_it.as_deref())?,
         body,
         subject,
+        tags: line.tags.clone(),
     };
     Ok(row::narrative(identity, told))
 }
 
 async fn confirmation(
-    look: &Look<'_>,
+    references: &References<'_>,
     line: &Line,
-    by: &Writer,
+    by: &Author,
     known: &Known,
     edges: &mut Vec<Edge>,
 ) -> Result<(Row, Indexed), Problem> {
@@ -536,54 +579,60 @@ async fn confirmation(
         .as_deref()
         .and_then(Verdict::from_name)
         .ok_or_else(|| Problem::field("verdict", format!("must be one of {}", Verdict::names())))?;
-    let node = look.node(known, "refers_to", reference).await?;
-    edges.extend(node.iter().map(|(_, dst)| Edge {
-        src: None,
-        kind: EdgeKind::Confirms,
-        dst: dst.clone(),
-    }));
-    let (kind, node) = node.unwrap_or((RefKind::Delta, String::new()));
-    let target = look.built(known, &node).await?;
+    if references.names_itself(reference) {
+        return Err(Problem::field(
+            "refers_to",
+            "names the line itself: a verdict is about something else",
+        ));
+    }
+    let named = references.thing(known, "refers_to", reference).await?;
+    edges.extend(
+        named
+            .iter()
+            .map(|n| Edge::to(EdgeKind::Confirms, n.node.clone())),
+    );
+    let (target, id) = match &named {
+        Some(named) => (named.reference.clone(), named.id.clone()),
+        // A dry run writes nothing, so nothing of it can be found.
+        None => (Reference::Spec(String::new()), String::new()),
+    };
+    let whose = named.as_ref().and_then(|n| n.identity.as_deref());
+    let operator = &references.prism.operator;
     let row = ConfirmationRow {
-        refers_to_kind: kind.name(),
-        refers_to_id: node
-            .split_once(':')
-            .map_or(node.as_str(), |(_, rest)| rest)
-            .to_owned(),
+        refers_to_kind: target.kind().name(),
+        refers_to_id: id,
         verdict,
         notes: optional("text", line.said(&[&line.text, &line.notes, &line.body]))?,
-        confirmed_by: look.prism.operator.to_string(),
+        confirmed_by: operator.to_string(),
         confirmed_via: format!("{}/{}", by.identity, by.surface),
         directness: Directness::Reported,
-        on_own_delta: target.as_ref().is_some_and(|t| by.identity.is(&t.identity))
-            && !by.identity.is(look.prism.operator.as_str()),
+        on_own_delta: whose.is_some_and(|name| by.identity.is(name))
+            && !by.identity.is(operator.as_str()),
     };
-    let about = target
-        .as_ref()
-        .map(|t| t.words.lines().next().unwrap_or_default());
-    Ok(row::confirmation(row, reference, about))
+    let about = named.as_ref().and_then(|n| n.words.as_deref());
+    Ok(row::confirmation(row, &target, about))
+}
+
+fn class_of(line: &Line) -> Result<Class, Problem> {
+    // Files of people say it shorter.
+    let named = |name: &str| match name {
+        "pivot" => Some(Class::DirectionPivot),
+        _ => Class::from_name(name),
+    };
+    line.class
+        .as_deref()
+        .and_then(named)
+        .ok_or_else(|| Problem::field("class", format!("must be one of {}", Class::names())))
 }
 
 async fn input(
-    look: &Look<'_>,
+    references: &References<'_>,
     line: &Line,
     identity: &str,
     known: &Known,
     edges: &mut Vec<Edge>,
 ) -> Result<(Row, Indexed), Problem> {
-    // Files of people say it shorter.
-    let named = |name: &str| {
-        if name == "pivot" {
-            Some(Class::DirectionPivot)
-        } else {
-            Class::from_name(name)
-        }
-    };
-    let class = line
-        .class
-        .as_deref()
-        .and_then(named)
-        .ok_or_else(|| Problem::field("class", format!("must be one of {}", Class::names())))?;
+    let class = class_of(line)?;
     let confidence = match line.confidence.as_deref() {
         None => Confidence::High,
         Some(name) => Confidence::from_name(name).ok_or_else(|| {
@@ -599,20 +648,16 @@ async fn input(
             .unwrap_or_default(),
     )?;
     let about = match line.reverses_delta.as_deref().or(line.refers_to.as_deref()) {
-        Some(reference) => look.node(known, "refers_to", reference).await?,
+        Some(reference) => references.thing(known, "refers_to", reference).await?,
         None => None,
     };
-    edges.extend(about.iter().map(|(_, dst)| Edge {
-        src: None,
-        kind: EdgeKind::Labels,
-        dst: dst.clone(),
-    }));
+    edges.extend(
+        about
+            .iter()
+            .map(|n| Edge::to(EdgeKind::Labels, n.node.clone())),
+    );
     let reverses_delta = match (&line.reverses_delta, &about) {
-        (Some(_), Some((RefKind::Delta, node))) => look
-            .built(known, node)
-            .await?
-            .filter(|t| t.is_delta)
-            .and_then(|_| node.parse().ok()),
+        (Some(_), Some(named)) if named.is_delta => named.id.parse().ok(),
         _ => None,
     };
     let row = InputRow {
@@ -622,7 +667,13 @@ async fn input(
         reverses_delta,
         confidence,
     };
-    Ok(row::input(look.prism.operator.as_str(), identity, row))
+    let operator = references.prism.operator.as_str();
+    let spoken_to = if identity.eq_ignore_ascii_case(operator) {
+        about.as_ref().and_then(|n| n.identity.as_deref())
+    } else {
+        Some(identity)
+    };
+    Ok(row::input(operator, spoken_to, row))
 }
 
 fn artifact(kind: &str, line: &Line, identity: &str) -> Result<(Row, Indexed), Problem> {
@@ -674,13 +725,7 @@ fn artifact(kind: &str, line: &Line, identity: &str) -> Result<(Row, Indexed), P
         ),
         "todo" => (
             Kind::Todo,
-            vec![
-                ("body", given(&[&line.text, &line.body])),
-                (
-                    "paths",
-                    (!line.paths.is_empty()).then(|| line.paths.join(" ")),
-                ),
-            ],
+            vec![("body", given(&[&line.text, &line.body]))],
             "open",
         ),
         "spec" => (
@@ -710,6 +755,9 @@ fn artifact(kind: &str, line: &Line, identity: &str) -> Result<(Row, Indexed), P
     let mut fields = Map::new();
     if !line.tags.is_empty() {
         fields.insert("tags".into(), json!(line.tags));
+    }
+    if kind == Kind::Todo && !line.paths.is_empty() {
+        fields.insert("paths".into(), json!(line.paths));
     }
     let status = line.said(&[&line.status]).unwrap_or(status).to_owned();
     Ok(row::artifact(

@@ -1,19 +1,24 @@
 //! Beginning, checkpointing, picking up and ending an agent's session.
 
-use super::memory::{entities_of, writer};
-use super::row;
+use super::memory::{author, entities_of};
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
-use crate::store::memory::{DeltaRow, NewMemory, Row};
+use crate::store::memory::{DeltaRow, NewMemory, PickupFrom, Row, Status};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
 use prism_core::id::Quoted;
 use prism_core::limits::SESSION_NAME_CHARS_MAX;
-use prism_core::memory::surface::{Warning, missing_effect};
+use prism_core::memory::row;
+use prism_core::memory::surface::{Surfaces, Warning, is_whole, relative_to};
 use prism_core::memory::{DeltaKind, Kind, LIST_ITEMS_MAX, optional, required};
 use prism_core::presence::SessionState;
 use prism_core::{Code, Problem, api, text};
 use uuid::Uuid;
+
+/// What a pickup shows of each at the most.
+const DELTAS_PICKED_UP: usize = 10;
+const TODOS_PICKED_UP: usize = 20;
+const DECISIONS_PICKED_UP: usize = 10;
 
 pub async fn start(
     prism: &Prism,
@@ -33,11 +38,17 @@ pub async fn start(
         prism.presence.named(session.id, name);
     }
     let sessions = prism.presence.sessions(caller.project.id, clock::now());
+    // Who is here, on whatever machine, has not forgotten to wrap.
+    let live = sessions
+        .iter()
+        .filter(|(_, s)| s.state != SessionState::Stale)
+        .map(|(_, s)| s.session_id)
+        .collect();
     let peers = sessions
         .into_iter()
         .filter(|(_, s)| s.session_id != session.id && s.state != SessionState::Stale);
     let counts = prism.store.pending_counts(caller.project.id).await?;
-    let opening = prism.store.opening(writer(caller)).await?;
+    let opening = prism.store.opening(author(caller), live).await?;
     let unwrapped_session = opening.unwrapped.map(|(session_id, last_delta_at, deltas)| api::UnwrappedSession {
         session_id,
         last_delta_at,
@@ -85,7 +96,7 @@ pub async fn opened(prism: &Prism, caller: &Caller, by_verb: &str) -> Result<(),
         format!(
             "{} started on {} ({by_verb})",
             caller.persona.identity,
-            writer(caller).surface
+            author(caller).surface
         ),
     )
     .await
@@ -101,7 +112,7 @@ async fn bookkeeping(
     let id = clock::new_id();
     let new = NewMemory {
         id,
-        by: writer(caller),
+        by: author(caller),
         row: Row::Delta(DeltaRow::of(kind, summary)),
         indexed: None,
         entities: Vec::new(),
@@ -131,12 +142,20 @@ async fn record(
     request: Wrap,
     kind: DeltaKind,
 ) -> Result<Wrapped, Problem> {
-    let (row, surfaces) = checked(prism, caller, request, kind).await?;
-    let warning = missing_effect(
-        &row.touched_files,
-        row.operator_visible_effect.as_deref(),
-        &surfaces,
-    )?;
+    let (given, root) = (Surfaces::of(&request.surfaces), request.root.clone());
+    let row = checked(prism, caller, request, kind).await?;
+    // Where the project's folder is known, what lies outside of it is no surface of the project.
+    let watched: Vec<String> = row
+        .touched_files
+        .iter()
+        .filter(|path| root.is_none() || !is_whole(path))
+        .cloned()
+        .collect();
+    let mut warnings: Vec<Warning> = given
+        .missing_effect(&watched, row.operator_visible_effect.as_deref())
+        .into_iter()
+        .collect();
+    warnings.extend(given.warnings);
     let id = clock::new_id();
     let indexed =
         Kind::of_delta(kind).map(|kind| row::delta(kind, caller.persona.identity.as_str(), &row));
@@ -152,7 +171,7 @@ async fn record(
         .store
         .remember(NewMemory {
             id,
-            by: writer(caller),
+            by: author(caller),
             row: Row::Delta(row),
             indexed,
             entities,
@@ -164,7 +183,7 @@ async fn record(
     Ok(Wrapped {
         delta_id: id,
         touched_files_source: source.into(),
-        warnings: warning.into_iter().collect(),
+        warnings,
     })
 }
 
@@ -173,7 +192,7 @@ async fn checked(
     caller: &Caller,
     request: Wrap,
     kind: DeltaKind,
-) -> Result<(DeltaRow, Vec<String>), Problem> {
+) -> Result<DeltaRow, Problem> {
     let mut row = DeltaRow::of(kind, required("summary", &request.summary)?);
     row.next = optional("next", request.next.as_deref())?;
     row.open_loops = request.open_loops;
@@ -189,7 +208,16 @@ async fn checked(
         (Some(_), _) => "caller",
         (None, _) => "none",
     };
-    row.touched_files = request.touched_files.unwrap_or_default();
+    let name = |path: String| match &request.root {
+        Some(root) => relative_to(root, &path),
+        None => path,
+    };
+    row.touched_files = request
+        .touched_files
+        .unwrap_or_default()
+        .into_iter()
+        .map(name)
+        .collect();
     for (field, list) in [
         ("open_loops", &row.open_loops),
         ("touched_files", &row.touched_files),
@@ -225,78 +253,68 @@ async fn checked(
         }
         row.tried_and_ruled_out.push(attempt);
     }
-    Ok((row, request.surfaces))
+    Ok(row)
 }
 
 pub async fn pickup(prism: &Prism, caller: &Caller, request: Pickup) -> Result<PickedUp, Problem> {
-    let deltas = prism
-        .store
-        .deltas(caller.project.id, None, None, 200)
-        .await?;
-    let session = match &request.from_session {
-        Some(quoted) => Some(Quoted::parse("from_session", quoted)?),
-        None => None,
-    };
-    let identity = match (&request.from_identity, &session) {
+    let (store, project) = (&prism.store, caller.project.id);
+    let identity = match (&request.from_identity, &request.from_session) {
         (Some(name), _) => Some(
             prism
                 .directory
-                .named(caller.project.id, name, Code::UnknownIdentity)?
+                .named(project, name, Code::UnknownIdentity)?
                 .identity,
         ),
         (None, Some(_)) => None,
         (None, None) => Some(caller.persona.identity.clone()),
     };
-    let theirs = |d: &api::memory::DeltaView| {
-        identity.as_ref().is_none_or(|i| i.is(&d.identity))
-            && session.as_ref().is_none_or(|q| {
-                d.session_id
-                    .is_some_and(|s| s.to_string().starts_with(q.prefix()))
-            })
+    let session = match &request.from_session {
+        Some(quoted) => {
+            let quoted = Quoted::parse("from_session", quoted)?;
+            let session = store.resolve(project, Table::Sessions, "from_session", quoted);
+            Some(session.await?)
+        }
+        None => None,
     };
-    let work: Vec<_> = deltas
-        .into_iter()
-        .filter(|d| theirs(d) && !matches!(d.kind.as_str(), "start" | "pickup"))
-        .collect();
-    let wrap = work.iter().find(|d| d.kind == "wrap").cloned();
-    let from = identity.map_or_else(
-        || request.from_session.unwrap_or_default(),
-        |i| i.to_string(),
-    );
+    let from = match (&identity, session) {
+        (Some(name), _) => name.to_string(),
+        (None, Some(session)) => format!("session {}", &session.to_string()[..8]),
+        (None, None) => String::new(),
+    };
+    let (wrap, deltas) = store
+        .baton(project, PickupFrom { identity, session }, DELTAS_PICKED_UP)
+        .await?;
     let mut warnings = Vec::new();
     if wrap.is_none() {
         warnings.push(Warning {
             kind: "no_wrap".into(),
             paths: Vec::new(),
-            remediation: format!(
-                "{} never wrapped; the deltas are all there is.",
-                text::one_line(&from)
-            ),
+            remediation: format!("{from} never wrapped; the deltas are all there is."),
         });
     }
     let delta_id = bookkeeping(
         prism,
         caller,
         DeltaKind::Pickup,
-        format!(
-            "{} picked up from {}",
-            caller.persona.identity,
-            text::one_line(&from)
-        ),
+        format!("{} picked up from {from}", caller.persona.identity),
     )
     .await?;
+    let decisions = store
+        .artifacts(
+            project,
+            Kind::Decision,
+            Status::Standing,
+            DECISIONS_PICKED_UP,
+        )
+        .await?;
     Ok(PickedUp {
         delta_id,
         wrap,
-        deltas: work.into_iter().take(10).collect(),
-        open_todos: prism
-            .store
-            .artifacts(caller.project.id, Kind::Todo, Some("open".into()), 20)
+        deltas,
+        open_todos: store
+            .artifacts(project, Kind::Todo, Status::Open, TODOS_PICKED_UP)
             .await?,
-        decisions: prism
-            .store
-            .artifacts(caller.project.id, Kind::Decision, None, 10)
-            .await?,
+        decisions,
         warnings,
     })
 }

@@ -1,21 +1,22 @@
 //! Remembering, citing, and what stands beside a row.
 
-use super::row::{self, Narrative};
 use crate::clock;
 use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
-use crate::store::memory::{Edge, NewMemory, Row, Writer};
+use crate::store::memory::{Author, Edge, NewMemory, Node, Row};
 use prism_core::api::memory::{self as wire, Id};
 use prism_core::id::Quoted;
+use prism_core::limits::SURFACE_GLOBS_MAX;
 use prism_core::memory::entity::{self, Entity};
 use prism_core::memory::reference::Reference;
+use prism_core::memory::row::{self, Narrative};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
 use prism_core::{Problem, api, text};
 
 /// Who writes, as every row records it.
-pub fn writer(caller: &Caller) -> Writer {
-    Writer {
+pub fn author(caller: &Caller) -> Author {
+    Author {
         project_id: caller.project.id,
         session_id: caller.session_id(),
         identity: caller.persona.identity.clone(),
@@ -42,28 +43,74 @@ pub fn entities_of(prism: &Prism, caller: &Caller, text: &str) -> Vec<Entity> {
     entity::find(text, &names_of(prism, caller))
 }
 
-/// Looks a reference up and names its node in the graph.
-pub async fn node_of(
+/// What a reference names: its node in the graph, and what is known of it.
+pub struct Target {
+    pub node: Node,
+    /// A whole id, or the name as it was written.
+    pub id: String,
+    /// What it said, in a line.
+    pub words: Option<String>,
+    /// Whose work it is.
+    pub identity: Option<String>,
+}
+
+/// Looks a reference up.
+pub async fn target_of(
     prism: &Prism,
     caller: &Caller,
     field: &'static str,
     reference: &Reference,
-) -> Result<String, Problem> {
+) -> Result<Target, Problem> {
+    let (store, project) = (&prism.store, caller.project.id);
     Ok(match reference {
-        Reference::Delta(quoted) => prism
-            .store
-            .resolve(caller.project.id, Table::Deltas, field, quoted.clone())
-            .await?
-            .to_string(),
-        Reference::Signal(quoted) => format!(
-            "signal:{}",
-            prism
-                .store
-                .resolve(caller.project.id, Table::Signals, field, quoted.clone())
-                .await?
-        ),
-        Reference::Spec(name) => format!("spec:{name}"),
-        Reference::Commit(sha) => format!("commit:{sha}"),
+        Reference::Delta(quoted) => {
+            let id = store
+                .resolve(project, Table::Deltas, field, quoted.clone())
+                .await?;
+            let delta = store.delta(project, id).await?;
+            Target {
+                node: Node::Id(id.to_string()),
+                id: id.to_string(),
+                identity: delta.as_ref().map(|d| d.identity.clone()),
+                words: delta.map(|d| d.summary),
+            }
+        }
+        Reference::Signal(quoted) => {
+            let id = store
+                .resolve(project, Table::Signals, field, quoted.clone())
+                .await?;
+            let signal = store.signal_summary(project, id).await?;
+            // What a signal says is its sender's, its recipient's and the operator's to pass on.
+            let mine = signal.as_ref().is_some_and(|s| {
+                let name = &caller.persona.identity;
+                caller.is_operator || name.is(&s.from) || name.is(&s.to)
+            });
+            Target {
+                node: Node::Id(format!("signal:{id}")),
+                id: id.to_string(),
+                words: signal.map(|s| match s.summary.filter(|_| mine) {
+                    Some(summary) => format!("{} from {}: {summary}", s.signal_type, s.from),
+                    None => format!("{} from {}", s.signal_type, s.from),
+                }),
+                identity: None,
+            }
+        }
+        Reference::Spec(name) => {
+            let spec = store.spec_named(project, name.clone()).await?;
+            let number = spec.as_ref().and_then(|s| s.number).map(|n| n.to_string());
+            Target {
+                node: Node::Entity(Entity::spec(number.as_deref().unwrap_or(name))),
+                id: name.clone(),
+                identity: spec.as_ref().map(|s| s.identity.clone()),
+                words: spec.map(|s| s.title),
+            }
+        }
+        Reference::Commit(sha) => Target {
+            node: Node::Entity(Entity::commit(sha)),
+            id: sha.clone(),
+            words: None,
+            identity: None,
+        },
     })
 }
 
@@ -102,12 +149,9 @@ pub async fn remember(
     }
     let mut edges = Vec::new();
     for reference in &request.refs {
-        let node = node_of(prism, caller, "refs", &Reference::parse("refs", reference)?).await?;
-        edges.push(Edge {
-            src: None,
-            kind: EdgeKind::Mentions,
-            dst: node,
-        });
+        let reference = Reference::parse("refs", reference)?;
+        let target = target_of(prism, caller, "refs", &reference).await?;
+        edges.push(Edge::to(EdgeKind::Mentions, target.node));
     }
     let supersedes = match &request.supersedes {
         Some(quoted) => Some(
@@ -171,7 +215,7 @@ pub async fn remember(
         .store
         .remember(NewMemory {
             id,
-            by: writer(caller),
+            by: author(caller),
             row,
             indexed: Some(indexed),
             entities,
@@ -207,25 +251,17 @@ async fn narrative(
         ));
     }
     for piece in &request.pieces {
-        let node = node_of(
-            prism,
-            caller,
-            "pieces",
-            &Reference::parse_loose("pieces", piece)?,
-        )
-        .await?;
-        edges.push(Edge {
-            src: None,
-            kind: EdgeKind::Combines,
-            dst: node,
-        });
+        let reference = Reference::parse_loose("pieces", piece)?;
+        let target = target_of(prism, caller, "pieces", &reference).await?;
+        edges.push(Edge::to(EdgeKind::Combines, target.node));
     }
     let told = Narrative {
         operator_sees,
         pieces: request.pieces.clone(),
         would_break_it,
         body: optional("body", Some(&request.body))?,
-        subject: request.subject.clone(),
+        subject: optional("subject", request.subject.as_deref())?,
+        tags: request.tags.clone(),
     };
     Ok(row::narrative(caller.persona.identity.as_str(), told))
 }
@@ -330,6 +366,15 @@ pub async fn rot(
     caller: &Caller,
     request: wire::AskRot,
 ) -> Result<wire::Rot, Problem> {
+    if request.surfaces.len() > SURFACE_GLOBS_MAX {
+        return Err(Problem::field(
+            "surfaces",
+            format!(
+                "has {} globs and may have {SURFACE_GLOBS_MAX}",
+                request.surfaces.len()
+            ),
+        ));
+    }
     Ok(prism
         .store
         .rot(caller.project.id, request.surfaces, clock::now())

@@ -1,18 +1,18 @@
 //! The operator's word: verdicts, captured prompts, and their review.
 
-use super::memory::{entities_of, node_of, writer};
-use super::row;
+use super::memory::{author, entities_of, target_of};
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
-use crate::store::memory::{ConfirmationRow, Edge, InputRow, NewMemory};
+use crate::store::memory::{ConfirmationRow, Edge, InputRow, NewMemory, Node};
 use prism_core::Problem;
 use prism_core::api::memory::{
     Captured, Confirm, Id, Inputs, InputsAnswer, OperatorInput, ReviewInputs, Reviewed,
 };
 use prism_core::id::Quoted;
 use prism_core::memory::operator::{Class, Confidence, Directness, Review, Verdict, is_routine};
-use prism_core::memory::reference::{RefKind, Reference};
+use prism_core::memory::reference::Reference;
+use prism_core::memory::row;
 use prism_core::memory::{EdgeKind, optional, required};
 
 pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result<Id, Problem> {
@@ -20,12 +20,8 @@ pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result
     let verdict = Verdict::from_name(&request.verdict)
         .ok_or_else(|| Problem::field("verdict", format!("must be one of {}", Verdict::names())))?;
     let notes = optional("notes", request.notes.as_deref())?;
-    let node = node_of(prism, caller, "refers_to", &reference).await?;
-    let target = match reference.kind() {
-        RefKind::Delta => prism.store.delta(node.parse().unwrap_or_default()).await?,
-        _ => None,
-    };
-    let by = writer(caller);
+    let target = target_of(prism, caller, "refers_to", &reference).await?;
+    let by = author(caller);
     // An agent can only report what the operator said; the operator's own hands are direct.
     let directness = if caller.is_operator && request.direct {
         Directness::Direct
@@ -34,30 +30,19 @@ pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result
     };
     let row = ConfirmationRow {
         refers_to_kind: reference.kind().name(),
-        refers_to_id: node
-            .split_once(':')
-            .map_or(node.as_str(), |(_, rest)| rest)
-            .to_owned(),
+        refers_to_id: target.id,
         verdict,
         notes,
         confirmed_by: prism.operator.to_string(),
         confirmed_via: format!("{}/{}", by.identity, by.surface),
         directness,
         on_own_delta: !caller.is_operator
-            && target.as_ref().is_some_and(|d| by.identity.is(&d.identity)),
+            && target.identity.is_some_and(|name| by.identity.is(&name)),
     };
-    let (row, indexed) = row::confirmation(
-        row,
-        &request.refers_to,
-        target.as_ref().map(|d| d.summary.as_str()),
-    );
+    let (row, indexed) = row::confirmation(row, &reference, target.words.as_deref());
     let id = clock::new_id();
     let entities = entities_of(prism, caller, &indexed.text);
-    let edges = vec![Edge {
-        src: None,
-        kind: EdgeKind::Confirms,
-        dst: node,
-    }];
+    let edges = vec![Edge::to(EdgeKind::Confirms, target.node)];
     prism
         .store
         .remember(NewMemory {
@@ -115,7 +100,7 @@ pub async fn operator_input(
         ),
         None => None,
     };
-    let by = writer(caller);
+    let by = author(caller);
     // What it speaks of: the delta it reverses, else what the session did last, else the session.
     let labelled = match (reverses_delta, by.session_id) {
         (Some(delta), _) => Some(delta.to_string()),
@@ -128,6 +113,15 @@ pub async fn operator_input(
         ),
         (None, None) => None,
     };
+    // What the operator writes down with their own hands was said to whoever did the work.
+    let spoken_to = match (caller.is_operator, reverses_delta) {
+        (false, _) => Some(by.identity.to_string()),
+        (true, Some(delta)) => {
+            let delta = prism.store.delta(caller.project.id, delta).await?;
+            delta.map(|d| d.identity)
+        }
+        (true, None) => None,
+    };
     let row = InputRow {
         class,
         prompt_text,
@@ -135,16 +129,17 @@ pub async fn operator_input(
         reverses_delta,
         confidence,
     };
-    let (row, indexed) = row::input(prism.operator.as_str(), by.identity.as_str(), row);
+    let (row, indexed) = row::input(prism.operator.as_str(), spoken_to.as_deref(), row);
     let id = clock::new_id();
-    let entities = entities_of(prism, caller, &format!("{} {}", indexed.text, by.identity));
+    let named = format!(
+        "{} {}",
+        indexed.text,
+        spoken_to.as_deref().unwrap_or_default()
+    );
+    let entities = entities_of(prism, caller, &named);
     let edges = labelled
         .into_iter()
-        .map(|dst| Edge {
-            src: None,
-            kind: EdgeKind::Labels,
-            dst,
-        })
+        .map(|id| Edge::to(EdgeKind::Labels, Node::Id(id)))
         .collect();
     prism
         .store

@@ -1,6 +1,6 @@
 //! Recall: the store finds, `core` ranks, and every hit says why it is there.
 
-use super::memory::{names_of, writer};
+use super::memory::{author, names_of};
 use crate::clock;
 use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
@@ -97,7 +97,7 @@ pub async fn recall(
     let recall_event_id = clock::new_id();
     let event = RecallEvent {
         id: recall_event_id,
-        by: writer(caller),
+        by: author(caller),
         query,
         results: summary(&results, &found.candidates, &places),
         latency_us: started.elapsed().as_micros() as u64,

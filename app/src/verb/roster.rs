@@ -57,10 +57,9 @@ pub async fn whois(
         .into_iter()
         .map(|(_, view)| view)
         .collect();
-    let reachable = sessions
-        .iter()
-        .filter_map(|s| s.reachable.clone())
-        .max_by_key(|r| r.at);
+    // What was proven stays proven when the session is over.
+    prism.store.settle().await?;
+    let reachable = prism.store.last_proven_of(persona.id).await?;
     Ok(api::WhoisAnswer {
         recipient_state: prism
             .presence

@@ -265,6 +265,107 @@ async fn wrong_lines_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_routine_ack_is_not_captured_and_a_line_that_names_itself_refuses_nothing() {
+    let server = Server::start();
+    let row = |id: &str, more: Value| {
+        let mut row = json!({"id": id, "identity": "Mira", "created_at": "2026-01-01T00:00:00Z"});
+        let fields = more.as_object().unwrap().clone();
+        row.as_object_mut().unwrap().extend(fields);
+        row
+    };
+    let rows = [
+        row(
+            "ack",
+            json!({"kind": "operator_input", "class": "confirmation", "prompt_text": "OK!"}),
+        ),
+        row(
+            "said",
+            json!({"kind": "operator_input", "class": "correction", "prompt_text": "not the roof", "reverses_delta": "said"}),
+        ),
+        row(
+            "fact",
+            json!({"kind": "fact", "text": "slate is heavy", "supersedes": "fact"}),
+        ),
+        row(
+            "wrap",
+            json!({"kind": "wrap", "text": "roof done", "tried_and_ruled_out": [{"approach": "tin", "outcome": "loud", "ruled_out_in_delta": "delta:wrap"}]}),
+        ),
+        row(
+            "whole",
+            json!({"kind": "integration_narrative", "operator_sees": "a roof", "pieces": ["whole", "delta:wrap"], "would_break_it": "wind", "tags": ["east"]}),
+        ),
+        row(
+            "job",
+            json!({"kind": "todo", "title": "gutters", "tags": ["east"], "paths": ["a b.rs"]}),
+        ),
+    ];
+    let file = write(&server, "roof.jsonl", &lines(&rows));
+    let first = import(&server, &file, &[]);
+    assert_eq!(
+        (&first["imported"], &first["routine"]),
+        (&json!(5), &json!(["ack"]))
+    );
+    let again = import(&server, &file, &[]);
+    assert_eq!(
+        (&again["imported"], &again["known"], &again["routine"]),
+        (&json!(0), &json!(5), &json!(["ack"]))
+    );
+    let operator = server.operator();
+    let inputs = operator.call(PID, "inputs", json!({})).await.unwrap();
+    assert_eq!(inputs["inputs"].as_array().unwrap().len(), 1);
+    let graph = operator
+        .call(PID, "graph", json!({"id": first["ids"]["whole"]}))
+        .await
+        .unwrap();
+    let combined = graph["edges"].as_array().unwrap().iter();
+    let combined = combined.filter(|e| e["kind"] == "COMBINES");
+    let combined: Vec<&Value> = combined.map(|e| &e["node"]["id"]).collect();
+    assert_eq!(combined, [&first["ids"]["wrap"]], "but not itself");
+    let narrative = json!({"kind": "integration_narrative"});
+    let narrative = operator.call(PID, "deltas", narrative).await.unwrap();
+    assert_eq!(narrative["deltas"][0]["tags"], json!(["east"]));
+    let todo = json!({"action": "list"});
+    let todo = operator.call(PID, "todo", todo).await.unwrap();
+    assert_eq!(
+        todo["items"][0]["fields"],
+        json!({"tags": ["east"], "paths": ["a b.rs"]})
+    );
+    let verdict = row(
+        "v",
+        json!({"kind": "confirmation", "refers_to": "delta:v", "verdict": "works"}),
+    );
+    let file = write(&server, "verdict.jsonl", &lines(&[verdict]));
+    let refused = server.cli(None, &["import", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("line 1") && said.contains("names the line itself"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_verdict_on_a_spec_comes_in_from_a_file_and_is_found() {
+    let server = Server::start();
+    let row = |id: &str, refers_to: &str| json!({"id": id, "kind": "confirmation", "identity": "Mira", "created_at": "2026-01-01T00:00:00Z", "refers_to": refers_to, "verdict": "partial"});
+    let rows = [row("a", "spec:SPEC-007"), row("b", "commit:0A1B2C3D4E")];
+    let file = write(&server, "verdicts.jsonl", &lines(&rows));
+    let ids = import(&server, &file, &[])["ids"].clone();
+    let operator = server.operator();
+    for (question, node, id) in [
+        ("SPEC-007", "spec:7", "a"),
+        ("commit 0a1b2c3", "commit:0a1b2c3", "b"),
+    ] {
+        let found = operator.call(PID, "recall", json!({"query": question}));
+        let found = found.await.unwrap();
+        assert_eq!(found["results"][0]["id"], ids[id], "{question}: {found}");
+        let graph = operator.call(PID, "graph", json!({"id": node}));
+        let graph = graph.await.unwrap();
+        assert_eq!(graph["edges"][0]["kind"], "CONFIRMS", "{graph}");
+        assert_eq!(graph["edges"][0]["node"]["id"], ids[id], "{graph}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_written_elsewhere_may_say_less_than_an_agent_must() {
     let server = Server::start();
     let rows = [

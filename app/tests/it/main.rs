@@ -23,3 +23,4 @@ mod stream;
 mod tidy;
 mod time_story;
 mod trust;
+mod truth_story;

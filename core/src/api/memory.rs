@@ -25,6 +25,8 @@ wire! {
         #[serde(default)] tried_and_ruled_out: Vec<RuledOut>,
         #[serde(default)] #[schemars(skip)] touched_files_source: Option<String>,
         #[serde(default)] #[schemars(skip)] surfaces: Vec<String>,
+        /// The folder that holds the project, where whoever calls knows it.
+        #[serde(default)] #[schemars(skip)] root: Option<String>,
     }
 
     Wrapped {
@@ -58,6 +60,12 @@ wire! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")] open_loops: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")] operator_visible_effect: Option<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")] tried_and_ruled_out: Vec<RuledOut>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] subject: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] tags: Vec<String>,
+        /// The three answers of an integration narrative.
+        #[serde(default, skip_serializing_if = "Option::is_none")] operator_sees: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] pieces: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] would_break_it: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")] session_id: Option<Uuid>,
     }
 
@@ -73,6 +81,8 @@ wire! {
         created_at: Moment,
         updated_at: Moment,
         #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")] fields: serde_json::Map<String, serde_json::Value>,
+        /// The row that took its place.
+        #[serde(default, skip_serializing_if = "Option::is_none")] superseded_by: Option<Uuid>,
     }
 
     Deltas {
@@ -123,6 +133,8 @@ wire! {
 
     VerdictView {
         id: Uuid,
+        /// What it is about, where that is not the row itself but a thing the row names.
+        #[serde(default, skip_serializing_if = "Option::is_none")] on: Option<String>,
         verdict: String,
         confirmed_by: String,
         confirmed_via: String,
@@ -273,6 +285,8 @@ wire! {
         #[serde(default)] reverses_delta: Option<Uuid>,
         confidence: String,
         captured_via: String,
+        /// Where it was captured; none for rows from before this was kept.
+        #[serde(default)] surface: Option<String>,
         captured_at: Moment,
         #[serde(default)] operator_review: Option<String>,
     }
@@ -288,7 +302,8 @@ wire! {
     Reviewed { reviewed: Vec<Uuid>, action: String }
 
     GraphShow {
-        /// A row's id (or its first 8 digits), or an entity such as path:core/src/ring.rs
+        /// A row's id (or its first 8 digits), signal:<id>, or a thing such as spec:SPEC-060,
+        /// commit:<sha> or path:core/src/ring.rs
         id: String,
     }
 
@@ -330,6 +345,8 @@ wire! {
         known: u64,
         /// Ids of those that have changed in the file since; what was imported stands.
         #[serde(default, skip_serializing_if = "Vec::is_empty")] changed: Vec<String>,
+        /// Ids of routine acks, which are never captured.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] routine: Vec<String>,
         /// The file's ids and ours.
         ids: std::collections::BTreeMap<String, Uuid>,
     }

@@ -23,6 +23,44 @@ pub struct Entity {
     pub name: String,
 }
 
+/// Digits of a commit by which it goes here: what git itself shows of one.
+pub const COMMIT_DIGITS: usize = 7;
+
+impl Entity {
+    /// One spec, however it is written: `SPEC-060`, `spec-60` and `60` are the same.
+    pub fn spec(name: &str) -> Self {
+        let lower = name.trim().to_ascii_lowercase();
+        let bare = lower.trim_start_matches("spec-").trim_start_matches('#');
+        Self {
+            kind: EntityType::Spec,
+            name: number(bare).unwrap_or_else(|| bare.to_owned()),
+        }
+    }
+
+    /// One commit, however much of its hash is written.
+    pub fn commit(sha: &str) -> Self {
+        let lower = sha.trim().to_ascii_lowercase();
+        let is_hash = lower.chars().all(|c| c.is_ascii_hexdigit());
+        Self {
+            kind: EntityType::Commit,
+            name: if is_hash {
+                lower.chars().take(COMMIT_DIGITS).collect()
+            } else {
+                lower
+            },
+        }
+    }
+}
+
+/// A number without the zeros before it.
+fn number(text: &str) -> Option<String> {
+    let digits = !text.is_empty() && text.len() <= 6 && text.chars().all(|c| c.is_ascii_digit());
+    digits.then(|| match text.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        rest => rest.to_owned(),
+    })
+}
+
 /// Entities that one row may mention; a dump of paths is not knowledge.
 pub const ENTITIES_MAX: usize = 64;
 
@@ -83,10 +121,7 @@ fn of_word(word: &str, previous: &str, identities: &[String]) -> Option<Entity> 
             || bare.len() == 40
             || bare.len() == 7;
         return if is_commit {
-            entity(
-                EntityType::Commit,
-                bare.to_ascii_lowercase().chars().take(12).collect(),
-            )
+            Some(Entity::commit(bare))
         } else {
             entity(
                 EntityType::Id,
@@ -106,24 +141,17 @@ fn numbered(word: &str, previous: &str) -> Option<(EntityType, String)> {
         "plan" => Some(EntityType::Plan),
         _ => None,
     };
-    let digits = |text: &str| {
-        (!text.is_empty() && text.len() <= 6 && text.chars().all(|c| c.is_ascii_digit()))
-            .then(|| text.trim_start_matches('0').to_owned())
-            .map(|n| if n.is_empty() { "0".into() } else { n })
-    };
     let lower = word.to_ascii_lowercase();
-    if let Some((name, number)) = lower.split_once(['-', ':', '#'])
+    if let Some((name, rest)) = lower.split_once(['-', ':', '#'])
         && let Some(kind) = kind_of(name)
     {
-        let number = number
-            .trim_start_matches("spec-")
-            .trim_start_matches("adr-");
-        return digits(number).map(|n| (kind, n)).or_else(|| {
-            (kind == EntityType::Spec && !number.is_empty()).then(|| (kind, number.to_owned()))
-        });
+        if kind == EntityType::Spec {
+            return (!rest.is_empty()).then(|| (kind, Entity::spec(rest).name));
+        }
+        return number(rest.trim_start_matches("adr-")).map(|n| (kind, n));
     }
     let kind = kind_of(previous.trim_end_matches('s'))?;
-    digits(lower.trim_start_matches('#')).map(|n| (kind, n))
+    number(lower.trim_start_matches('#')).map(|n| (kind, n))
 }
 
 fn is_path(word: &str) -> bool {
@@ -169,7 +197,7 @@ mod tests {
                 vec!["path:CLAUDE.md", "path:docs/specs/"],
             ),
             ("turn/steer when active", vec!["path:turn/steer"]),
-            ("fixed in commit 1a2b3c4d5e", vec!["commit:1a2b3c4d5e"]),
+            ("fixed in commit 1a2b3c4d5e", vec!["commit:1a2b3c4"]),
             (
                 "delta 2901d7ce, delta:8b148959",
                 vec!["id:2901d7ce", "id:8b148959"],
@@ -187,6 +215,27 @@ mod tests {
         ] {
             assert_eq!(names(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_spec_and_a_commit_are_one_thing_however_they_are_written() {
+        for written in ["SPEC-060", "spec-60", "060", "60", " Spec-060 "] {
+            assert_eq!(Entity::spec(written).name, "60", "{written}");
+        }
+        assert_eq!(Entity::spec("Login-Page").name, "login-page");
+        for written in [
+            "2901D7C",
+            "2901d7ce",
+            "2901d7ce0123456789abcdef0123456789abcdef",
+        ] {
+            assert_eq!(Entity::commit(written).name, "2901d7c", "{written}");
+            assert_eq!(
+                names(&format!("fixed in commit {written}")),
+                ["commit:2901d7c"]
+            );
+        }
+        assert_eq!(Entity::commit("HEAD").name, "head");
+        assert_eq!(names("see spec:SPEC-060"), ["spec:60"]);
     }
 
     #[test]

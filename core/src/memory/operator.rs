@@ -84,10 +84,13 @@ pub fn counts(confidence: Confidence, review: Option<Review>) -> bool {
     }
 }
 
+/// What an agent's report on its own work weighs.
+pub const OWN_WORK_WEIGHT: f64 = 0.5;
+
 /// How much a verdict weighs when it lifts or lowers what it speaks of.
 pub fn verdict_weight(directness: Directness, on_own_delta: bool) -> f64 {
     if directness == Directness::Reported && on_own_delta {
-        0.5
+        OWN_WORK_WEIGHT
     } else {
         1.0
     }

@@ -34,6 +34,8 @@ pub mod cue {
     pub const TIME: u32 = 1 << 9;
     /// The row itself asks.
     pub const ASKS: u32 = 1 << 10;
+    /// An agent reported that the operator confirmed its own work: that counts by half.
+    pub const HALF_CONFIRMED: u32 = 1 << 11;
     /// Kinds that a question names clearly; the others it only hints at.
     pub const CLEAR: u32 = CORRECTION | PIVOT | DEAD_END | CONFIRMATION | NARRATIVE;
 }

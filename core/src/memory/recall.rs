@@ -4,7 +4,7 @@
 //! the question's weight that a row holds, meaning by how near it is. A leg that
 //! knows nothing adds nothing, so it cannot drown one that does.
 
-use crate::memory::operator::{Class, Directness, Verdict, verdict_weight};
+use crate::memory::operator::{Class, Directness, OWN_WORK_WEIGHT, Verdict, verdict_weight};
 use crate::memory::question::{Question, Window, cue};
 use crate::moment::Moment;
 use std::collections::HashMap;
@@ -348,6 +348,12 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         );
         let of_kind = question.cues & row.cues != 0;
         add(of_kind, weights.kind * doubt, "the kind asked for");
+        let by_half = question.cues & cue::CONFIRMATION != 0 && row.cues & cue::HALF_CONFIRMED != 0;
+        add(
+            by_half && !of_kind,
+            weights.kind * doubt * OWN_WORK_WEIGHT,
+            "the kind asked for, by half",
+        );
         add(
             question.hints & row.cues != 0,
             weights.hint * doubt,

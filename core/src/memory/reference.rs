@@ -1,5 +1,6 @@
 //! What a row points at, as people write it: `delta:2901d7ce`, `spec:SPEC-060`.
 
+use super::entity::Entity;
 use crate::Problem;
 use crate::id::Quoted;
 use crate::signal::names;
@@ -50,6 +51,23 @@ impl Reference {
             Self::parse(field, text)
         } else {
             Quoted::parse(field, text).map(Self::Delta)
+        }
+    }
+
+    /// The thing it names, where that is known by its name and not by an id.
+    pub fn entity(&self) -> Option<Entity> {
+        match self {
+            Self::Spec(name) => Some(Entity::spec(name)),
+            Self::Commit(sha) => Some(Entity::commit(sha)),
+            Self::Delta(_) | Self::Signal(_) => None,
+        }
+    }
+
+    /// The other way people write it, so that words find it either way.
+    pub fn also_written(&self) -> String {
+        match self.entity() {
+            Some(entity) => format!("{} {}", entity.kind, entity.name),
+            None => String::new(),
         }
     }
 

@@ -54,7 +54,7 @@ const BETWEEN: &str = "select rowid from (select m.rowid, m.identity from memory
     where identity in (select value from json_each(?4)) limit ?5";
 /// Rows that mention an entity.
 const MENTIONING: &str = "select m.rowid from edges e cross join memory m on m.id = e.src
-    where e.dst = ? and e.kind = 'MENTIONS' limit ?";
+    where e.dst = ? and e.kind in ('MENTIONS', 'CONFIRMS', 'COMBINES') limit ?";
 /// The row before each row in its session.
 const BEFORE: &str = "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session
         where n.session_id = m.session_id and n.created_at < m.created_at

@@ -144,13 +144,14 @@ fn add_vectors(
 /// The row that this one speaks of, else the one before it in its session.
 fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Option<String>> {
     let spoken_of = c
-        .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0 order by kind limit 1")
+        .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0
+             and not exists (select 1 from memory h where h.id = dst and h.hidden) order by kind limit 1")
         .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
         .map_err(failed)?;
     match (spoken_of, session) {
         (Some(other), _) => Ok(Some(other)),
         (None, Some(session)) => c
-            .prepare_cached("select id from memory where session_id = ?1 and created_at < ?2 and created_at >= ?2 - ?3 order by created_at desc limit 1")
+            .prepare_cached("select id from memory where session_id = ?1 and hidden = 0 and created_at < ?2 and created_at >= ?2 - ?3 order by created_at desc limit 1")
             .and_then(|mut s| s.query_row(params![session, at, NEIGHBOUR_US], |r| r.get(0)).optional())
             .map_err(failed),
         (None, None) => Ok(None),

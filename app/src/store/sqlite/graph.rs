@@ -4,6 +4,8 @@ use super::memory::list;
 use super::{Result, Sqlite, failed};
 use prism_core::api::memory::{GraphAnswer, GraphEdge, GraphNode};
 use prism_core::id::Quoted;
+use prism_core::memory::reference::Reference;
+use prism_core::{Code, Problem};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
@@ -22,6 +24,9 @@ impl Sqlite {
             let mut edges = Vec::new();
             for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
                 for (other, kind) in hop(c, sql, &node)? {
+                    if is_hidden(c, &other)? {
+                        continue;
+                    }
                     edges.push(GraphEdge {
                         kind,
                         out,
@@ -44,22 +49,71 @@ fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
     })
 }
 
-/// A node as people name it: an id or its prefix, or `type:name` of an entity.
+/// What the operator rejected is out of sight.
+fn is_hidden(c: &Connection, node: &str) -> Result<bool> {
+    c.prepare_cached("select 1 from memory where id = ? and hidden")
+        .and_then(|mut s| s.exists([node]))
+        .map_err(failed)
+}
+
+/// A node as people name it: an id or its prefix, a spec, commit or signal as references write
+/// them, or `type:name` of another entity.
 fn find_node(c: &Connection, project: &str, wanted: &str) -> Result<String> {
-    if let Some((kind, name)) = wanted.split_once(':')
-        && let Some(id) = c
+    let (entity, row) = match wanted
+        .split_once(':')
+        .map(|_| Reference::parse("id", wanted))
+    {
+        None => (None, Some(Quoted::parse("id", wanted)?)),
+        Some(Ok(Reference::Delta(quoted))) => (None, Some(quoted)),
+        Some(Ok(Reference::Signal(quoted))) => {
+            let id = super::memory::resolve(c, project, "signal_queue", "id", &quoted)?;
+            return Ok(format!("signal:{id}"));
+        }
+        Some(Ok(named)) => (
+            named.entity().map(|e| (e.kind.name().to_owned(), e.name)),
+            None,
+        ),
+        Some(Err(_)) => {
+            let (kind, name) = wanted.split_once(':').unwrap_or_default();
+            (
+                Some((kind.trim().to_ascii_lowercase(), name.trim().to_owned())),
+                None,
+            )
+        }
+    };
+    let unknown = || {
+        Problem::new(
+            Code::UnknownReference,
+            format!(
+                "nothing in this project names {:?}",
+                prism_core::text::clip(wanted, 60)
+            ),
+            "`prism recall` shows ids; a thing is named like spec:SPEC-060, commit:<sha>, \
+             signal:<id> or path:src/main.rs",
+        )
+    };
+    if let Some((kind, name)) = entity {
+        let found: Option<i64> = c
             .query_row(
                 "select id from entities where project_id = ? and type = ? and name = ?",
                 params![project, kind, name],
-                |r| r.get::<_, i64>(0),
+                |r| r.get(0),
             )
             .optional()
-            .map_err(failed)?
-    {
-        return Ok(format!("entity:{id}"));
+            .map_err(failed)?;
+        return Ok(found.map(|id| format!("entity:{id}")).ok_or_else(unknown)?);
     }
-    let quoted = Quoted::parse("id", wanted.trim_start_matches("delta:"))?;
-    super::memory::resolve(c, project, "memory", "id", &quoted).map(|id| id.to_string())
+    let quoted = row.ok_or_else(unknown)?;
+    let id = super::memory::resolve(c, project, "memory", "id", &quoted)?.to_string();
+    if is_hidden(c, &id)? {
+        return Err(Problem::new(
+            Code::UnknownReference,
+            format!("{} was rejected in review", &id[..8]),
+            format!("`prism review {} --undo` brings it back", &id[..8]),
+        )
+        .into());
+    }
+    Ok(id)
 }
 
 fn describe(c: &Connection, node: &str) -> Result<GraphNode> {

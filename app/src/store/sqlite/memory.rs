@@ -1,15 +1,16 @@
 //! Writing memory: the row, its search text, its edges and its embed intent, at once.
 
-use super::{Result, Sqlite, column, failed};
+use super::opening::{BOOKKEEPING, CLOSED};
+use super::{Result, Sqlite, column, failed, verdicts};
 use crate::store::memory::{
-    ArtifactChange, ArtifactRow, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow, NewMemory,
-    Opening, Row, Writer,
+    ArtifactChange, ArtifactRow, Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
+    NewMemory, Node, Row, SignalSummary, Status,
 };
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::Entity;
-use prism_core::memory::operator::{Review, Verdict};
-use prism_core::memory::question::cue;
+use prism_core::memory::operator::Review;
+use prism_core::memory::recall::NEIGHBOUR_US;
 use prism_core::memory::{EdgeKind, Indexed, Kind};
 use prism_core::{Code, Moment, Problem};
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
@@ -17,16 +18,13 @@ use serde_json::Value;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The id of a new row, and its number where it has one.
-pub struct Written {
-    pub number: Option<i64>,
-}
+/// A column that says what took a row's place.
+const SUPERSEDED_BY: &str =
+    "(select s.superseded_by from entity_states s where s.node = artifacts.id) as superseded_by";
 
 impl Sqlite {
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
-        let number = self
-            .write(move |c| remember(c, new).map(|w| w.number))
-            .await;
+        let number = self.write(move |c| remember(c, new)).await;
         self.embed_wanted.notify_one();
         number
     }
@@ -80,12 +78,50 @@ impl Sqlite {
             .await
     }
 
-    pub async fn delta(&self, id: Uuid) -> Result<Option<DeltaView>> {
+    pub async fn delta(&self, project: Uuid, id: Uuid) -> Result<Option<DeltaView>> {
         self.read_memory(move |c| {
             c.query_row(
-                "select * from session_deltas where id = ?",
-                [id.to_string()],
+                "select * from session_deltas where id = ? and project_id = ?",
+                [id.to_string(), project.to_string()],
                 delta,
+            )
+            .optional()
+            .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn signal_summary(&self, project: Uuid, id: Uuid) -> Result<Option<SignalSummary>> {
+        self.read_memory(move |c| {
+            c.query_row(
+                "select signal_type, from_identity, to_identity,
+                 json_extract(payload, '$.summary') as summary
+                 from signal_queue where id = ? and project_id = ?",
+                [id.to_string(), project.to_string()],
+                |r| {
+                    Ok(SignalSummary {
+                        signal_type: r.get("signal_type")?,
+                        from: r.get("from_identity")?,
+                        to: r.get("to_identity")?,
+                        summary: r.get("summary")?,
+                    })
+                },
+            )
+            .optional()
+            .map_err(failed)
+        })
+        .await
+    }
+
+    /// The project's own spec by number or whole id; other names are of specs kept elsewhere.
+    pub async fn spec_named(&self, project: Uuid, name: String) -> Result<Option<ArtifactView>> {
+        self.read_memory(move |c| {
+            let number = Entity::spec(&name).name.parse::<i64>().ok();
+            c.query_row(
+                "select * from artifacts where project_id = ?1 and kind = 'spec'
+                 and (number = ?2 or id = lower(?3))",
+                params![project.to_string(), number, name],
+                artifact,
             )
             .optional()
             .map_err(failed)
@@ -95,11 +131,13 @@ impl Sqlite {
 
     pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
         self.read_memory(move |c| {
-            c.query_row("select id from session_deltas where session_id = ? and delta_kind <> 'start' order by created_at desc limit 1", [session.to_string()], |r| {
-                column::id(r, "id")
-            })
-            .optional()
-            .map_err(failed)
+            let sql = format!(
+                "select id from session_deltas where session_id = ?
+                 and delta_kind not in {BOOKKEEPING} order by created_at desc limit 1"
+            );
+            c.query_row(&sql, [session.to_string()], |r| column::id(r, "id"))
+                .optional()
+                .map_err(failed)
         })
         .await
     }
@@ -122,21 +160,27 @@ impl Sqlite {
         .await
     }
 
-    pub async fn opening(&self, by: Writer) -> Result<Opening> {
-        self.read_memory(move |c| opening(c, &by)).await
-    }
-
     pub async fn artifacts(
         &self,
         project: Uuid,
         kind: Kind,
-        status: Option<String>,
+        status: Status,
         n: usize,
     ) -> Result<Vec<ArtifactView>> {
         self.read_memory(move |c| {
+            let (shown, status) = match status {
+                Status::Any => ("true".to_owned(), None),
+                Status::Open => (format!("status not in {CLOSED}"), None),
+                Status::Standing => ("superseded_by is null".to_owned(), None),
+                Status::Is(status) => ("status = ?3".to_owned(), Some(status)),
+            };
             list(
                 c,
-                "select * from artifacts where project_id = ?1 and kind = ?2 and (?3 is null or status = ?3) order by coalesce(number, 0) desc, created_at desc limit ?4",
+                &format!(
+                    "select *, {SUPERSEDED_BY} from artifacts where project_id = ?1
+                     and kind = ?2 and {shown} and (?3 is null or ?3 = status)
+                     order by coalesce(number, 0) desc, created_at desc limit ?4"
+                ),
                 params![project.to_string(), kind.name(), status, n as i64],
                 artifact,
             )
@@ -226,43 +270,44 @@ impl Sqlite {
         review: Option<Review>,
         now: Moment,
     ) -> Result<Vec<Uuid>> {
-        self.write(move |c| {
-            let mut reviewed = Vec::new();
-            for quoted in ids {
-                let id = resolve(
-                    c,
-                    &project.to_string(),
-                    "operator_inputs",
-                    "ids",
-                    &Quoted::parse("ids", &quoted)?,
-                )?;
-                let standing: Option<String> = c
-                    .query_row(
-                        "select operator_review from operator_inputs where id = ?",
-                        [id.to_string()],
-                        |r| r.get(0),
-                    )
-                    .map_err(failed)?;
-                match (review, standing) {
-                    (Some(_), Some(was)) => {
-                        return Err(Problem::new(
-                            Code::Conflict,
-                            format!("{quoted} was {was} already"),
-                            format!("`prism review {quoted} --undo` takes that back first"),
+        let reviewed = self
+            .write(move |c| {
+                let mut reviewed = Vec::new();
+                for quoted in ids {
+                    let id = resolve(
+                        c,
+                        &project.to_string(),
+                        "operator_inputs",
+                        "ids",
+                        &Quoted::parse("ids", &quoted)?,
+                    )?;
+                    let standing: Option<String> = c
+                        .query_row(
+                            "select operator_review from operator_inputs where id = ?",
+                            [id.to_string()],
+                            |r| r.get(0),
                         )
-                        .into());
+                        .map_err(failed)?;
+                    match (review, standing) {
+                        (Some(_), Some(was)) => {
+                            return Err(Problem::new(
+                                Code::Conflict,
+                                format!("{quoted} was {was} already"),
+                                format!("`prism review {quoted} --undo` takes that back first"),
+                            )
+                            .into());
+                        }
+                        (None, None) => {
+                            return Err(Problem::new(
+                                Code::Conflict,
+                                format!("{quoted} was not reviewed"),
+                                "there is nothing to undo",
+                            )
+                            .into());
+                        }
+                        _ => {}
                     }
-                    (None, None) => {
-                        return Err(Problem::new(
-                            Code::Conflict,
-                            format!("{quoted} was not reviewed"),
-                            "there is nothing to undo",
-                        )
-                        .into());
-                    }
-                    _ => {}
-                }
-                c.execute(
+                    c.execute(
                     "update operator_inputs set operator_review = ?, reviewed_at = ? where id = ?",
                     params![
                         review.map(Review::name),
@@ -271,17 +316,43 @@ impl Sqlite {
                     ],
                 )
                 .map_err(failed)?;
-                c.execute(
-                    "update memory set hidden = ? where id = ?",
-                    params![review == Some(Review::Rejected), id.to_string()],
-                )
-                .map_err(failed)?;
-                reviewed.push(id);
-            }
-            Ok(reviewed)
-        })
-        .await
+                    hide(c, id, review == Some(Review::Rejected), now)?;
+                    reviewed.push(id);
+                }
+                Ok(reviewed)
+            })
+            .await;
+        self.embed_wanted.notify_one();
+        reviewed
     }
+}
+
+/// Takes a row out of recall, or brings it back. What was embedded in its context is embedded anew:
+/// the row after it in its session, and rows that speak of it.
+fn hide(c: &Connection, id: Uuid, hidden: bool, now: Moment) -> Result<()> {
+    let id = id.to_string();
+    let changed = c
+        .execute(
+            "update memory set hidden = ?1 where id = ?2 and hidden <> ?1",
+            params![hidden, id],
+        )
+        .map_err(failed)?;
+    if changed == 0 {
+        return Ok(());
+    }
+    c.execute(
+        "insert into embed_intents (memory_id, queued_at)
+         select m.id, ?2 from edges e cross join memory m on m.id = e.src
+             where e.dst = ?1 and e.kind in ('CONFIRMS', 'LABELS', 'SUPERSEDES')
+         union select id, ?2 from (select n.id from memory m cross join memory n
+             indexed by ix_memory_session on n.session_id = m.session_id
+             and n.created_at > m.created_at and n.created_at <= m.created_at + ?3
+             where m.id = ?1 order by n.created_at limit 1)
+         where true on conflict do update set queued_at = excluded.queued_at, attempts = 0",
+        params![id, now.0, NEIGHBOUR_US],
+    )
+    .map_err(failed)?;
+    Ok(())
 }
 
 pub(super) fn list<T>(
@@ -299,7 +370,7 @@ fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
 }
 
-fn remember(c: &Connection, new: NewMemory) -> Result<Written> {
+fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
     let id = new.id.to_string();
     let number = match &new.row {
         Row::Delta(row) => insert_delta(c, &id, &new.by, row)?,
@@ -317,16 +388,22 @@ fn remember(c: &Connection, new: NewMemory) -> Result<Written> {
         )?;
     }
     connect(c, &id, &new.by, &new.entities, &new.edges)?;
+    if matches!(new.row, Row::Confirmation(_)) {
+        for edge in new.edges.iter().filter(|e| e.kind == EdgeKind::Confirms) {
+            let project = new.by.project_id.to_string();
+            verdicts::set_cue(c, &project, &node_id(c, &project, &edge.dst)?)?;
+        }
+    }
     c.prepare_cached("insert or ignore into entity_states (node, valid_from) values (?, ?)")
         .and_then(|mut s| s.execute(params![id, new.by.now.0]))
         .map_err(failed)?;
     if let Some(old) = new.supersedes {
         supersede(c, &id, &old.to_string(), &new.by)?;
     }
-    Ok(Written { number })
+    Ok(number)
 }
 
-fn insert_delta(c: &Connection, id: &str, by: &Writer, d: &DeltaRow) -> Result<Option<i64>> {
+fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<Option<i64>> {
     c.prepare_cached(
         "insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, next, open_loops, touched_files, touched_files_source,
             operator_visible_effect, tried_and_ruled_out, subject, tags, operator_sees, pieces, would_break_it, created_at)
@@ -362,7 +439,7 @@ fn insert_delta(c: &Connection, id: &str, by: &Writer, d: &DeltaRow) -> Result<O
 fn insert_confirmation(
     c: &Connection,
     id: &str,
-    by: &Writer,
+    by: &Author,
     r: &ConfirmationRow,
 ) -> Result<Option<i64>> {
     c.execute(
@@ -384,21 +461,14 @@ fn insert_confirmation(
         ],
     )
     .map_err(failed)?;
-    if r.verdict == Verdict::Works {
-        // What was confirmed is an answer to whoever asks what works.
-        c.execute(
-            "update memory set cues = cues | ? where id = ?",
-            params![cue::CONFIRMATION, r.refers_to_id],
-        )
-        .map_err(failed)?;
-    }
     Ok(None)
 }
 
-fn insert_input(c: &Connection, id: &str, by: &Writer, r: &InputRow) -> Result<Option<i64>> {
+fn insert_input(c: &Connection, id: &str, by: &Author, r: &InputRow) -> Result<Option<i64>> {
     c.execute(
-        "insert into operator_inputs (id, tenant_id, project_id, session_id, captured_via, captured_at, class, prompt_text, triggered_action, reverses_delta, confidence)
-         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from projects where id = ?10",
+        "insert into operator_inputs (id, tenant_id, project_id, session_id, captured_via,
+            captured_at, class, prompt_text, triggered_action, reverses_delta, confidence, surface)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 from projects where id = ?11",
         params![
             id,
             by.session_id.map(|s| s.to_string()),
@@ -409,6 +479,7 @@ fn insert_input(c: &Connection, id: &str, by: &Writer, r: &InputRow) -> Result<O
             r.triggered_action,
             r.reverses_delta.map(|d| d.to_string()),
             r.confidence.name(),
+            by.surface,
             by.project_id.to_string()
         ],
     )
@@ -417,7 +488,7 @@ fn insert_input(c: &Connection, id: &str, by: &Writer, r: &InputRow) -> Result<O
 }
 
 /// Numbers come from inside the transaction, so two writers never get the same one.
-fn insert_artifact(c: &Connection, id: &str, by: &Writer, a: &ArtifactRow) -> Result<Option<i64>> {
+fn insert_artifact(c: &Connection, id: &str, by: &Author, a: &ArtifactRow) -> Result<Option<i64>> {
     let number: Option<i64> = match a.numbered {
         true => Some(
             c.query_row("select coalesce(max(number), 0) + 1 from artifacts where project_id = ? and kind = ?", params![by.project_id.to_string(), a.kind.name()], |r| {
@@ -449,7 +520,7 @@ fn insert_artifact(c: &Connection, id: &str, by: &Writer, a: &ArtifactRow) -> Re
     Ok(number)
 }
 
-fn keep_version(c: &Connection, id: &str, by: &Writer) -> Result<()> {
+fn keep_version(c: &Connection, id: &str, by: &Author) -> Result<()> {
     c.execute(
         "insert into artifact_versions (artifact_id, version, title, body, status, identity, created_at) select id, version, title, body, status, ?2, ?3 from artifacts where id = ?1",
         params![id, by.identity.as_str(), by.now.0],
@@ -462,7 +533,7 @@ fn keep_version(c: &Connection, id: &str, by: &Writer) -> Result<()> {
 fn index(
     c: &Connection,
     id: &str,
-    by: &Writer,
+    by: &Author,
     session: Option<Uuid>,
     indexed: &Indexed,
 ) -> Result<()> {
@@ -521,7 +592,7 @@ fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result
 fn connect(
     c: &Connection,
     id: &str,
-    by: &Writer,
+    by: &Author,
     entities: &[Entity],
     edges: &[Edge],
 ) -> Result<()> {
@@ -535,9 +606,18 @@ fn connect(
         edge(id, EdgeKind::Mentions, &entity_node(c, &project, entity)?)?;
     }
     for e in edges {
-        edge(e.src.as_deref().unwrap_or(id), e.kind, &e.dst)?;
+        let dst = node_id(c, &project, &e.dst)?;
+        edge(e.src.as_deref().unwrap_or(id), e.kind, &dst)?;
     }
     Ok(())
+}
+
+/// A node as it stands in the graph; a thing that nobody has named before gets its number now.
+fn node_id(c: &Connection, project: &str, node: &Node) -> Result<String> {
+    match node {
+        Node::Id(id) => Ok(id.clone()),
+        Node::Entity(entity) => entity_node(c, project, entity),
+    }
 }
 
 fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String> {
@@ -556,7 +636,7 @@ fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String>
 }
 
 /// Ends the old row's time and points it at the new one; a cycle is refused.
-fn supersede(c: &Connection, new: &str, old: &str, by: &Writer) -> Result<()> {
+fn supersede(c: &Connection, new: &str, old: &str, by: &Author) -> Result<()> {
     let mut at = Some(new.to_owned());
     while let Some(node) = at {
         if node == old {
@@ -606,7 +686,7 @@ fn supersede(c: &Connection, new: &str, old: &str, by: &Writer) -> Result<()> {
         &[Edge {
             src: None,
             kind: EdgeKind::Supersedes,
-            dst: old.to_owned(),
+            dst: Node::Id(old.to_owned()),
         }],
     )
 }
@@ -630,12 +710,18 @@ pub(super) fn resolve(
         "signal_queue" => "signal",
         "operator_inputs" => "operator input",
         "memory_recall_events" => "recall",
+        "sessions" => "session",
         _ => "row",
+    };
+    let unknown = if table == "sessions" {
+        Code::UnknownSession
+    } else {
+        Code::UnknownReference
     };
     match ids.as_slice() {
         [id] => Ok(*id),
         [] => Err(Problem::new(
-            Code::UnknownReference,
+            unknown,
             format!("`{field}`: no {what} {} in this project", quoted.prefix()),
             "check the id; `prism recall` and `prism_deltas` show ids",
         )
@@ -696,7 +782,7 @@ fn change_artifact(
 }
 
 /// Replaces a row's search text; it is embedded again.
-fn reindex(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<()> {
+fn reindex(c: &Connection, id: &str, by: &Author, indexed: &Indexed) -> Result<()> {
     let rowid: i64 = c
         .query_row("select rowid from memory where id = ?", [id], |r| r.get(0))
         .map_err(failed)?;
@@ -721,51 +807,6 @@ fn reindex(c: &Connection, id: &str, by: &Writer, indexed: &Indexed) -> Result<(
     Ok(())
 }
 
-fn opening(c: &Connection, by: &Writer) -> Result<Opening> {
-    let project = by.project_id.to_string();
-    let recent_deltas = list(
-        c,
-        "select * from session_deltas where project_id = ? and delta_kind <> 'start' order by created_at desc limit 5",
-        params![project],
-        delta,
-    )?;
-    let open = |kind: Kind, n: i64| {
-        list(
-            c,
-            "select * from artifacts where project_id = ? and kind = ? and status = 'open' order by created_at desc limit ?",
-            params![project, kind.name(), n],
-            artifact,
-        )
-    };
-    let anti_examples = list(
-        c,
-        "select * from operator_inputs where project_id = ? and captured_via = ? collate nocase and operator_review = 'rejected' order by reviewed_at desc limit 5",
-        params![project, by.identity.as_str()],
-        input,
-    )?;
-    let previous: Option<(String, i64, i64, i64)> = c
-        .query_row(
-            "select s.id, (select count(*) from session_deltas d where d.session_id = s.id and d.delta_kind <> 'start'),
-                    (select count(*) from session_deltas d where d.session_id = s.id and d.delta_kind = 'wrap'),
-                    coalesce((select max(d.created_at) from session_deltas d where d.session_id = s.id), s.created_at)
-             from sessions s where s.project_id = ? and s.identity = ? and s.id <> ? order by s.created_at desc limit 1",
-            params![project, by.identity.as_str(), by.session_id.map(|s| s.to_string()).unwrap_or_default()],
-            |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)),
-        )
-        .optional()
-        .map_err(failed)?;
-    let unwrapped = previous
-        .filter(|(_, deltas, wraps, _)| *deltas > 0 && *wraps == 0)
-        .and_then(|(id, deltas, _, at)| Some((id.parse().ok()?, Moment(at), deltas as u64)));
-    Ok(Opening {
-        recent_deltas,
-        open_todos: open(Kind::Todo, 20)?,
-        open_postmortems: open(Kind::Postmortem, 10)?,
-        anti_examples,
-        unwrapped,
-    })
-}
-
 fn parsed<T: serde::de::DeserializeOwned + Default>(
     row: &rusqlite::Row<'_>,
     name: &str,
@@ -785,6 +826,11 @@ pub(super) fn delta(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeltaView> {
         open_loops: parsed(row, "open_loops")?,
         operator_visible_effect: row.get("operator_visible_effect")?,
         tried_and_ruled_out: parsed(row, "tried_and_ruled_out")?,
+        subject: row.get("subject")?,
+        tags: parsed(row, "tags")?,
+        operator_sees: row.get("operator_sees")?,
+        pieces: parsed(row, "pieces")?,
+        would_break_it: row.get("would_break_it")?,
         session_id: column::opt_id(row, "session_id")?,
     })
 }
@@ -803,6 +849,8 @@ pub(super) fn artifact(row: &rusqlite::Row<'_>) -> rusqlite::Result<ArtifactView
         created_at: column::moment(row, "created_at")?,
         updated_at: column::moment(row, "updated_at")?,
         fields: fields.as_object().cloned().unwrap_or_default(),
+        // Asked for by lists only.
+        superseded_by: column::opt_id(row, "superseded_by").unwrap_or_default(),
     })
 }
 
@@ -815,6 +863,7 @@ pub(super) fn input(row: &rusqlite::Row<'_>) -> rusqlite::Result<InputView> {
         reverses_delta: column::opt_id(row, "reverses_delta")?,
         confidence: row.get("confidence")?,
         captured_via: row.get("captured_via")?,
+        surface: row.get("surface")?,
         captured_at: column::moment(row, "captured_at")?,
         operator_review: row.get("operator_review")?,
     })

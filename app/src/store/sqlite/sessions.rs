@@ -3,8 +3,6 @@
 use super::{Result, Sqlite, column, failed};
 use crate::store::SessionRow;
 use prism_core::Moment;
-use prism_core::api::Reachable;
-use prism_core::receipt::State;
 use rusqlite::{Row, params};
 use uuid::Uuid;
 
@@ -76,27 +74,6 @@ impl Sqlite {
             c.execute(GIVE_BACK, params![id.to_string()])
                 .map_err(failed)?;
             Ok(())
-        })
-        .await
-    }
-
-    /// The newest fact each session is known by; an echo proves nothing that its probe did not.
-    pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
-        self.read(move |c| {
-            let mut statement = c
-                .prepare_cached(
-                    "select max(d.received_at), max(d.rung_at), max(d.rendered_at), max(d.drained_at) from deliveries d cross join signal_queue q on q.id = d.signal_id
-                     where d.session_id = ? and not (q.signal_type = 'Loopback' and q.in_reply_to is not null)",
-                )
-                .map_err(failed)?;
-            let mut proven = Vec::new();
-            for session_id in sessions {
-                let times: [Option<i64>; 4] = statement.query_row([session_id.to_string()], |r| Ok([r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?])).map_err(failed)?;
-                let facts = [State::Received, State::Rung, State::Rendered, State::Drained].into_iter().zip(times);
-                let newest = facts.filter_map(|(state, at)| Some((Moment(at?), state))).max();
-                proven.extend(newest.map(|(at, state)| Reachable { layer: state.layer().name().into(), state, at, session_id }));
-            }
-            Ok(proven)
         })
         .await
     }

@@ -1,6 +1,6 @@
 //! The queue: send, lease, confirm, end, trace.
 
-use super::{Result, Sqlite, column, failed};
+use super::{Result, Sqlite, column, failed, proven};
 use crate::clock;
 use crate::store::{
     Ack, ConfirmedRow, Drain, EndedRow, InboxRow, Mark, NewSignal, Page, SentRow, StoreError,
@@ -82,7 +82,8 @@ impl Sqlite {
 
     pub fn mark(&self, marks: Vec<Mark>) {
         self.writer.write_later("receipts", move |c| {
-            marks.iter().try_for_each(|m| mark(c, m))
+            marks.iter().try_for_each(|m| mark(c, m))?;
+            proven::prove(c, marks.iter())
         });
     }
 
@@ -520,20 +521,18 @@ fn confirm(
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
-    for row in &rows {
-        if let Some(session_id) = row.by_session {
-            mark(
-                c,
-                &Mark {
-                    signal_id: row.signal_id,
-                    session_id,
-                    state: State::Drained,
-                    strategy: None,
-                    at: now,
-                },
-            )?;
-        }
-    }
+    let drained = rows.iter().filter_map(|row| {
+        Some(Mark {
+            signal_id: row.signal_id,
+            session_id: row.by_session?,
+            state: State::Drained,
+            strategy: None,
+            at: now,
+        })
+    });
+    let drained: Vec<Mark> = drained.collect();
+    drained.iter().try_for_each(|m| mark(c, m))?;
+    proven::prove(c, drained.iter())?;
     Ok(rows)
 }
 

@@ -2,16 +2,124 @@
 //!
 //! Verbs and imports build rows here, so a row reads the same whichever way it came.
 
-use crate::store::memory::{ArtifactRow, ConfirmationRow, DeltaRow, Edge, InputRow, Row};
-use prism_core::api::memory::RuledOut;
-use prism_core::memory::import::NOT_SAID;
-use prism_core::memory::operator::{Class, Verdict};
-use prism_core::memory::question::cue;
-use prism_core::memory::vector::RULED_OUT;
-use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind};
-use prism_core::{Problem, text};
+use super::entity::Entity;
+use super::import::NOT_SAID;
+use super::operator::{Class, Confidence, Directness, Verdict};
+use super::question::cue;
+use super::reference::Reference;
+use super::vector::RULED_OUT;
+use super::{DeltaKind, EdgeKind, Indexed, Kind};
+use crate::api::memory::{ArtifactView, RuledOut};
+use crate::{Problem, text};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
+
+/// A row as it is stored, by the table it stands in.
+#[derive(Clone, Debug)]
+pub enum Row {
+    Delta(DeltaRow),
+    Confirmation(ConfirmationRow),
+    Input(InputRow),
+    Artifact(ArtifactRow),
+}
+
+#[derive(Clone, Debug)]
+pub struct DeltaRow {
+    pub kind: DeltaKind,
+    pub summary: String,
+    pub next: Option<String>,
+    pub open_loops: Vec<String>,
+    pub touched_files: Vec<String>,
+    pub touched_files_source: &'static str,
+    pub operator_visible_effect: Option<String>,
+    pub tried_and_ruled_out: Vec<RuledOut>,
+    pub subject: Option<String>,
+    pub tags: Vec<String>,
+    pub operator_sees: Option<String>,
+    pub pieces: Vec<String>,
+    pub would_break_it: Option<String>,
+}
+
+impl DeltaRow {
+    pub fn of(kind: DeltaKind, summary: impl Into<String>) -> Self {
+        Self {
+            kind,
+            summary: summary.into(),
+            next: None,
+            open_loops: Vec::new(),
+            touched_files: Vec::new(),
+            touched_files_source: "none",
+            operator_visible_effect: None,
+            tried_and_ruled_out: Vec::new(),
+            subject: None,
+            tags: Vec::new(),
+            operator_sees: None,
+            pieces: Vec::new(),
+            would_break_it: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ConfirmationRow {
+    pub refers_to_kind: &'static str,
+    /// A whole id, or the name of a spec or commit as it was written.
+    pub refers_to_id: String,
+    pub verdict: Verdict,
+    pub notes: Option<String>,
+    pub confirmed_by: String,
+    pub confirmed_via: String,
+    pub directness: Directness,
+    pub on_own_delta: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct InputRow {
+    pub class: Class,
+    pub prompt_text: String,
+    pub triggered_action: Option<String>,
+    pub reverses_delta: Option<Uuid>,
+    pub confidence: Confidence,
+}
+
+#[derive(Clone, Debug)]
+pub struct ArtifactRow {
+    pub kind: Kind,
+    /// Whether it gets the next number of its kind.
+    pub numbered: bool,
+    pub title: String,
+    pub body: String,
+    pub fields: Map<String, Value>,
+    pub status: String,
+}
+
+/// A node of the graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// The id of a row, or `signal:<id>`, `session:<id>`, `attempt:<delta>#<n>`.
+    Id(String),
+    /// A thing that rows name; the store knows its number.
+    Entity(Entity),
+}
+
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// None: the row itself.
+    pub src: Option<String>,
+    pub kind: EdgeKind,
+    pub dst: Node,
+}
+
+impl Edge {
+    /// From the row itself.
+    pub const fn to(kind: EdgeKind, dst: Node) -> Self {
+        Self {
+            src: None,
+            kind,
+            dst,
+        }
+    }
+}
 
 /// Parts of an artifact: each is a field of its own in the index.
 pub type Parts = Vec<(&'static str, Option<String>)>;
@@ -64,12 +172,12 @@ pub fn attempts_to_edges(delta: Uuid, attempts: &[RuledOut]) -> Vec<Edge> {
         edges.push(Edge {
             src: src.clone(),
             kind: EdgeKind::RuledOutIn,
-            dst: delta.to_string(),
+            dst: Node::Id(delta.to_string()),
         });
         edges.extend(attempt.ruled_out_in_delta.clone().map(|dst| Edge {
             src,
             kind: EdgeKind::RuledOutIn,
-            dst,
+            dst: Node::Id(dst),
         }));
     }
     edges
@@ -134,6 +242,7 @@ pub struct Narrative {
     pub would_break_it: String,
     pub body: Option<String>,
     pub subject: Option<String>,
+    pub tags: Vec<String>,
 }
 
 pub fn narrative(identity: &str, told: Narrative) -> (Row, Indexed) {
@@ -144,12 +253,16 @@ pub fn narrative(identity: &str, told: Narrative) -> (Row, Indexed) {
             .unwrap_or_else(|| told.operator_sees.clone()),
     );
     row.pieces.clone_from(&told.pieces);
+    row.subject.clone_from(&told.subject);
+    row.tags = told.tags;
     (row.operator_sees, row.would_break_it) = (
         Some(told.operator_sees.clone()),
         Some(told.would_break_it.clone()),
     );
-    let label =
-        format!("{identity} integration narrative what the operator sees what would break it");
+    let label = format!(
+        "{identity} integration narrative what the operator sees what would break it {}",
+        row.tags.join(" ")
+    );
     let said = |text: String| Some(text).filter(|t| t != NOT_SAID);
     let mut fields = vec![
         ("operator_sees", said(told.operator_sees)),
@@ -181,33 +294,42 @@ pub fn is_told(piece: &str) -> bool {
 }
 
 /// A verdict of the operator on something; `about` is what that something said.
-pub fn confirmation(row: ConfirmationRow, refers_to: &str, about: Option<&str>) -> (Row, Indexed) {
+pub fn confirmation(
+    row: ConfirmationRow,
+    target: &Reference,
+    about: Option<&str>,
+) -> (Row, Indexed) {
     let (operator, verdict) = (&row.confirmed_by, row.verdict);
+    let refers_to = format!("{}:{}", row.refers_to_kind, row.refers_to_id);
     let label = format!(
         "{operator} the operator {} verdict {verdict} {refers_to} working state",
         verdict.says()
     );
     let title = format!("{operator} {}", verdict.says());
-    let about = about.map(|said| format!("about: {said}"));
-    let indexed = Indexed::new(
-        Kind::Confirmation,
-        Some(&title),
-        label,
-        vec![("notes", row.notes.clone()), ("about", about)],
-    );
-    let indexed = indexed.with_cue(if verdict == Verdict::Works {
-        cue::CONFIRMATION
-    } else {
-        cue::TROUBLE
-    });
+    let mut fields = vec![
+        ("notes", row.notes.clone()),
+        ("about", about.map(|said| format!("about: {said}"))),
+    ];
+    // Specs, commits and signals go by their names; an id of a delta tells nobody anything.
+    let named = !matches!(target, Reference::Delta(_));
+    fields.push(("refers_to", named.then(|| refers_to.clone())));
+    let indexed = Indexed::new(Kind::Confirmation, Some(&title), label, fields)
+        .found_by(&[refers_to, target.also_written()])
+        .with_cue(if verdict == Verdict::Works {
+            cue::CONFIRMATION
+        } else {
+            cue::TROUBLE
+        });
     (Row::Confirmation(row), indexed)
 }
 
-/// What the operator typed, and what the agent was doing.
-pub fn input(operator: &str, identity: &str, row: InputRow) -> (Row, Indexed) {
+/// What the operator typed, and to whom: the agent that captured it, or whose work it reverses when
+/// the operator wrote it down with their own hands.
+pub fn input(operator: &str, spoken_to: Option<&str>, row: InputRow) -> (Row, Indexed) {
     let (class, deed) = (row.class, row.class.deed());
-    let title = format!("{operator} {deed} {identity}");
-    let label = format!("{operator} the operator {deed} {identity} {class} instead");
+    let object = spoken_to.map(|name| format!(" {name}")).unwrap_or_default();
+    let title = format!("{operator} {deed}{object}");
+    let label = format!("{operator} the operator {deed}{object} {class} instead");
     let indexed = Indexed::new(
         Kind::OperatorInput,
         Some(&title),
@@ -259,7 +381,8 @@ pub fn artifact(identity: &str, new: New) -> (Row, Indexed) {
         Some(&new.title),
         format!("{identity} {}", new.kind),
         new.parts,
-    );
+    )
+    .found_by(&listed_words(&fields));
     (
         Row::Artifact(ArtifactRow {
             kind: new.kind,
@@ -271,6 +394,27 @@ pub fn artifact(identity: &str, new: New) -> (Row, Indexed) {
         }),
         indexed,
     )
+}
+
+/// What recall knows of an artifact that was changed.
+pub fn changed_artifact(kind: Kind, item: &ArtifactView) -> Indexed {
+    Indexed::new(
+        kind,
+        Some(&item.title),
+        format!("{} {kind} {}", item.identity, item.status),
+        vec![("body", Some(item.body.clone()))],
+    )
+    .found_by(&listed_words(&item.fields))
+}
+
+/// The tags and paths of an artifact: it is found by them, but they are not its text.
+fn listed_words(fields: &Map<String, Value>) -> Vec<String> {
+    ["tags", "paths"]
+        .iter()
+        .filter_map(|name| fields.get(*name)?.as_array())
+        .flatten()
+        .filter_map(|word| word.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Says which of a narrative's three answers is missing.

@@ -1,0 +1,86 @@
+//! What was last proven to reach a session: one row each, which outlives signals and sessions.
+
+use super::memory::list;
+use super::{Result, Sqlite, column, failed};
+use crate::store::Mark;
+use prism_core::api::Reachable;
+use prism_core::receipt::State;
+use rusqlite::{Connection, Row, params};
+use uuid::Uuid;
+
+/// Only what the recipient's side showed proves anything, and an echo proves nothing that its probe
+/// did not. Of two facts of one time the one further on the way counts.
+const PROVE: &str = "insert into last_proven
+        (persona_id, session_id, state, at, surface, evidence, signal_id)
+    select s.persona_id, s.id, ?3, ?4, s.surface, ?5, q.id
+    from signal_queue q cross join sessions s on s.id = ?2 and s.persona_id = q.to_persona_id
+    where q.id = ?1 and not (q.signal_type = 'Loopback' and q.in_reply_to is not null)
+    on conflict do update set state = excluded.state, at = excluded.at,
+        evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= at";
+
+/// Notes the newest of what a session is known to have had.
+pub(super) fn prove<'a>(c: &Connection, marks: impl Iterator<Item = &'a Mark>) -> Result<()> {
+    let mut newest: Vec<&Mark> = Vec::new();
+    let proves = |m: &&Mark| m.state.is_reported_by_shim() || m.state == State::Drained;
+    for mark in marks.filter(proves) {
+        match newest.iter_mut().find(|n| n.session_id == mark.session_id) {
+            Some(known) if (known.at, known.state) <= (mark.at, mark.state) => *known = mark,
+            Some(_) => {}
+            None => newest.push(mark),
+        }
+    }
+    let mut statement = c.prepare_cached(PROVE).map_err(failed)?;
+    for mark in newest {
+        statement
+            .execute(params![
+                mark.signal_id.to_string(),
+                mark.session_id.to_string(),
+                mark.state.name(),
+                mark.at.0,
+                mark.strategy
+            ])
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+impl Sqlite {
+    pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
+        self.read(move |c| {
+            let wanted: Vec<String> = sessions.iter().map(Uuid::to_string).collect();
+            list(
+                c,
+                "select p.* from json_each(?) j cross join sessions s on s.id = j.value
+                 cross join last_proven p on p.persona_id = s.persona_id and p.session_id = s.id",
+                params![serde_json::to_string(&wanted).unwrap_or_default()],
+                reachable,
+            )
+        })
+        .await
+    }
+
+    pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
+        self.read(move |c| {
+            let newest = list(
+                c,
+                "select * from last_proven where persona_id = ? order by at desc limit 1",
+                params![persona.to_string()],
+                reachable,
+            )?;
+            Ok(newest.into_iter().next())
+        })
+        .await
+    }
+}
+
+fn reachable(row: &Row<'_>) -> rusqlite::Result<Reachable> {
+    let state = State::from_name(&row.get::<_, String>("state")?).unwrap_or(State::Received);
+    Ok(Reachable {
+        layer: state.layer().name().into(),
+        state,
+        at: column::moment(row, "at")?,
+        session_id: column::id(row, "session_id")?,
+        surface: row.get("surface")?,
+        evidence: row.get("evidence")?,
+    })
+}

@@ -1,87 +1,72 @@
-//! The gate at work: what each session did, which windows are open, what was said.
+//! The gate at work: hands what an agent meets and does to the store, which judges from its rows.
 //!
-//! Its state lives in memory and rides to the store on other commits, so an
-//! acknowledgment never waits for it.
+//! The only state here is a cache that can be thrown away: of whom nothing new need be written.
 
 use crate::clock;
 use crate::prism::Caller;
-use crate::store::{GateLoaded, GateRow, Store, WindowChange, WindowRow};
-use prism_core::Moment;
+use crate::store::Store;
+use crate::store::gate::{Actor, Assigned};
 use prism_core::gate::{
-    Assignment, AssignmentSource, BEFORE_US, Deed, GateOutcome, GateWarning, Mode, TaskClass,
-    Trigger, Window, classify, judge, warning,
+    Assignment, AssignmentSource, GateOutcome, GateWarning, Mode, TaskClass, Trigger, classify,
+    warning,
 };
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
-/// Deeds remembered for one session.
-const DEEDS_MAX: usize = 256;
+/// Personas the cache holds; beyond that it is emptied and fills again.
+const PERSONAS_CACHED_MAX: usize = 10_000;
 
 pub struct Gate {
     mode: Mode,
-    inner: Mutex<Inner>,
-}
-
-/// A session, or whoever acts without one.
-type Actor = Uuid;
-
-#[derive(Default)]
-struct Inner {
-    deeds: HashMap<Actor, VecDeque<(Moment, Deed)>>,
-    /// Open windows by assignment.
-    windows: HashMap<Actor, HashMap<String, WindowRow>>,
-    /// What was said already: a second time would be nagging.
-    said: HashSet<(String, Trigger, GateOutcome)>,
+    /// By persona, the actors whose output is on record already and who have no open window: more
+    /// output of theirs changes no judgement until something is drained or a window opens.
+    on_record: Mutex<HashMap<Uuid, HashSet<Uuid>>>,
 }
 
 impl Gate {
-    pub fn new(mode: Mode, loaded: GateLoaded) -> Self {
-        let mut inner = Inner::default();
-        for (actor, at, id) in loaded.recalls {
-            inner
-                .deeds
-                .entry(actor)
-                .or_default()
-                .push_back((at, Deed::Recall(id)));
-        }
-        for window in loaded.windows {
-            inner
-                .windows
-                .entry(window.actor)
-                .or_default()
-                .insert(window.assignment_id.clone(), window);
-        }
-        inner.said.extend(loaded.said);
+    pub fn new(mode: Mode) -> Self {
         Self {
             mode,
-            inner: Mutex::new(inner),
+            on_record: Mutex::default(),
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Inner> {
-        self.inner
+    fn on_record(&self) -> MutexGuard<'_, HashMap<Uuid, HashSet<Uuid>>> {
+        self.on_record
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn is_off(&self) -> bool {
-        self.mode == Mode::Off
+    /// The caller as the gate knows it; none when the gate is off.
+    pub fn actor(&self, caller: &Caller) -> Option<Actor> {
+        (self.mode != Mode::Off).then(|| Actor {
+            project_id: caller.project.id,
+            session_id: caller.session_id(),
+            persona_id: caller.persona.id,
+            persona: caller.persona.identity.to_string(),
+            surface: caller
+                .session
+                .as_ref()
+                .map_or_else(|| "cli".to_owned(), |s| s.surface.clone()),
+            mode: self.mode,
+        })
     }
 
-    /// An assignment met one of the two surfaces: judge it, note it, perhaps advise.
-    pub fn meets(
+    /// An assignment comes to this persona, or is about to be judged: its next output counts.
+    pub fn assignment_comes(&self, persona: Uuid) {
+        self.on_record().remove(&persona);
+    }
+
+    /// A todo was added: judges it, notes it, perhaps advises. The todo stands in any case.
+    pub async fn todo_added(
         &self,
         store: &Store,
         caller: &Caller,
         source: &AssignmentSource,
         assignment: &Assignment,
-        arrived: Moment,
-        trigger: Trigger,
     ) -> Option<GateWarning> {
-        if self.is_off() {
-            return None;
-        }
+        let actor = self.actor(caller)?;
         let class = classify(assignment).class;
         if class == TaskClass::Unmatched {
             return None;
@@ -90,168 +75,43 @@ impl Gate {
             Ok(id) => id,
             Err(unknown) => return Some(*unknown),
         };
-        let actor = actor(caller);
-        let mut inner = self.held();
-        let window = judge(
-            arrived,
-            inner.deeds.entry(actor).or_default().make_contiguous(),
-        );
-        let outcome = if matches!(window, Window::Satisfied(_)) {
-            GateOutcome::Satisfied
-        } else {
-            GateOutcome::Warned
-        };
-        if !inner.said.insert((assignment_id.clone(), trigger, outcome)) {
-            return None;
-        }
-        let (recalls, opened) = match window {
-            Window::Satisfied(recalls) => (recalls, None),
-            Window::Open => {
-                let row = WindowRow {
-                    actor,
-                    project_id: caller.project.id,
-                    assignment_id: assignment_id.clone(),
-                    class,
-                    arrived,
-                };
-                let windows = inner.windows.entry(actor).or_default();
-                let fresh = windows.insert(assignment_id.clone(), row.clone()).is_none();
-                (Vec::new(), fresh.then_some(WindowChange::Opened(row)))
-            }
-            Window::Missed => (Vec::new(), None),
-        };
-        drop(inner);
-        store.note_gate(
-            Some(self.event(caller, &assignment_id, class, outcome, trigger, recalls)),
-            opened,
-        );
-        (outcome == GateOutcome::Warned).then(|| warning(class, &assignment_id, assignment))
-    }
-
-    /// A recall closes every open window of its session, well.
-    pub fn recalled(&self, store: &Store, caller: &Caller, recall_event_id: Uuid) {
-        if self.is_off() {
-            return;
-        }
-        for window in self.note(caller, Deed::Recall(recall_event_id)) {
-            self.close(
-                store,
-                caller,
-                window,
-                GateOutcome::Satisfied,
-                Trigger::Recall,
-                vec![recall_event_id],
-            );
-        }
-    }
-
-    /// Material output closes every open window of its session; its own answer says nothing of it.
-    pub fn produced(&self, store: &Store, caller: &Caller) {
-        if self.is_off() {
-            return;
-        }
-        for window in self.note(caller, Deed::Material) {
-            self.close(
-                store,
-                caller,
-                window,
-                GateOutcome::Warned,
-                Trigger::MaterialOutput,
-                Vec::new(),
-            );
-        }
-    }
-
-    /// Remembers a deed and takes the windows it closes.
-    fn note(&self, caller: &Caller, deed: Deed) -> Vec<WindowRow> {
-        let (actor, now) = (actor(caller), clock::now());
-        let mut inner = self.held();
-        let deeds = inner.deeds.entry(actor).or_default();
-        deeds.push_back((now, deed));
-        while deeds.len() > DEEDS_MAX {
-            deeds.pop_front();
-        }
-        let windows = inner.windows.entry(actor).or_default();
-        let (mine, others): (HashMap<_, _>, _) = std::mem::take(windows)
-            .into_iter()
-            .partition(|(_, w)| w.project_id == caller.project.id);
-        *windows = others;
-        mine.into_values().collect()
-    }
-
-    fn close(
-        &self,
-        store: &Store,
-        caller: &Caller,
-        window: WindowRow,
-        outcome: GateOutcome,
-        trigger: Trigger,
-        recalls: Vec<Uuid>,
-    ) {
-        let fresh = self
-            .held()
-            .said
-            .insert((window.assignment_id.clone(), trigger, outcome));
-        let event = fresh.then(|| {
-            self.event(
-                caller,
-                &window.assignment_id,
-                window.class,
-                outcome,
-                trigger,
-                recalls,
-            )
-        });
-        store.note_gate(event, Some(WindowChange::Closed(window)));
-    }
-
-    fn event(
-        &self,
-        caller: &Caller,
-        assignment_id: &str,
-        class: TaskClass,
-        outcome: GateOutcome,
-        trigger: Trigger,
-        recalls: Vec<Uuid>,
-    ) -> GateRow {
-        GateRow {
-            id: clock::new_id(),
-            project_id: caller.project.id,
-            assignment_id: assignment_id.to_owned(),
+        let now = clock::now();
+        let assigned = Assigned {
+            actor,
+            assignment_id: assignment_id.clone(),
             class,
-            mode: self.mode,
-            outcome,
-            trigger,
-            session_id: caller.session_id(),
-            persona: caller.persona.identity.to_string(),
-            surface: caller
-                .session
-                .as_ref()
-                .map_or_else(|| "cli".to_owned(), |s| s.surface.clone()),
-            recalls,
-            now: clock::now(),
+            arrived: now,
+            trigger: Trigger::TodoAdd,
+            now,
+        };
+        let outcome = store.meet_assignment(assigned).await;
+        self.assignment_comes(caller.persona.id);
+        match outcome {
+            Ok(Some(GateOutcome::Warned)) => Some(warning(class, &assignment_id, assignment)),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!(%error, "The gate could not judge a todo");
+                None
+            }
         }
     }
 
-    /// Forgets what can no longer matter.
-    pub fn sweep(&self, now: Moment) {
-        let mut inner = self.held();
-        let waiting: HashSet<Actor> = inner
-            .windows
-            .iter()
-            .filter(|(_, w)| !w.is_empty())
-            .map(|(a, _)| *a)
-            .collect();
-        inner.deeds.retain(|actor, deeds| {
-            waiting.contains(actor)
-                || deeds
-                    .back()
-                    .is_some_and(|(at, _)| now.since_us(*at) < BEFORE_US * 60)
-        });
-        inner.windows.retain(|_, w| !w.is_empty());
+    /// Material output closes every open window of whoever made it; its own answer says nothing.
+    pub fn produced(&self, store: &Store, caller: &Caller) {
+        let Some(actor) = self.actor(caller) else {
+            return;
+        };
+        let mut on_record = self.on_record();
+        if on_record.len() >= PERSONAS_CACHED_MAX {
+            on_record.clear();
+        }
+        if on_record
+            .entry(actor.persona_id)
+            .or_default()
+            .insert(actor.id())
+        {
+            // Still under the lock: whoever finds it on record finds it handed over, too.
+            store.produced_before_gate(actor, clock::now());
+        }
     }
-}
-
-fn actor(caller: &Caller) -> Actor {
-    caller.session_id().unwrap_or(caller.persona.id)
 }

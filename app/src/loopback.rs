@@ -5,8 +5,9 @@ use crate::clock;
 use crate::home::Home;
 use crate::shim::files::{self, ShimFile};
 use crate::shim::probe::Probes;
+use prism_core::api::LoopbackModelSeen;
 use prism_core::loopback::{Probe, ShimEvidence, TIMEOUT_MS, TIMEOUT_MS_MAX};
-use prism_core::{Code, Problem};
+use prism_core::{Code, Moment, Problem};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -14,7 +15,8 @@ use uuid::Uuid;
 /// How a probe is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub session_id: Option<Uuid>,
+    /// The session, or at least the first 8 digits of its id.
+    pub session_id: Option<String>,
     pub echo: bool,
     pub ring: bool,
     pub timeout: Duration,
@@ -24,7 +26,7 @@ pub struct Options {
 
 impl Options {
     pub fn new(
-        session_id: Option<Uuid>,
+        session_id: Option<String>,
         timeout_ms: Option<u64>,
         wait_model_ms: Option<u64>,
     ) -> Result<Self, Problem> {
@@ -50,15 +52,18 @@ pub async fn run(
     client: &Client,
     pid: &str,
     options: &Options,
-    source: &Source,
+    witness: &Witness,
 ) -> Result<Probe, Problem> {
     let request =
         json!({"session_id": options.session_id, "echo": options.echo, "ring": options.ring});
     let issued: Probe = read(client.call(pid, "signal/loopback-issue", request).await?)?;
-    let shim = gather(&issued, options, source).await;
-    let model_ack = match issued.requested_by_session {
-        Some(session) => model_ack(client, pid, session, &issued, options.wait_model).await?,
-        None => None,
+    let (shim, model_ack) = match issued.requested_by_session {
+        Some(session) => {
+            let shim = gather(&issued, options, &witness.of(session)?).await;
+            let model_ack = model_ack(client, pid, &issued, options.wait_model).await;
+            (shim, model_ack)
+        }
+        None => Default::default(),
     };
     let probe = issued.finish(&shim, model_ack, clock::now());
     // The result stands whether or not the server could keep it.
@@ -81,11 +86,8 @@ fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, Problem> {
     })
 }
 
-async fn gather(issued: &Probe, options: &Options, source: &Source) -> ShimEvidence {
+async fn gather(issued: &Probe, options: &Options, source: &Source<'_>) -> ShimEvidence {
     let mut seen = ShimEvidence::default();
-    if issued.requested_by_session.is_none() {
-        return seen;
-    }
     let deadline = Instant::now() + options.timeout;
     let mut pause = Duration::from_micros(500);
     loop {
@@ -101,42 +103,52 @@ async fn gather(issued: &Probe, options: &Options, source: &Source) -> ShimEvide
     }
 }
 
-async fn model_ack(
-    client: &Client,
-    pid: &str,
-    session: Uuid,
-    issued: &Probe,
-    wait: Duration,
-) -> Result<Option<prism_core::Moment>, Problem> {
+/// Waits for the model. What the shim saw stands whatever comes of this, so a server that cannot
+/// say is a model that was not seen.
+async fn model_ack(client: &Client, pid: &str, issued: &Probe, wait: Duration) -> Option<Moment> {
     let deadline = Instant::now() + wait;
     while !wait.is_zero() {
-        let answer: prism_core::api::LoopbackModelSeen = read(
-            client
-                .call(
-                    pid,
-                    "signal/loopback-model",
-                    json!({"session_id": session, "since": issued.started_at}),
-                )
-                .await?,
-        )?;
+        let request = json!({"signal_id": issued.signal_id});
+        let answer = client.call(pid, "signal/loopback-model", request).await;
+        let answer: LoopbackModelSeen = match answer.and_then(read) {
+            Ok(answer) => answer,
+            Err(problem) => {
+                tracing::warn!(%problem, "Whether the model answered is not known");
+                return None;
+            }
+        };
         let left = deadline.saturating_duration_since(Instant::now());
-        if answer.model_ack.is_some() || left.is_zero() {
-            return Ok(answer.model_ack);
+        if answer.model_ack.is_some() || answer.session_over || left.is_zero() {
+            return answer.model_ack;
         }
         tokio::time::sleep(Duration::from_millis(50).min(left)).await;
     }
-    Ok(None)
+    None
 }
 
-/// Where the shim's side is known.
-pub enum Source {
+/// Who can say what the shim saw.
+pub enum Witness {
     /// This process is the shim.
     Own(Probes),
-    /// A shim on this machine, asked through its door.
+    /// The shims of this home, each asked through its own door.
+    Home(Home),
+}
+
+impl Witness {
+    fn of(&self, session: Uuid) -> Result<Source<'_>, Problem> {
+        Ok(match self {
+            Self::Own(probes) => Source::Own(probes),
+            Self::Home(home) => Source::Door(Door::of(home, session)?),
+        })
+    }
+}
+
+enum Source<'a> {
+    Own(&'a Probes),
     Door(Door),
 }
 
-impl Source {
+impl Source<'_> {
     async fn evidence(&self, loopback_id: Uuid) -> Option<ShimEvidence> {
         match self {
             Self::Own(probes) => probes.get(loopback_id),
@@ -146,14 +158,13 @@ impl Source {
 }
 
 /// Asks the shim of a session on this machine through its own door.
-pub struct Door {
+struct Door {
     http: reqwest::Client,
     file: Option<ShimFile>,
 }
 
 impl Door {
-    pub fn of(home: &Home, session: Option<Uuid>) -> Result<Self, Problem> {
-        let (alive, _) = files::shims(home);
+    fn of(home: &Home, session: Uuid) -> Result<Self, Problem> {
         // A shim that hangs must not hang the probe.
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -168,7 +179,7 @@ impl Door {
             })?;
         Ok(Self {
             http,
-            file: alive.into_iter().find(|f| Some(f.session_id) == session),
+            file: files::of_session(home, session),
         })
     }
 

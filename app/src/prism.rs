@@ -75,7 +75,7 @@ impl Prism {
         store.name_operator(config.operator.clone()).await?;
         let loaded = store.load().await?;
         let now = clock::now();
-        let gate = Gate::new(gate_mode, store.load_gate(now).await?);
+        let gate = Gate::new(gate_mode);
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
             presence: Presence::new(loaded.open_sessions, loaded.started_personas, now),
@@ -407,7 +407,6 @@ impl Prism {
         }
         let heads = self.store.heads(self.hub.personas()).await?;
         self.hub.heard_of(&heads);
-        self.gate.sweep(now);
         let (gone, silent) = self.presence.sweep(now);
         for session in gone {
             self.announce(&session, SignalType::PeerLeft);

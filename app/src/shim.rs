@@ -323,6 +323,7 @@ impl Shim {
             identity,
         }));
         self.publish(&session, tee).await;
+        tokio::spawn(session.tee.clone().keep_trimmed(session.over.subscribe()));
         tokio::spawn(stream::run(self.clone(), session.clone()));
         // Asking git may take a while in a large repository; nobody waits for it until a wrap does.
         let noting = session.clone();

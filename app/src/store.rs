@@ -3,21 +3,23 @@
 //! Every operation is one transaction. Nothing here knows HTTP, and no verb
 //! knows SQL.
 
+pub mod gate;
 pub mod memory;
 pub mod sqlite;
 
+use gate::{Actor, Assigned};
 use memory::{
     ArtifactChange, Author, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, PickupFrom,
     RecallEvent, Search, SignalSummary, Status, Words,
 };
-use prism_core::api::Reachable;
 use prism_core::api::gate::{GateEventView, GateReport};
 use prism_core::api::memory::{
     ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput,
 };
+use prism_core::api::{LoopbackRun, Reachable};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
-use prism_core::gate::{GateOutcome, Mode, TaskClass, Trigger};
+use prism_core::gate::{GateOutcome, GateWarning};
 use prism_core::id::Quoted;
 use prism_core::loopback::Probe;
 use prism_core::memory::entity::Entity;
@@ -229,6 +231,8 @@ pub struct Ack {
     pub session: Option<Uuid>,
     pub state: AckState,
     pub note: Option<String>,
+    /// Who is advised when it is an assignment; none: the gate is off.
+    pub gate: Option<Actor>,
     pub now: Moment,
 }
 
@@ -261,47 +265,6 @@ pub struct Kept {
     pub oldest: Option<Moment>,
     /// At most so many have had their time.
     pub going: u64,
-}
-
-/// An assignment whose agent has neither recalled nor produced anything yet.
-#[derive(Clone, Debug)]
-pub struct WindowRow {
-    pub actor: Uuid,
-    pub project_id: Uuid,
-    pub assignment_id: String,
-    pub class: TaskClass,
-    pub arrived: Moment,
-}
-
-#[derive(Clone, Debug)]
-pub enum WindowChange {
-    Opened(WindowRow),
-    Closed(WindowRow),
-}
-
-/// Something the gate noticed: ids and counts, never a question or an answer.
-#[derive(Clone, Debug)]
-pub struct GateRow {
-    pub id: Uuid,
-    pub project_id: Uuid,
-    pub assignment_id: String,
-    pub class: TaskClass,
-    pub mode: Mode,
-    pub outcome: GateOutcome,
-    pub trigger: Trigger,
-    pub session_id: Option<Uuid>,
-    pub persona: String,
-    pub surface: String,
-    pub recalls: Vec<Uuid>,
-    pub now: Moment,
-}
-
-/// What the gate knew before the server stopped.
-#[derive(Debug, Default)]
-pub struct GateLoaded {
-    pub recalls: Vec<(Uuid, Moment, Uuid)>,
-    pub windows: Vec<WindowRow>,
-    pub said: Vec<(String, Trigger, GateOutcome)>,
 }
 
 /// What a quoted id may be an id of.
@@ -453,7 +416,8 @@ impl Store {
         on_engine!(self, s => s.dismiss(persona, session, signal_ids, now))
     }
 
-    pub async fn acknowledge(&self, ack: Ack) -> Result<TraceRow> {
+    /// Notes an acknowledgment, with the gate's advice on it, and answers both.
+    pub async fn acknowledge(&self, ack: Ack) -> Result<(TraceRow, Option<GateWarning>)> {
         on_engine!(self, s => s.acknowledge(ack))
     }
 
@@ -528,14 +492,15 @@ impl Store {
         on_engine!(self, s => s.sweep(now, limit))
     }
 
-    pub async fn load_gate(&self, now: Moment) -> Result<GateLoaded> {
-        on_engine!(self, s => s.load_gate(now))
+    /// Judges an assignment and notes the outcome; none when its surface was noted before.
+    pub async fn meet_assignment(&self, assigned: Assigned) -> Result<Option<GateOutcome>> {
+        on_engine!(self, s => s.meet_assignment(assigned))
     }
 
-    /// Writes what the gate noticed, without waiting for the disk.
-    pub fn note_gate(&self, event: Option<GateRow>, window: Option<WindowChange>) {
+    /// Notes material output before the gate, without waiting for the disk.
+    pub fn produced_before_gate(&self, actor: Actor, now: Moment) {
         match self {
-            Self::Sqlite(s) => s.note_gate(event, window),
+            Self::Sqlite(s) => s.produced_before_gate(actor, now),
         }
     }
 
@@ -565,6 +530,26 @@ impl Store {
     /// Takes a finished probe and its echo out of the queue and keeps its result.
     pub async fn finish_probe(&self, project: Uuid, probe: Probe, now: Moment) -> Result<()> {
         on_engine!(self, s => s.finish_probe(project, probe, now))
+    }
+
+    /// Notes on the probe's own trace that its model answered; once.
+    pub async fn note_model_ack(
+        &self,
+        signal_id: Uuid,
+        session_id: Uuid,
+        detail: &'static str,
+        at: Moment,
+    ) -> Result<()> {
+        on_engine!(self, s => s.note_model_ack(signal_id, session_id, detail, at))
+    }
+
+    pub async fn loopback_runs(
+        &self,
+        project: Uuid,
+        identity: Option<String>,
+        n: usize,
+    ) -> Result<Vec<LoopbackRun>> {
+        on_engine!(self, s => s.loopback_runs(project, identity, n))
     }
 
     /// Writes a row of memory with its text, edges and embed intent; answers its number.

@@ -188,6 +188,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_loopback_echo", "signal/loopback-echo", Session, Leaves, &[], loopback::echo, api::LoopbackEcho => api::LoopbackEchoed, "A shim's answer to a probe."),
     verb!("prism_loopback_model", "signal/loopback-model", Anyone, Leaves, &[], loopback::model, api::LoopbackModel => api::LoopbackModelSeen, "Whether the model has read its inbox since."),
     verb!("prism_loopback_finish", "signal/loopback-finish", Anyone, Leaves, &[], loopback::finish, api::LoopbackFinish => api::Ok, "End a probe and keep its result."),
+    verb!("prism_loopback_runs", "signal/loopback-runs", Anyone, Leaves, &[ReadOnly], loopback::runs, api::LoopbackRuns => api::LoopbackRunsAnswer, "Results of earlier probes, newest first."),
     verb!("prism_signals_confirm", "signals_confirm", Anyone, Leaves, &[], signals::confirm, api::SignalsConfirm => api::Confirmed, "Confirm that a drain reached its reader."),
     verb!("prism_session_register", "session_register", Anyone, Leaves, &[], sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
     verb!("prism_session_release", "session_release", Anyone, Leaves, &[], sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),

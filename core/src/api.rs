@@ -74,8 +74,8 @@ wire! {
     }
 
     LoopbackIssue {
-        /// Whose session to probe; default the caller's own.
-        #[serde(default)] session_id: Option<Uuid>,
+        /// Which session to probe, or at least its first 8 digits; default the caller's own.
+        #[serde(default)] session_id: Option<String>,
         #[serde(default)] echo: Option<bool>,
         /// False in a series: the bell may cost a model's turn.
         #[serde(default)] ring: Option<bool>,
@@ -85,11 +85,36 @@ wire! {
 
     LoopbackEchoed { signal_id: Uuid }
 
-    LoopbackModel { session_id: Uuid, since: Moment }
+    LoopbackModel {
+        /// The probe's own id.
+        signal_id: Uuid,
+    }
 
-    LoopbackModelSeen { model_ack: Option<Moment> }
+    LoopbackModelSeen {
+        model_ack: Option<Moment>,
+        /// The session has ended: no model will answer any more.
+        #[serde(default)] session_over: bool,
+    }
 
     LoopbackFinish { probe: crate::loopback::Probe }
+
+    LoopbackRuns {
+        /// Only probes of this identity.
+        #[serde(default)] identity: Option<String>,
+        /// How many, newest first.
+        #[serde(default)] n: Option<usize>,
+    }
+
+    LoopbackRunsAnswer { runs: Vec<LoopbackRun> }
+
+    LoopbackRun {
+        loopback_id: Uuid,
+        session_id: Option<Uuid>,
+        identity: String,
+        outcome: String,
+        finished_at: Moment,
+        missing_layers: Vec<crate::receipt::Layer>,
+    }
 
     LoopbackTest {
         /// How long to wait for the shim.

@@ -108,34 +108,27 @@ impl Assignment {
 
 /// Classifies by what is said, never by what might be touched later; in doubt, unmatched.
 pub fn classify(assignment: &Assignment) -> Classified {
-    let text = assignment.text.to_lowercase();
-    let words: Vec<&str> = text
-        .split(|c: char| c.is_whitespace() || "()[]{}<>\"'`,;|".contains(c))
-        .map(|w| w.trim_end_matches(['.', ':', '!', '?']))
-        .filter(|w| !w.is_empty())
-        .collect();
-    // A path named in the text counts as mentioned.
-    let named = words
-        .iter()
-        .filter(|w| w.contains('/') || w.ends_with(".md"))
-        .map(|w| (*w).to_owned());
+    let text = without_urls(&assignment.text.to_lowercase());
+    let (named, prose): (Vec<&str>, Vec<&str>) = text
+        .split(|c: char| c.is_whitespace() || SEPARATORS.contains(c))
+        .map(|word| word.trim_matches(is_markup))
+        .filter(|word| !word.is_empty())
+        .partition(|word| is_path(word));
+    // A path named in the text counts as mentioned; what it is called says nothing of the task.
     let paths: Vec<String> = assignment
         .paths
         .iter()
-        .map(|p| p.to_lowercase())
-        .chain(named)
-        .map(|p| p.trim_start_matches("./").to_owned())
+        .map(|path| without_urls(&path.trim().to_lowercase()))
+        .chain(named.into_iter().map(str::to_owned))
+        .map(|path| bare_path(&path))
+        .filter(|path| !path.is_empty())
         .collect();
     let tags: Vec<String> = assignment
         .tags
         .iter()
         .map(|t| t.trim().to_lowercase())
         .collect();
-    let governing = words.iter().find(|w| {
-        GOVERNING
-            .iter()
-            .any(|stem| w.split('-').any(|part| part.starts_with(stem)))
-    });
+    let governing = prose.iter().find(|word| word.split('-').any(governs));
 
     let mut tier1: Vec<String> = tags
         .iter()
@@ -171,18 +164,96 @@ pub fn classify(assignment: &Assignment) -> Classified {
     Classified { class, because }
 }
 
+/// What stands between words besides spaces.
+const SEPARATORS: &str = "()[]{}<>\"'`,;|=+“”„‘’«»…—–";
+/// Ends of host names that people write without `https://`.
+const HOST_ENDINGS: [&str; 6] = [".com", ".org", ".net", ".io", ".dev", ".ai"];
+
+/// Emphasis, mentions and punctuation around a word.
+fn is_markup(c: char) -> bool {
+    "@*_~#.:!?".contains(c)
+}
+
+/// Blanks out web addresses: a watched path within one is not of this project.
+fn without_urls(text: &str) -> String {
+    let mut rest = text;
+    let mut kept = String::with_capacity(text.len());
+    while let Some(at) = rest.find("://") {
+        let scheme = rest[..at]
+            .rfind(|c: char| !c.is_ascii_alphanumeric())
+            .map_or(0, |i| {
+                i + rest[i..].chars().next().map_or(1, char::len_utf8)
+            });
+        kept.push_str(&rest[..scheme]);
+        kept.push(' ');
+        let end = rest[at..]
+            .find(|c: char| c.is_whitespace() || "()[]<>\"`".contains(c))
+            .map_or(rest.len(), |i| at + i);
+        rest = &rest[end..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// Says whether a word names a file or folder: it has a slash, or ends like a file.
+fn is_path(word: &str) -> bool {
+    if let Some((first, _)) = word.split_once(['/', '\\']) {
+        // “implement/ratify” is two words, not a folder.
+        return first.is_empty() || !word.split('/').all(governs);
+    }
+    let name = word.split([':', '#']).next().unwrap_or(word);
+    name.rsplit_once('.').is_some_and(|(stem, ending)| {
+        !stem.is_empty()
+            && (1..=5).contains(&ending.len())
+            && ending.chars().all(|c| c.is_ascii_alphanumeric())
+            && ending.starts_with(|c: char| c.is_ascii_alphabetic())
+    })
+}
+
+fn governs(word: &str) -> bool {
+    GOVERNING.iter().any(|stem| word.starts_with(stem))
+}
+
+/// A path as this project would write it: forward slashes, no mention, line or anchor; empty when
+/// it is on another host.
+fn bare_path(path: &str) -> String {
+    let path = path.replace('\\', "/");
+    let path = path.trim_matches(|c| SEPARATORS.contains(c) || is_markup(c) && c != '.');
+    let path = path.split('#').next().unwrap_or(path);
+    // `:12`, `:12:3` and `:12-20` say where in the file.
+    let line = path
+        .char_indices()
+        .find(|(i, c)| *c == ':' && path[i + 1..].starts_with(|d: char| d.is_ascii_digit()))
+        .map_or(path.len(), |(i, _)| i);
+    let path = path[..line].trim_end_matches(['.', ':', '!', '?']);
+    let mut path = path;
+    while let Some(rest) = path.strip_prefix("./") {
+        path = rest;
+    }
+    let host = path.split('/').next().unwrap_or_default();
+    let elsewhere = path.contains('/')
+        && (host.starts_with("www.") || HOST_ENDINGS.iter().any(|end| host.ends_with(end)));
+    if elsewhere {
+        String::new()
+    } else {
+        path.to_owned()
+    }
+}
+
 fn under(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         || path.contains(&format!("/{folder}/"))
+        || path.ends_with(&format!("/{folder}"))
 }
 
-/// Something the session did that bears on the window.
+/// A recall as the gate sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
-    Recall(Uuid),
-    /// A verb that produces something others will read.
-    Material,
+pub struct RecallFact {
+    pub id: Uuid,
+    pub at: Moment,
+    /// When whoever recalled had last produced something.
+    pub output_before: Option<Moment>,
 }
 
 /// Whether the agent looked before it leapt.
@@ -197,28 +268,18 @@ pub enum Window {
 
 /// Judges the window of an assignment: a recall up to a minute before its
 /// arrival, or after it and before the first material output.
-pub fn judge(arrived: Moment, deeds: &[(Moment, Deed)]) -> Window {
-    let mut deeds: Vec<_> = deeds
+pub fn judge(arrived: Moment, recalls: &[RecallFact], last_output: Option<Moment>) -> Window {
+    let since_arrival = |output: Option<Moment>| output.is_some_and(|at| at >= arrived);
+    let satisfying: Vec<Uuid> = recalls
         .iter()
-        .filter(|(at, _)| arrived.since_us(*at) <= BEFORE_US)
+        .filter(|r| arrived.since_us(r.at) <= BEFORE_US)
+        .filter(|r| r.at <= arrived || !since_arrival(r.output_before))
+        .map(|r| r.id)
         .collect();
-    deeds.sort_by_key(|(at, _)| *at);
-    let first_material = deeds
-        .iter()
-        .find(|(at, deed)| *deed == Deed::Material && *at >= arrived)
-        .map(|(at, _)| *at);
-    let recalls: Vec<Uuid> = deeds
-        .iter()
-        .filter(|(at, _)| first_material.is_none_or(|m| *at <= m))
-        .filter_map(|(_, deed)| match deed {
-            Deed::Recall(id) => Some(*id),
-            Deed::Material => None,
-        })
-        .collect();
-    match (recalls.is_empty(), first_material) {
-        (false, _) => Window::Satisfied(recalls),
-        (true, None) => Window::Open,
-        (true, Some(_)) => Window::Missed,
+    match (satisfying.is_empty(), since_arrival(last_output)) {
+        (false, _) => Window::Satisfied(satisfying),
+        (true, false) => Window::Open,
+        (true, true) => Window::Missed,
     }
 }
 
@@ -405,6 +466,110 @@ mod tests {
     }
 
     #[test]
+    fn what_a_path_is_called_says_nothing_of_the_task() {
+        for text in [
+            "fix a typo in docs/specs/spec-governance.md",
+            "fix a typo in docs/specs/implementing/ratification.md",
+            "fix a typo in docs/specs/x.md, as in governance.md",
+            "fix a typo in docs/specs/x.md and src/governor.rs",
+            "fix docs/specs/x.md, see https://example.org/govern/ratify",
+        ] {
+            class(text, &[], &[], TaskClass::Tier2);
+        }
+        class(
+            "fix a typo",
+            &[],
+            &["docs/specs/ratify.md"],
+            TaskClass::Tier2,
+        );
+        class(
+            "implement/ratify docs/specs/x.md",
+            &[],
+            &[],
+            TaskClass::Tier1,
+        );
+        class(
+            "self-governance: docs/specs/x.md",
+            &[],
+            &[],
+            TaskClass::Tier1,
+        );
+    }
+
+    #[test]
+    fn a_path_is_known_however_it_is_written() {
+        for bios in [
+            "see @CLAUDE.md",
+            "**AGENTS.md** is wrong",
+            "__agents.md__",
+            "CLAUDE.md:12 is wrong",
+            "CLAUDE.md:12:3, please",
+            "CLAUDE.md:12-20.",
+            "CLAUDE.md#rules",
+            "(CLAUDE.md)",
+            "is it in CLAUDE.md?",
+            "CLAUDE.md's second rule",
+            "CLAUDE.md…",
+            "`templates/AGENTS.md`.",
+            "templates\\AGENTS.md",
+            "./CLAUDE.md",
+            "[rules](CLAUDE.md)",
+        ] {
+            class(bios, &[], &[], TaskClass::Tier1);
+        }
+        for spec in [
+            "@docs/specs/x.md",
+            "`docs/specs/x.md`",
+            "“docs/specs/x.md”",
+            "docs/specs/x.md:40!",
+            "docs\\specs\\x.md",
+            "C:\\work\\docs\\specs\\x.md",
+            "/home/me/work/docs/specs/x.md",
+            "**docs/specs/**",
+        ] {
+            class(&format!("look at {spec}"), &[], &[], TaskClass::Tier2);
+            class(&format!("ratify {spec}"), &[], &[], TaskClass::Tier1);
+            class("ratify it", &[], &[spec], TaskClass::Tier1);
+        }
+        class("ratify path=docs/specs/x.md", &[], &[], TaskClass::Tier1);
+    }
+
+    #[test]
+    fn a_web_address_is_not_a_path_of_this_project() {
+        for url in [
+            "https://example.org/docs/specs/x.md",
+            "(https://example.org/docs/specs/x.md)",
+            "[x](https://example.org/a;b/docs/specs/x.md)",
+            "<http://example.org/CLAUDE.md>",
+            "github.com/who/what/blob/main/docs/adrs/1.md",
+            "www.example.org/docs/adrs/1.md",
+        ] {
+            class(&format!("ratify {url}"), &[], &[], TaskClass::Unmatched);
+        }
+        class(
+            "ratify",
+            &[],
+            &["https://example.org/docs/specs/x.md"],
+            TaskClass::Unmatched,
+        );
+        class(
+            "ratify https://a.org/x docs/specs/x.md",
+            &[],
+            &[],
+            TaskClass::Tier1,
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_and_path_has_a_class(text in "\\PC{0,80}", path in "[a-z:/#.@*é\\\\]{0,24}") {
+            let both = Assignment { text: format!("{text} {path}://{path} {path}"), tags: vec![], paths: vec![path] };
+            let got = classify(&both);
+            proptest::prop_assert_eq!(got.because.is_empty(), got.class == TaskClass::Unmatched);
+        }
+    }
+
+    #[test]
     fn tier1_beats_tier2() {
         class(
             "fix docs/guide.md",
@@ -464,56 +629,88 @@ mod tests {
 
     #[test]
     fn the_recent_window() {
-        let recall = Deed::Recall(Uuid::from_u128(1));
-        let satisfied = Window::Satisfied(vec![Uuid::from_u128(1)]);
-        for (name, deeds, expected) in [
+        // At second `s`, having produced something at second `after`.
+        let recall = |s: i64, after: Option<i64>| RecallFact {
+            id: Uuid::from_u128(1),
+            at: at(s),
+            output_before: after.map(at),
+        };
+        let satisfied = || Window::Satisfied(vec![Uuid::from_u128(1)]);
+        for (name, recalls, last_output, expected) in [
             (
                 "recall 30 s before arrival",
-                vec![(at(-30), recall)],
-                satisfied.clone(),
+                vec![recall(-30, None)],
+                None,
+                satisfied(),
             ),
             (
                 "recall 60 s before arrival",
-                vec![(at(-60), recall)],
-                satisfied.clone(),
+                vec![recall(-60, None)],
+                None,
+                satisfied(),
             ),
             (
                 "recall 90 s before arrival",
-                vec![(at(-90), recall)],
+                vec![recall(-90, None)],
+                None,
                 Window::Open,
             ),
             (
                 "recall after arrival, before any material output",
-                vec![(at(10), recall), (at(20), Deed::Material)],
-                satisfied.clone(),
+                vec![recall(10, None)],
+                Some(20),
+                satisfied(),
+            ),
+            (
+                "recall after arrival, ages before the ACK",
+                vec![recall(10, Some(-500))],
+                Some(100_000),
+                satisfied(),
             ),
             (
                 "no recall, then material output",
-                vec![(at(5), Deed::Material)],
+                vec![],
+                Some(5),
                 Window::Missed,
             ),
             (
                 "recall after the material output",
-                vec![(at(5), Deed::Material), (at(6), recall)],
+                vec![recall(6, Some(5))],
+                Some(5),
+                Window::Missed,
+            ),
+            (
+                "recall after the material output, and more output",
+                vec![recall(6, Some(5))],
+                Some(9),
                 Window::Missed,
             ),
             (
                 "only an ACK: neither recall nor material",
                 vec![],
+                None,
                 Window::Open,
             ),
             (
                 "material output before arrival says nothing",
-                vec![(at(-5), Deed::Material)],
+                vec![],
+                Some(-5),
                 Window::Open,
             ),
             (
+                "a recall after output that came before arrival",
+                vec![recall(5, Some(-5))],
+                Some(-5),
+                satisfied(),
+            ),
+            (
                 "a recall before, then material",
-                vec![(at(-5), recall), (at(5), Deed::Material)],
-                satisfied,
+                vec![recall(-5, Some(-9))],
+                Some(5),
+                satisfied(),
             ),
         ] {
-            assert_eq!(judge(T0, &deeds), expected, "{name}");
+            assert_eq!(judge(T0, &recalls, last_output.map(at)), expected, "{name}");
         }
     }
 

@@ -92,6 +92,15 @@ pub const TTL_LOOPBACK_S: i64 = 600;
 /// The longest life a sender may ask for.
 pub const TTL_S_MAX: i64 = 90 * 24 * 3600;
 
+/// Results of earlier probes that are listed unless asked otherwise.
+pub const LOOPBACK_RUNS_DEFAULT: usize = 20;
+/// Results of earlier probes that may be asked for.
+pub const LOOPBACK_RUNS_MAX: usize = 500;
+/// Recalls of one actor that the gate looks at for one assignment.
+pub const GATE_RECALLS_MAX: usize = 256;
+/// How long the gate waits for somebody who has no session that could end.
+pub const GATE_WINDOW_US: i64 = 24 * 3600 * SECOND_US;
+
 // The preview is cut from the summary, so it can never be the longer one.
 const _: () = assert!(PREVIEW_CHARS_MAX <= SUMMARY_CHARS_MAX);
 // A payload travels inside a body and inside a frame, each with its wrapping.

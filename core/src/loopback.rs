@@ -11,6 +11,8 @@ use uuid::Uuid;
 pub const TIMEOUT_MS: u64 = 2_000;
 /// The longest a caller may wait.
 pub const TIMEOUT_MS_MAX: u64 = 120_000;
+/// The strategy of a probe that rings no bell.
+pub const SUPPRESSED: &str = "suppressed";
 /// Random bytes of a probe's nonce.
 pub const NONCE_BYTES: usize = 16;
 
@@ -24,23 +26,41 @@ pub struct Seen {
     pub observed: bool,
     pub observed_at: Option<Moment>,
     pub elapsed_ms: Option<f64>,
-    /// `in_process` or `redis`; on the publish layer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+}
+
+/// The publish layer, with the bus it went over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Published {
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// `in_process` or `redis`.
     pub transport: Option<String>,
-    /// How the bell was handed over; `suppressed` in a series.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+}
+
+/// The bell's layer, with how it was handed over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Notified {
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// The bell in force; `suppressed` in a series.
     pub strategy: Option<String>,
     /// `accepted` when the host took it, `sent` when it cannot say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
+}
+
+impl Notified {
+    /// Says whether the bell was left out on purpose.
+    pub fn is_suppressed(&self) -> bool {
+        self.strategy.as_deref() == Some(SUPPRESSED)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Layers {
     pub backend_write: Seen,
-    pub redis_publish: Seen,
+    pub redis_publish: Published,
     pub shim_tee_receipt: Seen,
-    pub channel_notification: Seen,
+    pub channel_notification: Notified,
     pub model_ack: Seen,
 }
 
@@ -70,7 +90,7 @@ pub struct Probe {
     pub missing_layers: Vec<Layer>,
     pub echo: Echo,
     /// What a sender would have been told about the recipient.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub recipient_state: Option<String>,
 }
 
@@ -110,9 +130,9 @@ impl Layers {
     pub fn each(&self) -> [(Layer, &Seen); 5] {
         [
             (Layer::BackendWrite, &self.backend_write),
-            (Layer::RedisPublish, &self.redis_publish),
+            (Layer::RedisPublish, &self.redis_publish.seen),
             (Layer::ShimTeeReceipt, &self.shim_tee_receipt),
-            (Layer::ChannelNotification, &self.channel_notification),
+            (Layer::ChannelNotification, &self.channel_notification.seen),
             (Layer::ModelAck, &self.model_ack),
         ]
     }
@@ -127,7 +147,6 @@ impl Probe {
             observed: true,
             observed_at: Some(at),
             elapsed_ms: Some((elapsed * 1000.0).round() / 1000.0),
-            ..Seen::default()
         }
     }
 
@@ -141,6 +160,7 @@ impl Probe {
         let mut floor = self
             .layers
             .redis_publish
+            .seen
             .elapsed_ms
             .or(self.layers.backend_write.elapsed_ms)
             .unwrap_or(0.0);
@@ -149,14 +169,15 @@ impl Probe {
             floor = self.layers.shim_tee_receipt.elapsed_ms.unwrap_or(floor);
         }
         if let Some(bell) = &shim.notification {
-            let mut seen = if bell.handed {
-                self.seen(bell.observed_at, floor)
-            } else {
-                Seen::default()
+            self.layers.channel_notification = Notified {
+                seen: if bell.handed {
+                    self.seen(bell.observed_at, floor)
+                } else {
+                    Seen::default()
+                },
+                strategy: Some(bell.strategy.clone()),
+                evidence: bell.evidence.clone().filter(|_| bell.handed),
             };
-            seen.strategy = Some(bell.strategy.clone());
-            seen.evidence = bell.evidence.clone().filter(|_| bell.handed);
-            self.layers.channel_notification = seen;
         }
         if let Some(at) = model_ack {
             self.layers.model_ack = self.seen(at, floor);
@@ -171,7 +192,7 @@ impl Probe {
     }
 
     fn judge(&mut self) {
-        let suppressed = self.layers.channel_notification.strategy.as_deref() == Some("suppressed");
+        let suppressed = self.layers.channel_notification.is_suppressed();
         self.missing_layers = self
             .layers
             .each()
@@ -183,7 +204,7 @@ impl Probe {
             .collect();
         let required_missing = self.missing_layers.iter().any(|l| *l != Layer::ModelAck);
         let past_the_server = self.layers.shim_tee_receipt.observed
-            || self.layers.channel_notification.observed
+            || self.layers.channel_notification.seen.observed
             || self.echo.observed_at.is_some();
         self.outcome = match (required_missing, past_the_server) {
             (false, _) => Outcome::Complete,
@@ -255,7 +276,7 @@ mod tests {
         };
         probe.layers.backend_write = probe.seen(Moment(1_000_400), 0.0);
         if pushed {
-            probe.layers.redis_publish = probe.seen(Moment(1_000_500), 0.4);
+            probe.layers.redis_publish.seen = probe.seen(Moment(1_000_500), 0.4);
         }
         probe
     }
@@ -352,46 +373,50 @@ mod tests {
         assert!(probe.missing_layers.is_empty() && probe.layers.model_ack.observed);
     }
 
+    /// The keys of ruling and documentation, layer by layer.
     #[test]
     fn every_key_is_there_whatever_was_seen() {
-        let value = serde_json::to_value(probe(false).finish(
-            &ShimEvidence::default(),
-            None,
+        let nothing = probe(false).finish(&ShimEvidence::default(), None, Moment(2_000_000));
+        let everything = probe(true).finish(
+            &evidence(true, Some(true), "claude_channel"),
+            Some(Moment(1_500_000)),
             Moment(2_000_000),
-        ))
-        .unwrap();
-        insta::assert_json_snapshot!(value["layers"], @r#"
-        {
-          "backend_write": {
-            "elapsed_ms": 0.4,
-            "observed": true,
-            "observed_at": "1970-01-01T00:00:01.000400Z"
-          },
-          "channel_notification": {
-            "elapsed_ms": null,
-            "observed": false,
-            "observed_at": null
-          },
-          "model_ack": {
-            "elapsed_ms": null,
-            "observed": false,
-            "observed_at": null
-          },
-          "redis_publish": {
-            "elapsed_ms": null,
-            "observed": false,
-            "observed_at": null
-          },
-          "shim_tee_receipt": {
-            "elapsed_ms": null,
-            "observed": false,
-            "observed_at": null
-          }
-        }
-        "#);
-        assert_eq!(
-            value["echo"],
-            serde_json::json!({"expected": true, "signal_id": null, "observed_at": null})
         );
+        let open = probe(false);
+        let keys = |value: &serde_json::Value| -> Vec<String> {
+            value.as_object().unwrap().keys().cloned().collect()
+        };
+        for (probe, seen) in [(&nothing, false), (&everything, true), (&open, false)] {
+            let value = serde_json::to_value(probe).unwrap();
+            insta::allow_duplicates! {
+                insta::assert_snapshot!(keys(&value).join(" "), @"echo finished_at layers loopback_id machine_id missing_layers outcome recipient_state requested_by_identity requested_by_session signal_id spec started_at surface trace_id version");
+                insta::assert_snapshot!(keys(&value["echo"]).join(" "), @"expected observed_at signal_id");
+            }
+            for (layer, more) in [
+                ("backend_write", &[][..]),
+                ("redis_publish", &["transport"]),
+                ("shim_tee_receipt", &[]),
+                ("channel_notification", &["evidence", "strategy"]),
+                ("model_ack", &[]),
+            ] {
+                let layer_value = &value["layers"][layer];
+                let mut expected = vec!["elapsed_ms", "observed", "observed_at"];
+                expected.extend(more);
+                expected.sort_unstable();
+                assert_eq!(keys(layer_value), expected, "{layer}");
+                if !seen && layer != "backend_write" {
+                    assert!(
+                        expected
+                            .iter()
+                            .filter(|key| **key != "observed")
+                            .all(|key| layer_value[key].is_null()),
+                        "{layer}: {layer_value}"
+                    );
+                }
+            }
+        }
+        let read: Probe =
+            serde_json::from_value(serde_json::to_value(&everything).unwrap()).unwrap();
+        assert_eq!(read, everything, "whoever reads it back reads the same");
     }
 }

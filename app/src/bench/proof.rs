@@ -3,7 +3,7 @@
 use super::signals::Shim;
 use super::{PID, Report, Server, ms, p50_p99};
 use crate::client::Client;
-use crate::loopback::{self, Door, Options, Source};
+use crate::loopback::{self, Options, Witness};
 use anyhow::{Context, Result, ensure};
 use prism_core::loopback::{Outcome, Probe};
 use serde_json::{Value, json};
@@ -19,11 +19,10 @@ pub async fn probe(runs: usize) -> Result<Report> {
         .await?;
     let session = whois["sessions"][0]["session_id"]
         .as_str()
-        .and_then(|s| s.parse().ok())
         .context("no session")?;
     let operator = server.operator()?;
-    let source = Source::Door(Door::of(&server.home, Some(session))?);
-    let options = Options::new(Some(session), None, None)?;
+    let witness = Witness::Home(server.home.clone());
+    let options = Options::new(Some(session.to_owned()), None, None)?;
     let (mut sends, mut probes, mut layers): (Vec<f64>, Vec<f64>, [Vec<f64>; 4]) =
         Default::default();
     for i in 0..runs + 10 {
@@ -31,7 +30,7 @@ pub async fn probe(runs: usize) -> Result<Report> {
         sender.call(PID, "signal", json!({"to": "Reader", "signal_type": "StatusUpdate", "payload": {"summary": "bare"}})).await?;
         let send = ms(started);
         let started = Instant::now();
-        let probe: Probe = loopback::run(&operator, PID, &options, &source).await?;
+        let probe: Probe = loopback::run(&operator, PID, &options, &witness).await?;
         let whole = ms(started);
         ensure!(
             probe.outcome == Outcome::Complete,

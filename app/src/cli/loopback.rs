@@ -1,18 +1,20 @@
 //! `prism loopback-test`: where does a signal get to?
 
 use super::{Context, print_json};
-use crate::loopback::{self, Door, Options, Source};
-use crate::ui::{Failure, Outcome, Style, out, short, table};
-use prism_core::api::WhoisAnswer;
-use prism_core::loopback::{Outcome as ProbeOutcome, Probe, Seen, diagnosis};
+use crate::clock;
+use crate::config;
+use crate::loopback::{self, Options, Witness};
+use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
+use prism_core::api::{LoopbackRunsAnswer, WhoisAnswer};
+use prism_core::limits::LOOPBACK_RUNS_DEFAULT;
+use prism_core::loopback::{Layers, Outcome as ProbeOutcome, Probe, Seen, diagnosis};
 use prism_core::receipt::Layer;
 use serde_json::json;
 use std::time::Duration;
-use uuid::Uuid;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  prism loopback-test --as Texi                 the newest session of Texi on this machine\n  prism loopback-test --session <id> --json     any session, as the operator\n  prism loopback-test --as Texi --repeat 20 --every 250\n\nExit: 0 complete, 1 a required layer is missing, 2 it could not run."
+    after_help = "Examples:\n  prism loopback-test --as Texi                 the newest session of Texi on this machine\n  prism loopback-test --session <id> --json     any session, as the operator\n  prism loopback-test --as Texi --repeat 20 --every 250\n  prism loopback-test --history                 what earlier probes found\n\nExit: 0 complete, 1 a required layer is missing, 2 it could not run."
 )]
 pub struct LoopbackTest {
     /// Milliseconds to wait for the shim
@@ -21,9 +23,9 @@ pub struct LoopbackTest {
     /// Milliseconds to wait for the model to read its inbox
     #[arg(long, value_name = "MS", default_value_t = 0)]
     wait_model: u64,
-    /// Which session (its whole id)
+    /// Which session: its id, or the first 8 digits that `prism status` shows
     #[arg(long)]
-    session: Option<Uuid>,
+    session: Option<String>,
     /// How many probes
     #[arg(long, default_value_t = 1)]
     repeat: usize,
@@ -33,18 +35,27 @@ pub struct LoopbackTest {
     /// Ring the bell for each probe of a series, not only for the first
     #[arg(long)]
     ring: bool,
+    /// Probe nothing: list what the last probes found
+    #[arg(long, conflicts_with_all = ["session", "repeat", "ring", "wait_model"])]
+    history: bool,
+    /// How many of them
+    #[arg(short, requires = "history", default_value_t = LOOPBACK_RUNS_DEFAULT)]
+    n: usize,
 }
 
 impl LoopbackTest {
     pub async fn run(self, context: Context) -> Outcome {
+        if self.history {
+            return history(&context, self.n).await;
+        }
         let session = self.choose(&context).await?;
         let mut options = Options::new(session, Some(self.timeout), Some(self.wait_model))?;
         let client = context.client()?;
-        let source = Source::Door(Door::of(&context.home, session)?);
+        let witness = Witness::Home(context.home.clone());
         let mut probes = Vec::new();
         for i in 0..self.repeat.max(1) {
             options.ring = i == 0 || self.ring;
-            let probe = loopback::run(&client, context.pid(), &options, &source).await?;
+            let probe = loopback::run(&client, context.pid(), &options, &witness).await?;
             probes.push(probe);
             if i + 1 < self.repeat {
                 tokio::time::sleep(Duration::from_millis(self.every)).await;
@@ -63,9 +74,9 @@ impl LoopbackTest {
     }
 
     /// The named session, else the identity's newest live one on this machine.
-    async fn choose(&self, context: &Context) -> Result<Option<Uuid>, Failure> {
+    async fn choose(&self, context: &Context) -> Result<Option<String>, Failure> {
         if self.session.is_some() {
-            return Ok(self.session);
+            return Ok(self.session.clone());
         }
         let Some(identity) = &context.identity else {
             return Err(Failure::Unable {
@@ -78,13 +89,13 @@ impl LoopbackTest {
         let (whois, _): (WhoisAnswer, _) = context
             .ask("whois", json!({ "identity": identity }))
             .await?;
-        let here = crate::config::machine_id();
+        let here = config::machine_id();
         // Sessions come newest verb first.
         Ok(whois
             .sessions
             .iter()
             .find(|s| s.machine_id == here && s.state.name() != "stale")
-            .map(|s| s.session_id))
+            .map(|s| s.session_id.to_string()))
     }
 }
 
@@ -101,12 +112,21 @@ fn drawn(probe: &Probe, style: Style) -> String {
         .layers
         .each()
         .iter()
-        .map(|(layer, seen)| line(*layer, seen, style))
+        .map(|(layer, seen)| line(*layer, seen, &probe.layers, style))
         .collect();
     let verdict = match probe.broken_at() {
         None => style.paint("32", "complete"),
         Some(layer) => {
-            let (means, todo) = diagnosis(layer);
+            let elsewhere = probe.requested_by_session.is_some()
+                && layer == Layer::ShimTeeReceipt
+                && probe.machine_id != config::machine_id();
+            let (means, todo) = match elsewhere {
+                true => (
+                    "its shim runs on another machine, and only that one can be asked there",
+                    "run `prism loopback-test` on that machine",
+                ),
+                false => diagnosis(layer),
+            };
             format!(
                 "{}: it got lost at {}.\n  {means};\n  {todo}.",
                 style.paint("31", probe.outcome.name()),
@@ -126,20 +146,24 @@ fn drawn(probe: &Probe, style: Style) -> String {
     )
 }
 
-fn line(layer: Layer, seen: &Seen, style: Style) -> Vec<String> {
-    let suppressed = seen.strategy.as_deref() == Some("suppressed");
-    let mark = match (seen.observed, suppressed || layer == Layer::ModelAck) {
+fn line(layer: Layer, seen: &Seen, layers: &Layers, style: Style) -> Vec<String> {
+    let bell = &layers.channel_notification;
+    let optional = match layer {
+        Layer::ChannelNotification => bell.is_suppressed(),
+        _ => layer == Layer::ModelAck,
+    };
+    let mark = match (seen.observed, optional) {
         (true, _) => style.paint("32", "✓"),
         (false, true) => style.dim("·"),
         (false, false) => style.paint("31", "✗"),
     };
-    let said = match (layer, seen.evidence.as_deref(), seen.observed) {
-        (Layer::ChannelNotification, Some("sent"), true) => format!(
-            "{}: sent; this host cannot confirm it",
-            seen.strategy.as_deref().unwrap_or_default()
-        ),
-        (Layer::ChannelNotification, ..) => seen.strategy.clone().unwrap_or_default(),
-        (Layer::RedisPublish, ..) => seen.transport.clone().unwrap_or_default(),
+    let strategy = bell.strategy.clone().unwrap_or_default();
+    let remark = match (layer, bell.evidence.as_deref(), seen.observed) {
+        (Layer::ChannelNotification, Some("sent"), true) => {
+            format!("{strategy}: sent; this host cannot confirm it")
+        }
+        (Layer::ChannelNotification, ..) => strategy,
+        (Layer::RedisPublish, ..) => layers.redis_publish.transport.clone().unwrap_or_default(),
         (Layer::ModelAck, _, false) => "not waited for, or silent: no failure".into(),
         _ => String::new(),
     };
@@ -148,7 +172,7 @@ fn line(layer: Layer, seen: &Seen, style: Style) -> Vec<String> {
         layer.name().into(),
         seen.elapsed_ms
             .map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms")),
-        style.dim(&said),
+        style.dim(&remark),
     ]
 }
 
@@ -164,10 +188,11 @@ fn series(probes: &[Probe], style: Style) -> String {
         .iter()
         .enumerate()
         .map(|(i, layer)| {
+            let bell = *layer == Layer::ChannelNotification;
             let asked: Vec<&Seen> = probes
                 .iter()
+                .filter(|p| !(bell && p.layers.channel_notification.is_suppressed()))
                 .map(|p| p.layers.each()[i].1)
-                .filter(|s| s.strategy.as_deref() != Some("suppressed"))
                 .collect();
             let mut times: Vec<f64> = asked.iter().filter_map(|s| s.elapsed_ms).collect();
             times.sort_by(f64::total_cmp);
@@ -210,4 +235,41 @@ fn series(probes: &[Probe], style: Style) -> String {
         .filter(|p| p.outcome == ProbeOutcome::Complete)
         .count();
     format!("{complete} of {} complete\n{}", probes.len(), table(&rows))
+}
+
+/// What earlier probes found; of one identity when it is named.
+async fn history(context: &Context, n: usize) -> Outcome {
+    let request = json!({"identity": context.identity, "n": n});
+    let (answer, verbatim): (LoopbackRunsAnswer, _) =
+        context.ask("signal/loopback-runs", request).await?;
+    if context.json {
+        print_json(&verbatim);
+        return Ok(());
+    }
+    let (style, now) = (context.style, clock::now());
+    let rows: Vec<Vec<String>> = answer
+        .runs
+        .iter()
+        .map(|run| {
+            let complete = run.outcome == ProbeOutcome::Complete.name();
+            let missing = run.missing_layers.iter().find(|l| **l != Layer::ModelAck);
+            vec![
+                style.paint(if complete { "32" } else { "31" }, &run.outcome),
+                run.identity.clone(),
+                missing.map_or_else(String::new, |l| format!("lost at {l}")),
+                ago(run.finished_at, now),
+                style.dim(&format!(
+                    "{} {}",
+                    run.session_id.map_or_else(|| "no session".into(), short),
+                    short(run.loopback_id)
+                )),
+            ]
+        })
+        .collect();
+    out(&if rows.is_empty() {
+        "nobody has probed anything yet".into()
+    } else {
+        table(&rows)
+    });
+    Ok(())
 }

@@ -21,6 +21,13 @@ impl ShimFile {
     }
 }
 
+/// The file of one session's shim, while it runs. A file is looked up by its session's name: what
+/// another file says of the session counts for nothing.
+pub fn of_session(home: &Home, session_id: Uuid) -> Option<ShimFile> {
+    let file: ShimFile = serde_json::from_str(&home.read(&ShimFile::name(session_id))?).ok()?;
+    (file.session_id == session_id && alive(file.pid)).then_some(file)
+}
+
 /// The shims that run here, and how many files of dead ones lie about.
 pub fn shims(home: &Home) -> (Vec<ShimFile>, usize) {
     let names = home.list("shims", "", ".json");

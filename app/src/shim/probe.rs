@@ -2,51 +2,61 @@
 
 use super::{Session, Shim};
 use crate::clock;
-use crate::loopback::{self, Options, Source};
+use crate::loopback::{self, Options, Witness};
 use prism_core::api::LoopbackTest;
 use prism_core::bell::Notice;
 use prism_core::envelope::Envelope;
-use prism_core::loopback::{EchoSeen, Notification, Probe, ShimEvidence};
+use prism_core::loopback::{EchoSeen, Notification, Probe, SUPPRESSED, ShimEvidence};
 use prism_core::{Moment, Problem};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
 use uuid::Uuid;
 
 /// Probes remembered; older ones are over.
 const PROBES_MAX: usize = 100;
 
-/// What this shim saw of recent probes.
+/// What this session saw of recent probes, oldest first.
 #[derive(Clone, Default)]
 pub struct Probes {
-    seen: Arc<Mutex<HashMap<Uuid, ShimEvidence>>>,
+    recent: Arc<Mutex<VecDeque<(Uuid, ShimEvidence)>>>,
 }
 
 impl Probes {
-    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, ShimEvidence>> {
-        self.seen
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(Uuid, ShimEvidence)>> {
+        self.recent
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub fn get(&self, loopback_id: Uuid) -> Option<ShimEvidence> {
-        self.held().get(&loopback_id).cloned()
+        let recent = self.recent();
+        let found = recent.iter().find(|(id, _)| *id == loopback_id);
+        found.map(|(_, evidence)| evidence.clone())
     }
 
     /// Notes a receipt; false when this probe was received before, as in a replay.
     fn received(&self, loopback_id: Uuid, at: Moment) -> bool {
-        let mut seen = self.held();
-        if seen.len() >= PROBES_MAX {
-            seen.retain(|_, e| e.received_at.is_some_and(|r| at.since_us(r) < 60_000_000));
+        let mut recent = self.recent();
+        if recent.iter().any(|(id, _)| *id == loopback_id) {
+            return false;
         }
-        let evidence = seen.entry(loopback_id).or_default();
-        let first = evidence.received_at.is_none();
-        evidence.received_at.get_or_insert(at);
-        first
+        let evidence = ShimEvidence {
+            received_at: Some(at),
+            ..ShimEvidence::default()
+        };
+        recent.push_back((loopback_id, evidence));
+        let over = recent.len().saturating_sub(PROBES_MAX);
+        recent.drain(..over);
+        true
     }
 
+    /// Adds to what is known of a probe that was received here.
     fn note(&self, loopback_id: Uuid, change: impl FnOnce(&mut ShimEvidence)) {
-        change(self.held().entry(loopback_id).or_default());
+        let mut recent = self.recent();
+        if let Some((_, evidence)) = recent.iter_mut().find(|(id, _)| *id == loopback_id) {
+            change(evidence);
+        }
     }
 }
 
@@ -104,7 +114,7 @@ pub async fn arrived(
         (
             Notification {
                 observed_at: clock::now(),
-                strategy: "suppressed".into(),
+                strategy: SUPPRESSED.into(),
                 evidence: None,
                 handed: false,
             },
@@ -136,7 +146,7 @@ pub async fn arrived(
 /// `prism_loopback_test`: the shim knows its own side, so it assembles the whole envelope.
 pub async fn test(session: &Arc<Session>, request: LoopbackTest) -> Result<Probe, Problem> {
     let mut options = Options::new(
-        Some(session.id),
+        Some(session.id.to_string()),
         request.timeout_ms,
         request.drain_timeout_ms,
     )?;
@@ -145,7 +155,7 @@ pub async fn test(session: &Arc<Session>, request: LoopbackTest) -> Result<Probe
         &session.client,
         &session.pid,
         &options,
-        &Source::Own(session.probes.clone()),
+        &Witness::Own(session.probes.clone()),
     )
     .await
 }

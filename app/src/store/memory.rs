@@ -162,6 +162,8 @@ pub struct RecallEvent {
     pub results: Value,
     pub latency_us: u64,
     pub tokens: u64,
+    /// Whose open windows it closes; none: the gate is off.
+    pub gate: Option<super::gate::Actor>,
 }
 
 /// What `prism_start` shows of the past.

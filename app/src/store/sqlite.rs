@@ -3,6 +3,7 @@
 mod candidates;
 mod directory;
 mod embed_queue;
+mod gate;
 mod graph;
 mod memory;
 mod metrics;
@@ -10,7 +11,7 @@ mod migrate;
 mod opening;
 #[cfg(test)]
 mod plans;
-mod proof;
+mod probe;
 mod proven;
 mod readers;
 mod recall_events;

@@ -8,7 +8,7 @@ use crate::store::memory::{ArtifactChange, NewMemory, Status};
 use prism_core::api::memory::{
     ArtifactView, Artifacts, Decide, Document, Id, Journal, Postmortem, Retro, Todo,
 };
-use prism_core::gate::{Assignment, AssignmentSource, Trigger};
+use prism_core::gate::{Assignment, AssignmentSource};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::find;
 use prism_core::memory::row::{self, New, Parts};
@@ -344,14 +344,10 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
                         project: caller.project.id,
                         number,
                     });
-            let warning = prism.gate.meets(
-                &prism.store,
-                caller,
-                &source,
-                &assignment,
-                clock::now(),
-                Trigger::TodoAdd,
-            );
+            let warning = prism
+                .gate
+                .todo_added(&prism.store, caller, &source, &assignment)
+                .await;
             Ok(Artifacts {
                 id: Some(made.id),
                 number: made.number,

@@ -3,11 +3,13 @@
 use crate::clock;
 use crate::hub::encode;
 use crate::prism::{Caller, Prism};
-use crate::store::{NewSignal, Persona, SessionRow};
+use crate::store::{NewSignal, Persona, SessionRow, TraceRow};
 use prism_core::api::{self, ServerFrame};
-use prism_core::limits::TTL_LOOPBACK_S;
+use prism_core::envelope::Envelope;
+use prism_core::id::BOT;
+use prism_core::limits::{LOOPBACK_RUNS_DEFAULT, LOOPBACK_RUNS_MAX, TTL_LOOPBACK_S};
 use prism_core::loopback::{Echo, Layers, NONCE_BYTES, Outcome, Probe};
-use prism_core::receipt::PublishPath;
+use prism_core::receipt::{Layer, PublishPath};
 use prism_core::signal::{Category, CheckedSend, DeliveryClass, SignalType, sha256_hex};
 use prism_core::{Code, Moment, Problem};
 use serde_json::{Map, Value};
@@ -21,7 +23,7 @@ pub async fn issue(
     request: api::LoopbackIssue,
 ) -> Result<Probe, Problem> {
     let started_at = clock::now();
-    let target = target(prism, caller, request.session_id)?;
+    let target = target(prism, caller, request.session_id.as_deref())?;
     let persona = match &target {
         Some(session) => prism.directory.named(
             caller.project.id,
@@ -30,6 +32,13 @@ pub async fn issue(
         )?,
         None => caller.persona.clone(),
     };
+    if persona.identity.is(BOT) {
+        return Err(Problem::new(
+            Code::NoInbox,
+            "this agent never said who it is: `Bot` has no inbox, so there is no way to probe",
+            "start its host with PRISM_AGENT_IDENTITY, or call prism_start with an identity",
+        ));
+    }
     let echo = request.echo.unwrap_or(true);
     let loopback_id = clock::new_id();
     let (surface, machine_id) = target.as_ref().map_or_else(
@@ -81,7 +90,7 @@ pub async fn issue(
     };
     probe.layers.backend_write = probe.seen(sent.committed_at, 0.0);
     if let Some(at) = sent.pushed_at {
-        probe.layers.redis_publish =
+        probe.layers.redis_publish.seen =
             probe.seen(at, probe.layers.backend_write.elapsed_ms.unwrap_or(0.0));
     }
     probe.layers.redis_publish.transport = Some("in_process".into());
@@ -97,22 +106,12 @@ pub async fn issue(
 fn target(
     prism: &Prism,
     caller: &Caller,
-    named: Option<Uuid>,
+    named: Option<&str>,
 ) -> Result<Option<SessionRow>, Problem> {
-    let Some(id) = named else {
+    let Some(named) = named else {
         return Ok(caller.session.clone());
     };
-    let found = prism
-        .presence
-        .get(id)
-        .filter(|s| s.project_id == caller.project.id && s.released_at.is_none());
-    let session = found.ok_or_else(|| {
-        Problem::new(
-            Code::UnknownSession,
-            format!("no open session {id} in this project"),
-            "`prism status` lists them",
-        )
-    })?;
+    let session = super::sessions::quoted(prism, caller, named)?;
     if session.persona_id != caller.persona.id && !caller.is_operator {
         return Err(Problem::new(
             Code::NotYours,
@@ -271,17 +270,63 @@ pub async fn echo(
     })
 }
 
-/// Whether the model has read its inbox since the probe was issued.
+/// A probe of the caller's, as the store has it.
+async fn own_probe(prism: &Prism, caller: &Caller, signal_id: Uuid) -> Result<TraceRow, Problem> {
+    let issued = prism
+        .store
+        .trace(caller.project.id, Some(signal_id.to_string()), None)
+        .await?;
+    let mine = issued.to_persona == caller.persona.id || caller.is_operator;
+    if !mine || !issued.envelope.is_loopback() || issued.envelope.in_reply_to.is_some() {
+        return Err(Problem::new(
+            Code::NotYours,
+            "this is no probe of yours",
+            "ask about the probe you issued",
+        ));
+    }
+    Ok(issued)
+}
+
+fn probed_session(probe: &Envelope) -> Option<Uuid> {
+    let id = probe.payload.get("requested_by_session")?.as_str()?;
+    id.parse().ok()
+}
+
+/// Whether the probed session's model acknowledged the probe, or has read its inbox since.
 pub async fn model(
     prism: &Prism,
     caller: &Caller,
     request: api::LoopbackModel,
 ) -> Result<api::LoopbackModelSeen, Problem> {
-    let session = target(prism, caller, Some(request.session_id))?;
-    let read_at = session
-        .and_then(|s| prism.presence.last_read(s.id))
-        .filter(|at| *at >= request.since);
-    Ok(api::LoopbackModelSeen { model_ack: read_at })
+    let issued = own_probe(prism, caller, request.signal_id).await?;
+    let Some(session) = probed_session(&issued.envelope) else {
+        return Ok(api::LoopbackModelSeen {
+            model_ack: None,
+            session_over: true,
+        });
+    };
+    let acknowledged = issued
+        .notes
+        .iter()
+        .filter(|n| n.layer == Layer::ModelAck && n.session_id == Some(session))
+        .map(|n| n.observed_at)
+        .min();
+    let read = prism
+        .presence
+        .last_read(session)
+        .filter(|at| *at >= issued.facts.queued);
+    if let (None, Some(at)) = (acknowledged, read) {
+        let detail = "read its inbox";
+        prism
+            .store
+            .note_model_ack(request.signal_id, session, detail, at)
+            .await?;
+    }
+    let open = prism.presence.get(session);
+    Ok(api::LoopbackModelSeen {
+        model_ack: acknowledged.or(read),
+        session_over: open.is_none_or(|s| s.released_at.is_some()),
+    })
 }
 
 /// The probe is over: its rows leave the queue, its result is kept.
@@ -290,30 +335,44 @@ pub async fn finish(
     caller: &Caller,
     request: api::LoopbackFinish,
 ) -> Result<api::Ok, Problem> {
-    let issued = prism
-        .store
-        .trace(
-            caller.project.id,
-            Some(request.probe.signal_id.to_string()),
-            None,
-        )
-        .await?;
-    let same = issued
-        .envelope
-        .payload
-        .get("loopback_id")
-        .and_then(Value::as_str)
-        == Some(&request.probe.loopback_id.to_string());
-    if !same || (issued.to_persona != caller.persona.id && !caller.is_operator) {
+    let issued = own_probe(prism, caller, request.probe.signal_id).await?;
+    let loopback_id = issued.envelope.payload.get("loopback_id");
+    if loopback_id.and_then(Value::as_str) != Some(&request.probe.loopback_id.to_string()) {
         return Err(Problem::new(
             Code::NotYours,
-            "this probe was not yours",
+            "the probe's two ids do not belong together",
             "finish the probe you issued",
         ));
     }
+    // Whose probe it was is on its row; the result does not get to say otherwise.
+    let probe = Probe {
+        requested_by_session: probed_session(&issued.envelope),
+        requested_by_identity: issued.envelope.to_identity,
+        ..request.probe
+    };
     prism
         .store
-        .finish_probe(caller.project.id, request.probe, clock::now())
+        .finish_probe(caller.project.id, probe, clock::now())
         .await?;
     Ok(api::Ok { ok: true })
+}
+
+/// Results of earlier probes.
+pub async fn runs(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::LoopbackRuns,
+) -> Result<api::LoopbackRunsAnswer, Problem> {
+    let n = request.n.unwrap_or(LOOPBACK_RUNS_DEFAULT);
+    if !(1..=LOOPBACK_RUNS_MAX).contains(&n) {
+        return Err(Problem::field(
+            "n",
+            format!("is {n} and must be 1 to {LOOPBACK_RUNS_MAX}"),
+        ));
+    }
+    let runs = prism
+        .store
+        .loopback_runs(caller.project.id, request.identity, n)
+        .await?;
+    Ok(api::LoopbackRunsAnswer { runs })
 }

@@ -102,6 +102,7 @@ pub async fn recall(
         results: summary(&results, &found.candidates, &places),
         latency_us: started.elapsed().as_micros() as u64,
         tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
+        gate: prism.gate.actor(caller),
     };
     // What is known is told even when nothing more can be written.
     let unrecorded = prism.store.note_recall(event).await.err().map(|error| {
@@ -110,7 +111,6 @@ pub async fn recall(
             Problem::from(error).message
         )
     });
-    prism.gate.recalled(&prism.store, caller, recall_event_id);
     let on = |leg: &str, hits: usize, us: u64| {
         let state = if legs.has(leg) { "on" } else { "off" };
         LegView {

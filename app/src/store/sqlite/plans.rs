@@ -1,6 +1,6 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{directory, migrate, proof, retention, sessions, signals};
+use super::{directory, migrate, probe, retention, sessions, signals};
 use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 
@@ -51,7 +51,7 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         ),
         (
             "finishing a probe",
-            proof::END_PROBE.to_owned(),
+            probe::END_PROBE.to_owned(),
             &["sqlite_autoindex_signal_queue_1", "ix_signal_echo"],
         ),
         (

@@ -28,7 +28,10 @@ impl Sqlite {
                 ],
             )
             .map_err(failed)?;
-            Ok(())
+            match &event.gate {
+                Some(actor) => super::gate::recalled(c, actor, event.id, event.by.now),
+                None => Ok(()),
+            }
         })
         .await
     }

@@ -73,6 +73,12 @@ impl Sqlite {
             // What the session had leased goes back at once: nobody will confirm it.
             c.execute(GIVE_BACK, params![id.to_string()])
                 .map_err(failed)?;
+            // Nothing it does can close them any more.
+            c.execute(
+                "delete from recallgate_windows where session_id = ?",
+                params![id.to_string()],
+            )
+            .map_err(failed)?;
             Ok(())
         })
         .await

@@ -8,11 +8,12 @@ use crate::store::{
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
+use prism_core::gate::GateWarning;
 use prism_core::id::Quoted;
 use prism_core::limits::LEASE_US;
 use prism_core::receipt::{Layer, PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
 use prism_core::ring::ByCategory;
-use prism_core::signal::{AckState, Category};
+use prism_core::signal::{AckState, Category, SignalType};
 use prism_core::{Code, Identity, Moment, Problem};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -150,7 +151,7 @@ impl Sqlite {
         .await
     }
 
-    pub async fn acknowledge(&self, ack: Ack) -> Result<TraceRow> {
+    pub async fn acknowledge(&self, ack: Ack) -> Result<(TraceRow, Option<GateWarning>)> {
         self.write(move |c| {
             let id = own_signal(c, &ack.persona.id.to_string(), &ack.signal_id)?;
             c.execute(
@@ -161,7 +162,9 @@ impl Sqlite {
             if ack.state == AckState::ModelActed {
                 c.execute("update signal_queue set acted_at = coalesce(acted_at, ?) where id = ?", params![ack.now.0, id]).map_err(failed)?;
             }
-            trace(c, &id)
+            let row = trace(c, &id)?;
+            let warning = super::gate::acknowledged(c, &ack, &row);
+            Ok((row, warning))
         })
         .await
     }
@@ -421,9 +424,15 @@ fn answer(c: &Connection, new: &NewSignal, quoted: &str) -> Result<Uuid> {
             return Err(unknown);
         }
     };
-    c.prepare_cached("update signal_queue set acted_at = coalesce(acted_at, ?) where id = ? and to_persona_id = ?")
+    // An echo is the shim's doing; only an agent acts.
+    if new.send.signal_type != SignalType::Loopback {
+        c.prepare_cached(
+            "update signal_queue set acted_at = coalesce(acted_at, ?)
+             where id = ? and to_persona_id = ?",
+        )
         .and_then(|mut s| s.execute(params![new.now.0, id, new.from_persona.id.to_string()]))
         .map_err(failed)?;
+    }
     id.parse()
         .map_err(|_| StoreError::Failed("an id in the queue is not a UUID".into()))
 }

@@ -37,6 +37,10 @@ use tokio::sync::Notify;
 const SIGNAL_READERS: usize = 3;
 /// Readers of memory: as many recalls, lists and reports run at once.
 const MEMORY_READERS: usize = 4;
+/// Pages that a reader keeps, in kilobytes. A signal's way reads a few pages here and there, and a
+/// long history has ever others: keeping them would only cost memory.
+const SIGNAL_CACHE_KB: u32 = 2_000;
+const MEMORY_CACHE_KB: u32 = 8_000;
 
 #[derive(Clone)]
 pub struct Sqlite {
@@ -60,8 +64,8 @@ impl Sqlite {
             .map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(128);
         migrate::migrate(&mut connection)?;
-        let signal_readers = Readers::open(file, SIGNAL_READERS)?;
-        let memory_readers = Readers::open(file, MEMORY_READERS)?;
+        let signal_readers = Readers::open(file, SIGNAL_READERS, SIGNAL_CACHE_KB)?;
+        let memory_readers = Readers::open(file, MEMORY_READERS, MEMORY_CACHE_KB)?;
         let writer = writer::Writer::start(connection)?;
         Ok(Self {
             writer: Arc::new(writer),

@@ -20,15 +20,19 @@ pub struct Readers {
 
 struct Pool {
     file: PathBuf,
+    cache_kb: u32,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub fn open(file: &Path, n: usize) -> Result<Self> {
-        let idle = (0..n).map(|_| connect(file)).collect::<Result<Vec<_>>>()?;
+    /// Opens `n` connections; each may keep so many pages of the file in memory.
+    pub fn open(file: &Path, n: usize, cache_kb: u32) -> Result<Self> {
+        let idle = (0..n).map(|_| connect(file, cache_kb));
+        let idle = idle.collect::<Result<Vec<_>>>()?;
         Ok(Self {
             pool: Arc::new(Pool {
                 file: file.to_owned(),
+                cache_kb,
                 idle: Mutex::new(idle),
             }),
             places: Arc::new(Semaphore::new(n)),
@@ -61,7 +65,7 @@ impl Pool {
     fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let idle = self.idle().pop();
         // None is idle when a read before this one broke its connection.
-        let connection = idle.map_or_else(|| connect(&self.file), Ok)?;
+        let connection = idle.map_or_else(|| connect(&self.file, self.cache_kb), Ok)?;
         let result = catch_unwind(AssertUnwindSafe(|| snapshot(&connection, query)))
             .map_err(|_| StoreError::Failed("a read panicked".into()))?;
         if connection.is_autocommit() {
@@ -71,15 +75,15 @@ impl Pool {
     }
 }
 
-fn connect(file: &Path) -> Result<Connection> {
+fn connect(file: &Path, cache_kb: u32) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(file, flags).map_err(failed)?;
     connection
-        .execute_batch(
-            "pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -8000;",
-        )
+        .execute_batch(&format!(
+            "pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -{cache_kb};",
+        ))
         .map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
@@ -106,7 +110,7 @@ mod tests {
         database
             .execute_batch("create table t (x integer); insert into t values (7)")
             .unwrap();
-        (Readers::open(&file, PLACES).unwrap(), dir)
+        (Readers::open(&file, PLACES, 1_000).unwrap(), dir)
     }
 
     fn seven(c: &Connection) -> Result<i64> {

@@ -269,6 +269,14 @@ pub fn surfaces(cwd: &Path) -> Vec<String> {
     parsed.map(|p| p.surfaces).unwrap_or_default()
 }
 
+/// The repository's folder around this one.
+pub fn repository(cwd: &Path) -> Option<PathBuf> {
+    let mut around = cwd.ancestors();
+    around
+        .find(|dir| dir.join(".git").exists())
+        .map(Path::to_owned)
+}
+
 /// The nearest `.prism/project.toml` from here upward.
 pub fn project_file(cwd: &Path) -> Option<(PathBuf, String)> {
     cwd.ancestors().find_map(|dir| {

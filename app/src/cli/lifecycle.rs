@@ -231,6 +231,7 @@ impl Record {
             "operator_visible_effect": self.operator_visible_effect,
             "tried_and_ruled_out": ruled_out,
             "surfaces": crate::config::surfaces(&cwd),
+            "root": crate::config::repository(&cwd),
         });
         // What the session had found at its start is known to its host alone: nobody guesses here.
         if !self.touched_files.is_empty() {

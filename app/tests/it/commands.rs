@@ -112,6 +112,15 @@ fn start_checkpoint_and_wrap_act_on_the_newest_live_session_here_or_on_the_named
         stderr(&drawn)
     );
 
+    std::fs::create_dir(server.folder().join(".git")).unwrap();
+    let absolute = server.folder().join("bin/coder.sh");
+    let absolute = ["checkpoint", "x", "--file", absolute.to_str().unwrap()];
+    assert_eq!(
+        answer(&server, texi, &absolute)["warnings"][0]["paths"],
+        json!(["bin/coder.sh"]),
+        "as the project knows it"
+    );
+
     // The checkpoint made the second session the newest; its host learns that it was wrapped.
     let named = &["wrap", "-", "--session", &second[..8], "--effect", "a bell"];
     let wrapped = fed(&server, texi, named, "all done\nand tested\n");

@@ -10,6 +10,7 @@ mod lifecycle;
 mod loopback;
 mod memory;
 mod model;
+mod projects;
 mod review;
 mod roster;
 mod serve;
@@ -148,6 +149,8 @@ enum Command {
     Watch,
     /// Personas of a project
     Persona(keys::Persona),
+    /// Which folders use which project
+    Project(projects::Project),
     /// Keys of agents
     Key(keys::Key),
     /// Sessions of agent hosts
@@ -269,6 +272,7 @@ impl Context {
     pub fn client(&self) -> Result<Client, Problem> {
         let key = client::find_key(&self.env, &self.home, self.identity.as_ref())?;
         let client = Client::new(Locator::of(&self.env, &self.home)?, key)?;
+        let client = client.once_called(&self.project);
         Ok(if self.project.named {
             client
         } else {
@@ -305,6 +309,7 @@ impl Context {
                     return Err(p.into());
                 };
                 Client::new(client.locator().clone(), key)?
+                    .standing_at(&self.project)
                     .ensure_persona(self.pid(), identity)
                     .await?;
                 Ok(client.call(self.pid(), path, body).await?)
@@ -411,6 +416,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Gate(gate) => gate.run(context).await,
             Command::Watch => watch::run(context).await,
             Command::Persona(persona) => persona.run(context).await,
+            Command::Project(project) => project.run(context).await,
             Command::Key(key) => key.run(context).await,
             Command::Session(session) => session.run(context).await,
             Command::Doctor => doctor::run(context).await,

@@ -1,12 +1,16 @@
 //! The typed way to a server: the CLI and the shim both go through here.
 
 use crate::clock;
-use crate::config::{Config, Env, ServerFile};
+use crate::config::ProjectChoice;
+use crate::config::{self, Config, Env, ServerFile};
 use crate::home::Home;
-use crate::server::{CREATE_HEADER, SESSION_HEADER};
+use crate::server::{
+    CREATE_HEADER, FOLDER_HEADER, FORMERLY_HEADER, FOUND_HEADER, MACHINE_HEADER, SESSION_HEADER,
+};
 use prism_core::access::may_carry_key;
 use prism_core::limits::SEND_RETRY_S;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
+use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -132,6 +136,8 @@ pub struct Client {
     session: Option<Uuid>,
     /// The project was found, not named: first use may create it.
     create_project: bool,
+    /// Where a caller stands who found its project.
+    place: Vec<(&'static str, HeaderValue)>,
 }
 
 impl Client {
@@ -164,6 +170,7 @@ impl Client {
             key,
             session: None,
             create_project: false,
+            place: Vec::new(),
         })
     }
 
@@ -179,6 +186,37 @@ impl Client {
             create_project: true,
             ..self.clone()
         }
+    }
+
+    /// Says what a found project was called by the rule of earlier versions: where that one has
+    /// rows, it goes on.
+    pub fn once_called(&self, project: &ProjectChoice) -> Self {
+        let mut place = Vec::new();
+        if let Some(found) = &project.found
+            && let Some(formerly) = &found.formerly
+        {
+            place.push((FORMERLY_HEADER, header(formerly.as_str())));
+            place.push((FOLDER_HEADER, header(&found.folder)));
+            place.push((MACHINE_HEADER, header(&config::machine_id())));
+        }
+        Self {
+            place,
+            ..self.clone()
+        }
+    }
+
+    /// Says how and where the project was found, to be let into it.
+    pub fn standing_at(&self, project: &ProjectChoice) -> Self {
+        let mut client = self.once_called(project);
+        if let Some(found) = &project.found {
+            if found.formerly.is_none() {
+                client.place.push((FOLDER_HEADER, header(&found.folder)));
+                let machine = header(&config::machine_id());
+                client.place.push((MACHINE_HEADER, machine));
+            }
+            client.place.push((FOUND_HEADER, header(found.by.name())));
+        }
+        client
     }
 
     pub fn key(&self) -> &str {
@@ -208,6 +246,9 @@ impl Client {
         }
         if self.create_project {
             request = request.header(CREATE_HEADER, "true");
+        }
+        for (name, value) in &self.place {
+            request = request.header(*name, value);
         }
         let response = request
             .send()
@@ -342,6 +383,12 @@ impl Failure {
             sent: Sent::Perhaps,
         }
     }
+}
+
+/// Text as a header carries it; a folder's name may have letters of any alphabet.
+fn header(text: &str) -> HeaderValue {
+    let line = text.replace(|c: char| c.is_control(), "?");
+    HeaderValue::from_bytes(line.as_bytes()).unwrap_or_else(|_| HeaderValue::from_static("?"))
 }
 
 /// The file that holds an identity's key, whatever its spelling in the environment.

@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
+use prism_core::access::FoundBy;
 use prism_core::limits::{CONNECTIONS_MAX, RATE_BURST, RATE_PER_S};
 use prism_core::retention::Retention;
 use prism_core::{Identity, ProjectName};
@@ -218,6 +219,18 @@ pub struct ProjectChoice {
     pub pid: ProjectName,
     /// Named as an argument: it must exist. Otherwise first use creates it.
     pub named: bool,
+    /// Neither argument nor environment named it.
+    pub found: Option<Found>,
+}
+
+/// Where a project was found, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The repository's common git folder, so that all its worktrees are one; else the folder.
+    pub folder: String,
+    pub by: FoundBy,
+    /// What earlier versions called it: the working folder's own name.
+    pub formerly: Option<ProjectName>,
 }
 
 #[derive(Deserialize)]
@@ -235,12 +248,14 @@ pub fn choose_project(argument: Option<&str>, env: &Env, cwd: &Path) -> Result<P
         return Ok(ProjectChoice {
             pid: parse(pid)?,
             named: true,
+            found: None,
         });
     }
     if let Some(pid) = &env.pid {
         return Ok(ProjectChoice {
             pid: parse(pid).context("PRISM_PID")?,
             named: false,
+            found: None,
         });
     }
     if let Some((file, text)) = project_file(cwd) {
@@ -250,17 +265,71 @@ pub fn choose_project(argument: Option<&str>, env: &Env, cwd: &Path) -> Result<P
             return Ok(ProjectChoice {
                 pid: parse(&pid).with_context(|| file.display().to_string())?,
                 named: false,
+                found: Some(Found {
+                    folder: place_of(file.ancestors().nth(2).unwrap_or(cwd)),
+                    by: FoundBy::File,
+                    formerly: None,
+                }),
             });
         }
     }
-    let folder = cwd
-        .file_name()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let formerly = ProjectName::from_folder(&folder_name(cwd));
+    let pid = repository(cwd).map_or_else(
+        || formerly.clone(),
+        |(main, _)| ProjectName::from_folder(&folder_name(&main)),
+    );
     Ok(ProjectChoice {
-        pid: ProjectName::from_folder(&folder),
+        found: Some(Found {
+            folder: place_of(cwd),
+            by: FoundBy::Folder,
+            formerly: Some(formerly).filter(|name| *name != pid),
+        }),
+        pid,
         named: false,
     })
+}
+
+fn folder_name(path: &Path) -> String {
+    path.file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// What a project is bound to: the repository's common git folder, else the folder itself.
+fn place_of(folder: &Path) -> String {
+    let place = repository(folder).map_or_else(|| folder.to_owned(), |(_, common)| common);
+    let place = place.canonicalize().unwrap_or(place);
+    place.to_string_lossy().into_owned()
+}
+
+/// The main worktree around a folder, and the git folder that all its worktrees share.
+///
+/// Only what git itself would have written counts: a folder that merely points at a repository
+/// elsewhere is none of its worktrees.
+fn repository(folder: &Path) -> Option<(PathBuf, PathBuf)> {
+    let found = folder.ancestors().find_map(|dir| {
+        let git = dir.join(".git");
+        Some((dir, std::fs::symlink_metadata(&git).ok()?, git))
+    });
+    let (dir, meta, git) = found?;
+    if meta.is_dir() {
+        return Some((dir.to_owned(), git));
+    }
+    let worktree = || {
+        let text = std::fs::read_to_string(&git).ok()?;
+        let own = dir.join(text.strip_prefix("gitdir:")?.trim());
+        let back = std::fs::read_to_string(own.join("gitdir")).ok()?;
+        let points_back = own.join(back.trim()).canonicalize().ok()? == git.canonicalize().ok()?;
+        let common = std::fs::read_to_string(own.join("commondir")).ok()?;
+        let common = own.join(common.trim()).canonicalize().ok()?;
+        let main = match common.ends_with(".git") {
+            true => common.parent()?.to_owned(),
+            false => common.with_extension(""),
+        };
+        points_back.then_some((main, common))
+    };
+    // A submodule, or something that only looks like a worktree, stands for itself.
+    Some(worktree().unwrap_or_else(|| (dir.to_owned(), dir.to_owned())))
 }
 
 /// The project's own list of visible surfaces; empty means the default one.
@@ -338,6 +407,59 @@ mod tests {
             ("PID-X".into(), false)
         );
         assert!(choose(Some("no/slash"), None, &folder).is_err());
+    }
+
+    #[test]
+    fn worktrees_are_one_folder_and_what_only_points_at_a_repository_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let at = |path: &str| root.join(path).to_string_lossy().into_owned();
+        write("app/.git/HEAD", "");
+        write("app/deep/er/x", "");
+        // As `git worktree add ../fix` leaves it.
+        write(
+            "fix/.git",
+            &format!("gitdir: {}\n", at("app/.git/worktrees/fix")),
+        );
+        write(
+            "app/.git/worktrees/fix/gitdir",
+            &format!("{}\n", at("fix/.git")),
+        );
+        write("app/.git/worktrees/fix/commondir", "../..\n");
+        write(
+            "evil/.git",
+            &format!("gitdir: {}\n", at("app/.git/worktrees/fix")),
+        );
+        write("bad/.git", &format!("gitdir: {}\n", at("app/.git")));
+        std::fs::create_dir_all(root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root.join("app/.git"), root.join("link/.git")).unwrap();
+        std::fs::create_dir_all(root.join("plain")).unwrap();
+        let found = |path: &str| {
+            let choice = choose_project(None, &Env::default(), &root.join(path)).unwrap();
+            let found = choice.found.unwrap();
+            let formerly = found.formerly.map(String::from).unwrap_or_default();
+            (choice.pid.to_string(), found.folder, formerly)
+        };
+        for (path, pid, folder, formerly) in [
+            ("app", "app", "app/.git", ""),
+            ("app/deep/er", "app", "app/.git", "er"),
+            ("fix", "app", "app/.git", "fix"),
+            ("evil", "evil", "evil", ""),
+            ("bad", "bad", "bad", ""),
+            ("link", "link", "link", ""),
+            ("plain", "plain", "plain", ""),
+        ] {
+            assert_eq!(
+                found(path),
+                (pid.into(), at(folder), formerly.into()),
+                "{path}"
+            );
+        }
     }
 
     #[test]

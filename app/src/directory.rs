@@ -23,22 +23,28 @@ impl Directory {
         let directory = Self {
             inner: RwLock::default(),
         };
+        directory.replace(loaded);
+        directory
+    }
+
+    /// Forgets everything and keeps what the store says.
+    pub fn replace(&self, loaded: &Loaded) {
+        let fresh = Self {
+            inner: RwLock::default(),
+        };
         loaded
             .projects
             .iter()
             .cloned()
-            .for_each(|p| directory.add_project(p));
+            .for_each(|p| fresh.add_project(p));
         loaded
             .personas
             .iter()
             .cloned()
-            .for_each(|p| directory.add_persona(p));
-        loaded
-            .keys
-            .iter()
-            .cloned()
-            .for_each(|k| directory.add_key(k));
-        directory
+            .for_each(|p| fresh.add_persona(p));
+        loaded.keys.iter().cloned().for_each(|k| fresh.add_key(k));
+        let fresh = std::mem::take(&mut *fresh.write());
+        *self.write() = fresh;
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {

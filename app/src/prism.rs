@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::presence::Presence;
 use crate::retention::Pruner;
 use crate::store::{KeyRow, Persona, Project, SessionRow, Store};
-use prism_core::access::Bucket;
+use prism_core::access::{Bucket, Place};
 use prism_core::api::{ServerFrame, close};
 use prism_core::envelope::Envelope;
 use prism_core::gate::Mode;
@@ -57,6 +57,13 @@ pub struct Caller {
     pub persona: Persona,
     pub session: Option<SessionRow>,
     pub is_operator: bool,
+}
+
+/// What a project was called by the rule of earlier versions, and where that was asked.
+pub struct Formerly {
+    pub name: ProjectName,
+    pub machine_id: String,
+    pub folder: String,
 }
 
 impl Caller {
@@ -296,6 +303,43 @@ impl Prism {
             return Err(over());
         }
         Ok(row)
+    }
+
+    /// The name to use for a project that was found: the one of earlier versions goes on where it
+    /// has rows, until the operator merges the two.
+    pub async fn name_in_use(
+        &self,
+        pid: String,
+        formerly: Option<Formerly>,
+    ) -> Result<String, Problem> {
+        let Some(formerly) = formerly else {
+            return Ok(pid);
+        };
+        let Some(old) = self.directory.project(formerly.name.as_str()) else {
+            return Ok(pid);
+        };
+        let goes_on = self
+            .store
+            .goes_on(old.id, formerly.machine_id, formerly.folder)
+            .await?;
+        Ok(if goes_on { old.pid.to_string() } else { pid })
+    }
+
+    /// Lets whoever found a project into it, if its folder is one of the project's.
+    pub async fn enter(
+        &self,
+        pid: &str,
+        place: Option<Place>,
+        creates_project: bool,
+    ) -> Result<(), Problem> {
+        let Some(place) = place else {
+            return Ok(());
+        };
+        let pid = ProjectName::parse(pid)?;
+        if creates_project {
+            self.ensure_project(pid.clone()).await?;
+        }
+        Ok(self.store.enter_project(pid, place, clock::now()).await?)
     }
 
     /// Adds a project with its operator's persona; harmless when it exists.

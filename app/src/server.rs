@@ -9,7 +9,7 @@ use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{Home, Lock};
-use crate::prism::Prism;
+use crate::prism::{Formerly, Prism};
 use crate::store::Store;
 use crate::verb;
 use anyhow::{Context, Result, bail};
@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router, middleware};
 use connections::{Connection, Limited};
+use prism_core::access::{FoundBy, Place};
 use prism_core::api::close;
 use prism_core::limits::{BODY_BYTES_MAX, FIRST_REQUEST_S};
 use prism_core::{Code, Problem, ProjectName};
@@ -40,6 +41,13 @@ const GRACE: Duration = Duration::from_secs(5);
 pub const SESSION_HEADER: &str = "prism-session";
 /// Set by the operator's client when the project was not named but found.
 pub const CREATE_HEADER: &str = "prism-create-project";
+
+/// Where a caller stands whose project was found, not named; `file` or `folder` says how.
+pub const FOUND_HEADER: &str = "prism-found";
+pub const FOLDER_HEADER: &str = "prism-folder";
+pub const MACHINE_HEADER: &str = "prism-machine";
+/// What the found project was called by the rule of earlier versions.
+pub const FORMERLY_HEADER: &str = "prism-formerly";
 
 pub struct Options {
     pub home: Home,
@@ -277,10 +285,13 @@ async fn answer(
     })?;
     let creates_project = key.identity.is_none() && headers.contains_key(CREATE_HEADER);
     let session = session_of(headers)?;
+    let (place, formerly) = (place_of(headers)?, formerly_of(headers)?);
     let body = read_body(body).await?;
     let running = prism.clone();
     prism
         .to_its_end(async move {
+            let pid = running.name_in_use(pid, formerly).await?;
+            running.enter(&pid, place, creates_project).await?;
             if creates_project {
                 running.ensure_project(ProjectName::parse(&pid)?).await?;
             }
@@ -305,6 +316,49 @@ fn session_of(headers: &HeaderMap) -> Result<Option<Uuid>, Problem> {
             "must be the session_id that a registration answered",
         )
     })
+}
+
+/// How and where a project was found; none where somebody named it.
+fn place_of(headers: &HeaderMap) -> Result<Option<Place>, Problem> {
+    let Some(by) = text(headers, FOUND_HEADER) else {
+        return Ok(None);
+    };
+    let by = FoundBy::from_name(by)
+        .ok_or_else(|| Problem::field("Prism-Found", "must be `file` or `folder`"))?;
+    let (machine_id, folder) = (
+        letters(headers, MACHINE_HEADER),
+        letters(headers, FOLDER_HEADER),
+    );
+    if machine_id.is_empty() || folder.is_empty() {
+        return Err(Problem::field(
+            "Prism-Found",
+            "comes with Prism-Machine and Prism-Folder",
+        ));
+    }
+    Ok(Some(Place {
+        machine_id,
+        folder,
+        by,
+    }))
+}
+
+/// The project's name of earlier versions, with the machine and folder that asks.
+fn formerly_of(headers: &HeaderMap) -> Result<Option<Formerly>, Problem> {
+    let name = text(headers, FORMERLY_HEADER).map(ProjectName::parse);
+    Ok(name.transpose()?.map(|name| Formerly {
+        name,
+        machine_id: letters(headers, MACHINE_HEADER),
+        folder: letters(headers, FOLDER_HEADER),
+    }))
+}
+
+/// A header that may hold letters of any alphabet.
+fn letters(headers: &HeaderMap, name: &str) -> String {
+    let value = headers.get(name).map(|v| v.as_bytes()).unwrap_or_default();
+    prism_core::text::clip(
+        &prism_core::text::one_line(&String::from_utf8_lossy(value)),
+        4096,
+    )
 }
 
 async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {

@@ -276,13 +276,15 @@ impl Shim {
         let locator = Locator::of(&self.env, &self.home)?;
         let key = self.key_of(&identity, &locator, None).await?;
         let mut client = Client::new(locator.clone(), key)?;
+        let project = &self.project;
         let surface = self.surface();
         let request = json!({"surface": surface.name(), "machine_id": config::machine_id(), "process_pid": std::process::id()});
         let register = |client: Client| {
             let request = request.clone();
             async move {
                 client
-                    .call(self.project.pid.as_str(), "session_register", request)
+                    .standing_at(project)
+                    .call(project.pid.as_str(), "session_register", request)
                     .await
             }
         };
@@ -331,6 +333,20 @@ impl Shim {
         Ok(session)
     }
 
+    /// How to join two names of one project, while the older one goes on.
+    pub fn old_name_note(&self, session: &Session) -> Option<Value> {
+        let (old, new) = (&session.pid, self.project.pid.as_str());
+        (self.project.found.is_some() && old != new).then(|| {
+            json!({
+                "kind": "project_has_an_older_name",
+                "remediation": format!(
+                    "This repository's project is called {new} now; {old} has rows already and \
+                     stays in use. The operator joins them with `prism project merge {old} {new}`."
+                ),
+            })
+        })
+    }
+
     /// Leaves the shim file; a home that cannot be written costs the probe, not the session.
     async fn publish(&self, session: &Session, tee: Tee) {
         let written: anyhow::Result<()> = async {
@@ -359,7 +375,7 @@ impl Shim {
 
     fn operator(&self, locator: &Locator, otherwise: &Problem) -> Result<Client, Problem> {
         match &self.operator_key {
-            Some(key) => Client::new(locator.clone(), key.clone()),
+            Some(key) => Ok(Client::new(locator.clone(), key.clone())?.standing_at(&self.project)),
             None => Err(otherwise.clone()),
         }
     }

@@ -12,6 +12,7 @@ use memory::{
     ArtifactChange, Author, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, PickupFrom,
     RecallEvent, Search, SignalSummary, Status, Words,
 };
+use prism_core::access::Place;
 use prism_core::api::gate::{GateEventView, GateReport};
 use prism_core::api::memory::{
     ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput,
@@ -119,6 +120,16 @@ pub struct SessionRow {
     pub first_verb_at: Option<Moment>,
     pub last_verb_at: Option<Moment>,
     pub released_at: Option<Moment>,
+}
+
+/// A folder that uses a project.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FolderRow {
+    pub project_id: Uuid,
+    pub machine_id: String,
+    pub folder: String,
+    pub since: Moment,
+    pub allowed: bool,
 }
 
 /// Everything that is read once when a server starts.
@@ -322,6 +333,35 @@ impl Store {
 
     pub async fn add_persona(&self, persona: Persona) -> Result<(Persona, bool)> {
         on_engine!(self, s => s.add_persona(persona))
+    }
+
+    pub async fn enter_project(&self, pid: ProjectName, place: Place, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.enter_project(pid, place, now))
+    }
+
+    pub async fn goes_on(&self, project: Uuid, machine: String, folder: String) -> Result<bool> {
+        on_engine!(self, s => s.goes_on(project, machine, folder))
+    }
+
+    pub async fn allow_folder(&self, project: Uuid, place: Place, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.allow_folder(project, place, now))
+    }
+
+    pub async fn forget_folder(
+        &self,
+        project: Uuid,
+        machine: String,
+        folder: String,
+    ) -> Result<bool> {
+        on_engine!(self, s => s.forget_folder(project, machine, folder))
+    }
+
+    pub async fn project_folders(&self) -> Result<Vec<FolderRow>> {
+        on_engine!(self, s => s.project_folders())
+    }
+
+    pub async fn merge_projects(&self, old: Project, new: Project) -> Result<()> {
+        on_engine!(self, s => s.merge_projects(old, new))
     }
 
     pub async fn name_operator(&self, operator: Identity) -> Result<()> {

@@ -12,6 +12,7 @@ pub mod lifecycle;
 pub mod loopback;
 pub mod memory;
 pub mod operator;
+pub mod projects;
 pub mod recall;
 pub mod retention;
 pub mod roster;
@@ -201,6 +202,10 @@ pub static VERBS: &[Verb] = &[
     verb!(local "prism_loopback_test", &[Tool, Local], api::LoopbackTest => Probe, "Probe your own inbox: which layers a signal reaches, with times."),
     verb!(local "prism_signals", &[Tool, ReadOnly, Local], api::AskLocalSignals => api::LocalSignals, "What arrived lately and what is unread, from the local ring; works without the server."),
     verb!("prism_retention", "retention", Operator, Leaves, &[], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
+    verb!("prism_project_list", "project_list", Operator, Leaves, &[], projects::list, api::Nothing => api::ProjectList, "Every project with its folders."),
+    verb!("prism_project_allow", "project_allow", Operator, Leaves, &[], projects::allow, api::ProjectFolder => api::Ok, "Let the sessions of a folder use a project."),
+    verb!("prism_project_forget", "project_forget", Operator, Leaves, &[], projects::forget, api::ProjectFolder => api::Ok, "Take a folder away from a project."),
+    verb!("prism_project_merge", "project_merge", Operator, Leaves, &[], projects::merge, api::ProjectMerge => api::Ok, "Make one project out of two."),
     verb!("prism_projects", "projects", Anyone, Leaves, &[], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
 ];
 

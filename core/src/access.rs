@@ -1,4 +1,4 @@
-//! Who may knock: host names, origins and rates, as pure judgements.
+//! Who may knock: host names, origins, rates and folders, as pure judgements.
 
 use crate::moment::Moment;
 
@@ -48,6 +48,60 @@ fn host_name(host: &str) -> &str {
     match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
         Some(end) => &host[..end + 2],
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    }
+}
+
+/// How a project was found that nobody named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// A `.prism/project.toml` says so.
+    File,
+    /// The folder is called so.
+    Folder,
+}
+
+impl FoundBy {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Folder => "folder",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::File, Self::Folder]
+            .into_iter()
+            .find(|by| by.name() == name)
+    }
+}
+
+/// Where a session stands whose project was found, not named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub machine_id: String,
+    pub folder: String,
+    pub by: FoundBy,
+}
+
+/// What a session in a folder may do with the project it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The folder is one of the project's.
+    Join,
+    /// The project has no folder on this machine: from now on it is this one.
+    Bind,
+    Refuse,
+}
+
+/// Judges a folder against those that a project has on this machine. A file in a repository is no
+/// leave to join whatever it names: it binds a project only while there is nothing in it.
+pub fn enter(folder: &str, by: FoundBy, bound: &[String], used: bool) -> Entry {
+    if bound.iter().any(|b| b == folder) {
+        Entry::Join
+    } else if bound.is_empty() && (by == FoundBy::Folder || !used) {
+        Entry::Bind
+    } else {
+        Entry::Refuse
     }
 }
 
@@ -142,6 +196,25 @@ mod tests {
             "http://localhost:7399",
         ] {
             assert!(!origin_allowed(bad, host, &[]), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_found_project_is_the_folders_it_was_first_used_in() {
+        use {Entry::*, FoundBy::*};
+        let other = ["/b".to_owned()];
+        let own = ["/b".to_owned(), "/a".to_owned()];
+        for (by, bound, used, expected) in [
+            (File, &[][..], false, Bind),
+            (Folder, &[], false, Bind),
+            (Folder, &[], true, Bind),
+            (File, &[], true, Refuse),
+            (File, &other, false, Refuse),
+            (Folder, &other, true, Refuse),
+            (File, &own, true, Join),
+            (Folder, &own, true, Join),
+        ] {
+            assert_eq!(enter("/a", by, bound, used), expected, "{by:?} {bound:?}");
         }
     }
 

@@ -282,6 +282,26 @@ wire! {
 
     ProjectsAnswer { projects: Vec<String> }
 
+    /// A folder as sessions in it name it: a repository's common git folder, else the folder.
+    ProjectFolder { machine_id: String, folder: String }
+
+    ProjectMerge {
+        /// The project that becomes part of this one.
+        from: String,
+    }
+
+    FolderView {
+        machine_id: String,
+        folder: String,
+        since: Moment,
+        /// The operator allowed it; otherwise the project was first used there.
+        allowed: bool,
+    }
+
+    ProjectView { pid: String, personas: usize, folders: Vec<FolderView> }
+
+    ProjectList { projects: Vec<ProjectView> }
+
     AskLocalSignals {
         #[serde(default)] action: LocalAction,
         #[serde(default = "default_tail")] n: usize,

@@ -46,6 +46,7 @@ codes! {
     ForeignOrigin "foreign_origin" 403,
     ForeignHost "foreign_host" 403,
     NotYours "not_yours" 403,
+    ForeignFolder "foreign_folder" 403,
     UnknownProject "unknown_project" 404,
     UnknownRecipient "unknown_recipient" 404,
     UnknownIdentity "unknown_identity" 404,

@@ -110,7 +110,8 @@ impl Limited {
     /// Makes room by ending the connection that has been silent longest; false when none is.
     fn make_room(&mut self) -> bool {
         while let Some(oldest) = self.silent.pop_front() {
-            if !oldest.is_over() {
+            // What nobody else holds is gone already, and made room by itself.
+            if !oldest.is_over() && Arc::strong_count(&oldest) > 1 {
                 oldest.evict();
                 return true;
             }

@@ -20,7 +20,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,6 +276,12 @@ impl Host {
             let live = session.is_connected_soon().await;
             let stream = if live { "live" } else { "connecting" };
             answer.insert("stream".into(), stream.into());
+            if let Some(note) = self.shim.old_name_note(&session) {
+                let warnings = answer.entry("warnings").or_insert_with(|| json!([]));
+                if let Value::Array(warnings) = warnings {
+                    warnings.push(note);
+                }
+            }
         }
         if verb.is(Is::End) {
             self.shim.released(&session).await;

@@ -12,6 +12,7 @@ mod opening;
 #[cfg(test)]
 mod plans;
 mod probe;
+mod projects;
 mod proven;
 mod readers;
 mod recall_events;

@@ -16,6 +16,7 @@ mod key_story;
 mod loopback_story;
 mod mcp;
 mod memory_story;
+mod project_story;
 mod recall_story;
 mod shim_story;
 mod signal_story;

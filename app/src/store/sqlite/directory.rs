@@ -216,7 +216,7 @@ impl Sqlite {
 }
 
 /// The embedded store has one tenant, made on first use.
-fn the_tenant(c: &Connection) -> Result<Uuid> {
+pub(super) fn the_tenant(c: &Connection) -> Result<Uuid> {
     let found = c.query_row("select id from tenants limit 1", [], |r| {
         column::id(r, "id")
     });

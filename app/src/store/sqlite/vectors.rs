@@ -237,6 +237,11 @@ impl Sqlite {
     }
 }
 
+/// Lets go of everything: rows have moved from one project to another.
+pub fn forget(&self) {
+    *self.held.write().unwrap_or_else(PoisonError::into_inner) = Held::default();
+}
+
 impl Vectors {
     /// Reads what was embedded since the last look, step by step; one small query when there is
     /// nothing. Answers whether all of it is there, or `patience` was over before.

@@ -4,7 +4,7 @@ use super::{PATIENCE, Server, wait_for};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -33,9 +33,12 @@ impl Agent {
 
     /// Starts the host's side up to `initialized`.
     pub fn launch(server: &Server, identity: Option<&str>, env: &[(&str, &str)]) -> Self {
-        let mut process = server
-            .command(identity)
-            .envs(env.iter().copied())
+        Self::run(server.command(identity).envs(env.iter().copied()))
+    }
+
+    /// The same with a command of one's own, in another folder for instance.
+    pub fn run(command: &mut Command) -> Self {
+        let mut process = command
             .arg("mcp")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

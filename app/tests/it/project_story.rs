@@ -1,0 +1,214 @@
+//! Which folder is which project: found, named, allowed and merged.
+
+use crate::harness::{Agent, PID, Server, task};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn folder(server: &Server, path: &str) -> PathBuf {
+    let folder = server.folder().join(path);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn file_says(folder: &Path, pid: &str) {
+    std::fs::create_dir_all(folder.join(".prism")).unwrap();
+    let file = folder.join(".prism/project.toml");
+    std::fs::write(file, format!("pid = {pid:?}\n")).unwrap();
+}
+
+/// An agent in a folder whose project nobody named.
+fn finds(server: &Server, identity: &str, folder: &Path) -> Agent {
+    let mut command = server.command(Some(identity));
+    Agent::run(command.env_remove("PRISM_PID").current_dir(folder))
+}
+
+fn cli(server: &Server, folder: &Path, args: &[&str]) -> Output {
+    let mut command = server.command(None);
+    command.env_remove("PRISM_PID").current_dir(folder);
+    command.args(args).output().unwrap()
+}
+
+#[track_caller]
+fn ok(server: &Server, folder: &Path, args: &[&str]) -> String {
+    let output = cli(server, folder, args);
+    assert!(output.status.success(), "prism {args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_file_in_a_repository_enrols_nobody_in_a_project_that_is_in_use() {
+    let server = Server::start();
+    drop(server.agent("Texi"));
+    let repository = folder(&server, "cloned");
+    file_says(&repository, PID);
+    let mut eve = finds(&server, "Eve", &repository);
+    for verb in ["prism_start", "prism_status"] {
+        let refused = eve.refused(verb, json!({}));
+        assert_eq!(refused["code"], "foreign_folder", "{refused}");
+        let hint = refused["hint"].as_str().unwrap();
+        assert!(hint.contains("prism project allow PID-TEST"), "{hint}");
+    }
+    assert!(
+        !server.home().path("keys/Eve.key").exists(),
+        "nor has a key"
+    );
+    let status = server.ok(None, &["--json", "status"]);
+    assert!(!status.contains("Eve"), "{status}");
+    // Named by the operator, it may; allowed once, too.
+    let mut named = server.command(Some("Donna"));
+    let mut named = Agent::run(named.current_dir(&repository));
+    assert_eq!(named.call("prism_start", json!({}))["pid"], PID);
+    let said = ok(&server, &repository, &["project", "allow", PID]);
+    assert!(said.contains("cloned may use PID-TEST"), "{said}");
+    assert_eq!(eve.call("prism_start", json!({}))["pid"], PID);
+    let listed = ok(&server, &repository, &["project", "list"]);
+    assert!(
+        listed.contains("cloned") && listed.contains("allowed"),
+        "{listed}"
+    );
+    ok(&server, &repository, &["project", "forget", PID]);
+    let refused = finds(&server, "Eve", &repository).refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "foreign_folder", "{refused}");
+    let unknown = cli(&server, &repository, &["project", "allow", "PID-NONE"]);
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn a_file_names_a_project_that_is_not_there_yet_and_binds_it() {
+    let server = Server::start();
+    let (one, two) = (folder(&server, "one/deep"), folder(&server, "two"));
+    file_says(&server.folder().join("one"), "PID-NEW");
+    file_says(&two, "PID-NEW");
+    // The operator looked first; that binds nothing and takes nothing away.
+    ok(&server, &one, &["status"]);
+    let started = finds(&server, "Texi", &one).call("prism_start", json!({}));
+    assert_eq!(started["pid"], "PID-NEW");
+    let again = finds(&server, "Donna", &server.folder().join("one"));
+    assert_eq!({ again }.call("prism_start", json!({}))["pid"], "PID-NEW");
+    let refused = finds(&server, "Donna", &two).refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "foreign_folder", "{refused}");
+}
+
+#[test]
+fn two_folders_of_one_name_are_never_one_project_by_accident() {
+    let server = Server::start();
+    let (first, second) = (folder(&server, "a/app"), folder(&server, "b/app"));
+    // As in an older home: in use, and bound to nothing.
+    let named = [("PRISM_PID", "app")];
+    let mut older = Agent::launch(&server, Some("Texi"), &named);
+    older.call("prism_start", json!({}));
+    let started = finds(&server, "Donna", &first).call("prism_start", json!({}));
+    assert_eq!(started["pid"], "app", "its folder gives the name");
+    let refused = finds(&server, "Donna", &second).refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "foreign_folder", "{refused}");
+    assert!(
+        refused["message"].as_str().unwrap().contains("a/app"),
+        "{refused}"
+    );
+    assert!(
+        refused["hint"].as_str().unwrap().contains("PRISM_PID"),
+        "{refused}"
+    );
+    file_says(&second, "app-two");
+    let started = finds(&server, "Donna", &second).call("prism_start", json!({}));
+    assert_eq!(started["pid"], "app-two");
+}
+
+fn git(folder: &Path, args: &[&str]) {
+    let done = Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@example"])
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "git {args:?}: {done:?}");
+}
+
+/// A repository `main` with a worktree `fix` beside it.
+fn worktrees(server: &Server) -> (PathBuf, PathBuf) {
+    let main = folder(server, "main");
+    git(&main, &["init", "-q"]);
+    git(&main, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    git(&main, &["worktree", "add", "-q", "../fix"]);
+    (main, server.folder().join("fix"))
+}
+
+#[test]
+fn all_worktrees_of_a_repository_are_one_project() {
+    let server = Server::start();
+    let (main, fix) = worktrees(&server);
+    for (who, place) in [("Texi", &fix), ("Donna", &main)] {
+        let started = finds(&server, who, place).call("prism_start", json!({}));
+        assert_eq!(started["pid"], "main", "{who}");
+        assert!(started["warnings"].is_null(), "{started}");
+    }
+}
+
+#[tokio::test]
+async fn an_older_name_goes_on_until_the_operator_merges_it() {
+    let server = Server::start();
+    let (main, fix) = worktrees(&server);
+    // The project of earlier versions, with a memory, a todo and a signal that waits.
+    let older = [("PRISM_PID", "fix")];
+    let mut texi = Agent::launch(&server, Some("Texi"), &older);
+    texi.call("prism_start", json!({}));
+    texi.call("prism_note", json!({"text": "the kettle whistles at noon"}));
+    texi.call(
+        "prism_todo",
+        json!({"action": "add", "title": "descale the kettle"}),
+    );
+    let mut donna = Agent::launch(&server, Some("Donna"), &older);
+    donna.call("prism_start", json!({}));
+    donna.call("prism_signal", task("Texi", "waits in the older project"));
+    drop(donna);
+    drop(texi);
+    let mut other = finds(&server, "Texi", &main);
+    assert_eq!(other.call("prism_start", json!({}))["pid"], "main");
+    other.call(
+        "prism_todo",
+        json!({"action": "add", "title": "fill the kettle"}),
+    );
+    let mut found = finds(&server, "Donna", &fix);
+    let started = found.call("prism_start", json!({}));
+    assert_eq!(started["pid"], "fix", "it has rows, so it stays in use");
+    assert!(
+        started["warnings"]
+            .to_string()
+            .contains("prism project merge fix main"),
+        "{started}"
+    );
+    let busy = cli(&server, &main, &["project", "merge", "fix", "main"]);
+    assert_eq!(busy.status.code(), Some(2), "a session is open there");
+    found.call("prism_wrap", json!({"summary": "done here"}));
+    ok(&server, &main, &["project", "merge", "fix", "main"]);
+    let started = finds(&server, "Donna", &fix).call("prism_start", json!({}));
+    assert_eq!(
+        (&started["pid"], &started["warnings"]),
+        (&json!("main"), &Value::Null)
+    );
+    let waiting = other.call("prism_signals_pending", json!({}));
+    assert_eq!(
+        waiting["signals"][0]["payload"]["summary"], "waits in the older project",
+        "{waiting}"
+    );
+    let recalled = other.call("semantic_recall", json!({"query": "kettle whistles"}));
+    assert!(recalled.to_string().contains("at noon"), "{recalled}");
+    let todos = other
+        .call("prism_todo", json!({"action": "list"}))
+        .to_string();
+    assert!(
+        todos.contains("descale") && todos.contains("fill"),
+        "{todos}"
+    );
+    let gone = cli(&server, &main, &["--pid", "fix", "status"]);
+    assert_eq!(gone.status.code(), Some(2));
+    // What is in the store afterwards holds together, also for the next start.
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let broken: i64 = db
+        .query_row("select count(*) from pragma_foreign_key_check", [], |r| {
+            r.get(0)
+        })
+        .unwrap();
+    assert_eq!(broken, 0);
+}

@@ -161,8 +161,8 @@ async fn an_older_name_goes_on_until_the_operator_merges_it() {
     let mut donna = Agent::launch(&server, Some("Donna"), &older);
     donna.call("prism_start", json!({}));
     donna.call("prism_signal", task("Texi", "waits in the older project"));
-    drop(donna);
-    drop(texi);
+    donna.close();
+    texi.close();
     let mut other = finds(&server, "Texi", &main);
     assert_eq!(other.call("prism_start", json!({}))["pid"], "main");
     other.call(

@@ -237,12 +237,12 @@ impl Sqlite {
     }
 }
 
-/// Lets go of everything: rows have moved from one project to another.
-pub fn forget(&self) {
-    *self.held.write().unwrap_or_else(PoisonError::into_inner) = Held::default();
-}
-
 impl Vectors {
+    /// Lets go of everything: rows have moved from one project to another.
+    pub fn forget(&self) {
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = Held::default();
+    }
+
     /// Reads what was embedded since the last look, step by step; one small query when there is
     /// nothing. Answers whether all of it is there, or `patience` was over before.
     pub fn catch_up(&self, c: &Connection, model: &str, patience: Duration) -> Result<bool> {

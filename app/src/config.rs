@@ -274,7 +274,7 @@ pub fn choose_project(argument: Option<&str>, env: &Env, cwd: &Path) -> Result<P
         }
     }
     let formerly = ProjectName::from_folder(&folder_name(cwd));
-    let pid = repository(cwd).map_or_else(
+    let pid = worktrees_of(cwd).map_or_else(
         || formerly.clone(),
         |(main, _)| ProjectName::from_folder(&folder_name(&main)),
     );
@@ -297,7 +297,7 @@ fn folder_name(path: &Path) -> String {
 
 /// What a project is bound to: the repository's common git folder, else the folder itself.
 fn place_of(folder: &Path) -> String {
-    let place = repository(folder).map_or_else(|| folder.to_owned(), |(_, common)| common);
+    let place = worktrees_of(folder).map_or_else(|| folder.to_owned(), |(_, common)| common);
     let place = place.canonicalize().unwrap_or(place);
     place.to_string_lossy().into_owned()
 }
@@ -306,7 +306,7 @@ fn place_of(folder: &Path) -> String {
 ///
 /// Only what git itself would have written counts: a folder that merely points at a repository
 /// elsewhere is none of its worktrees.
-fn repository(folder: &Path) -> Option<(PathBuf, PathBuf)> {
+fn worktrees_of(folder: &Path) -> Option<(PathBuf, PathBuf)> {
     let found = folder.ancestors().find_map(|dir| {
         let git = dir.join(".git");
         Some((dir, std::fs::symlink_metadata(&git).ok()?, git))

@@ -240,7 +240,10 @@ impl Sqlite {
 impl Vectors {
     /// Lets go of everything: rows have moved from one project to another.
     pub fn forget(&self) {
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = Held::default();
+        *self
+            .matrices
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Matrices::default();
     }
 
     /// Reads what was embedded since the last look, step by step; one small query when there is

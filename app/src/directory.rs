@@ -1,5 +1,6 @@
 //! Keys, projects and personas, held in memory: every request asks for them.
 
+use crate::prism::Caller;
 use crate::store::{KeyRow, Loaded, Persona, Project};
 use prism_core::id::nearest;
 use prism_core::{Code, Identity, Moment, Problem};
@@ -139,6 +140,20 @@ impl Directory {
             .values()
             .find(|p| p.project_id == project && p.is_operator)
             .cloned()
+    }
+
+    /// The inboxes of whoever calls, in every project.
+    pub fn personas_of(&self, caller: &Caller) -> Vec<Uuid> {
+        let mine = |p: &&Persona| match caller.is_operator {
+            true => p.is_operator,
+            false => !p.is_operator && p.identity.is(caller.persona.identity.as_str()),
+        };
+        self.read()
+            .personas
+            .values()
+            .filter(mine)
+            .map(|p| p.id)
+            .collect()
     }
 
     pub fn personas(&self, project: Uuid) -> Vec<Persona> {

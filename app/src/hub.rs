@@ -4,17 +4,18 @@
 //! here is ever the only copy of anything.
 
 use crate::config::failpoint;
+use crate::store::Audience;
 use axum::extract::ws::Utf8Bytes;
 use prism_core::api::{ServerFrame, close};
 use prism_core::delivery::{Next, Offer, Outbox};
-use prism_core::limits::{OUTBOX_FRAMES_MAX, SOCKETS_PER_IDENTITY_MAX};
+use prism_core::limits::{
+    CONTROL_BYTES_MAX, CONTROL_FRAMES_MAX, OUTBOX_FRAMES_MAX, SOCKETS_PER_IDENTITY_MAX,
+    WATCHERS_MAX,
+};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use uuid::Uuid;
-
-/// Frames about signals (drained, ended, events) waiting for one socket.
-const CONTROL_FRAMES_MAX: usize = 256;
 
 pub struct Socket {
     /// The key it was opened with: the socket ends with it.
@@ -29,7 +30,17 @@ pub struct Socket {
 struct SocketState {
     outbox: Outbox<Utf8Bytes>,
     control: VecDeque<Utf8Bytes>,
+    control_bytes: usize,
     close: Option<(u16, String)>,
+}
+
+/// Which sessions' sockets a signal found.
+#[derive(Clone, Debug, Default)]
+pub struct Offered {
+    /// Their queue has the frame.
+    pub took: Vec<Uuid>,
+    /// They are behind, and come to it in the store.
+    pub reading: Vec<Uuid>,
 }
 
 /// What a socket's writer does next.
@@ -54,16 +65,17 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Socket {
+    /// A socket that has been sent nothing yet.
     pub fn new(
         key_id: Uuid,
         session_id: Option<Uuid>,
         persona_id: Uuid,
         project_id: Uuid,
-        seen: i64,
     ) -> Arc<Self> {
         let state = SocketState {
-            outbox: Outbox::new(seen, OUTBOX_FRAMES_MAX),
+            outbox: Outbox::new(0, OUTBOX_FRAMES_MAX),
             control: VecDeque::new(),
+            control_bytes: 0,
             close: None,
         };
         Arc::new(Self {
@@ -76,6 +88,11 @@ impl Socket {
         })
     }
 
+    /// Says what the client has seen of its inbox already.
+    pub fn resume_after(&self, seen: i64) {
+        held(&self.state).outbox.resume_after(seen);
+    }
+
     fn offer(&self, seq: i64, frame: Utf8Bytes) -> Offer {
         let offer = held(&self.state).outbox.offer(seq, frame);
         self.wake.notify_one();
@@ -84,11 +101,14 @@ impl Socket {
 
     pub fn tell(&self, frame: Utf8Bytes) {
         let mut state = held(&self.state);
-        if state.control.len() >= CONTROL_FRAMES_MAX {
+        if state.control.len() >= CONTROL_FRAMES_MAX
+            || state.control_bytes + frame.len() > CONTROL_BYTES_MAX
+        {
             state
                 .close
                 .get_or_insert((close::SLOW, "too slow: reconnect and replay".into()));
         } else {
+            state.control_bytes += frame.len();
             state.control.push_back(frame);
         }
         drop(state);
@@ -117,6 +137,7 @@ impl Socket {
                     Next::Replay { .. } | Next::Idle => {}
                 }
                 if let Some(frame) = state.control.pop_front() {
+                    state.control_bytes -= frame.len();
                     return Work::Send(frame);
                 }
                 if let Some((code, reason)) = state.close.clone() {
@@ -138,8 +159,12 @@ impl Hub {
     /// Adds a socket; false when the identity holds too many already.
     pub fn join(&self, socket: Arc<Socket>) -> bool {
         if socket.session_id.is_none() {
-            held(&self.watchers).push(socket);
-            return true;
+            let mut watchers = held(&self.watchers);
+            let room = watchers.len() < WATCHERS_MAX;
+            if room {
+                watchers.push(socket);
+            }
+            return room;
         }
         let mut sockets = held(&self.sockets);
         let mine = sockets.entry(socket.persona_id).or_default();
@@ -161,31 +186,51 @@ impl Hub {
         }
     }
 
-    /// Offers a committed signal to every session of its recipient, or to the
-    /// one it is for; returns the sessions whose queue took it.
+    /// Whether a socket would hear of a signal.
+    pub fn is_subscribed(&self, persona: Uuid, audience: Audience) -> bool {
+        !failpoint("hub.pause")
+            && held(&self.sockets)
+                .get(&persona)
+                .is_some_and(|mine| mine.iter().any(|s| audience.includes(s.session_id)))
+    }
+
+    /// Offers a committed signal to those of its recipient's sockets that it is for; the frame is
+    /// written only when there is one.
     pub fn offer(
         &self,
         persona: Uuid,
-        only: Option<Uuid>,
+        audience: Audience,
         seq: i64,
-        frame: &Utf8Bytes,
-    ) -> Vec<Uuid> {
+        frame: impl FnOnce() -> Utf8Bytes,
+    ) -> Offered {
+        let mut offered = Offered::default();
         if failpoint("hub.pause") {
-            return Vec::new();
+            return offered;
         }
         let sockets = held(&self.sockets);
         let (mine, others): (Vec<_>, Vec<_>) = sockets
             .get(&persona)
             .into_iter()
             .flatten()
-            .partition(|s| only.is_none_or(|o| s.session_id == Some(o)));
+            .partition(|s| audience.includes(s.session_id));
         for other in others {
             held(&other.state).outbox.skip(seq);
         }
-        mine.into_iter()
-            .filter(|s| s.offer(seq, frame.clone()) == Offer::Queued)
-            .filter_map(|s| s.session_id)
-            .collect()
+        if mine.is_empty() {
+            return offered;
+        }
+        let frame = frame();
+        for socket in mine {
+            let Some(session) = socket.session_id else {
+                continue;
+            };
+            match socket.offer(seq, frame.clone()) {
+                Offer::Queued => offered.took.push(session),
+                Offer::Behind => offered.reading.push(session),
+                Offer::Known => {}
+            }
+        }
+        offered
     }
 
     /// Tells the sessions of an identity, except one.

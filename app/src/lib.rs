@@ -5,6 +5,7 @@
 //! `prism_core`.
 
 pub mod bench;
+pub mod bus;
 pub mod cli;
 pub mod client;
 pub mod clock;

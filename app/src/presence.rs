@@ -1,7 +1,7 @@
 //! Live sessions: the one source of who is there, for every verb that asks.
 
 use crate::store::SessionRow;
-use prism_core::limits::{STALE_US, SWEPT_US};
+use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
 use prism_core::presence::{RecipientState, SessionFacts, SessionState, recipient_state};
 use prism_core::{Moment, api::SessionView};
 use std::collections::{HashMap, HashSet};
@@ -30,7 +30,34 @@ struct Live {
     read_at: Option<Moment>,
 }
 
+/// How a sign of life changes what the peers of a session know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// Its first verb.
+    First,
+    /// It had gone silent, and they were told that it left.
+    Back,
+    /// They know.
+    Known,
+}
+
+/// An identity has as many open sessions as it may have.
+#[derive(Debug)]
+pub struct TooMany {
+    pub longest_silent: Option<Box<SessionRow>>,
+}
+
 impl Live {
+    fn seen(&mut self, now: Moment) -> Came {
+        self.row.last_seen_at = now;
+        self.dirty = true;
+        let was_gone = std::mem::replace(&mut self.left, false);
+        match was_gone && self.row.first_verb_at.is_some() {
+            true => Came::Back,
+            false => Came::Known,
+        }
+    }
+
     fn facts(&self) -> SessionFacts {
         SessionFacts {
             released: self.row.released_at.is_some(),
@@ -90,8 +117,24 @@ impl Presence {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub fn add(&self, row: SessionRow) {
+    /// Adds a session, unless its identity has too many open: then the longest silent of those
+    /// that are stale may go to make room.
+    pub fn add(&self, row: SessionRow, now: Moment) -> Result<(), TooMany> {
         let mut inner = self.held();
+        let open: Vec<&Live> = inner
+            .sessions
+            .values()
+            .filter(|l| l.row.released_at.is_none() && l.row.identity == row.identity)
+            .collect();
+        if open.len() >= SESSIONS_PER_IDENTITY_MAX {
+            let stale = open
+                .into_iter()
+                .filter(|l| l.facts().state(now) == SessionState::Stale)
+                .min_by_key(|l| l.row.last_seen_at);
+            return Err(TooMany {
+                longest_silent: stale.map(|l| Box::new(l.row.clone())),
+            });
+        }
         inner.started.insert(row.persona_id);
         inner.sessions.insert(
             row.id,
@@ -103,25 +146,38 @@ impl Presence {
                 read_at: None,
             },
         );
+        Ok(())
+    }
+
+    /// Takes back a session that could not be written.
+    pub fn remove(&self, session: Uuid) {
+        self.held().sessions.remove(&session);
     }
 
     pub fn get(&self, session: Uuid) -> Option<SessionRow> {
         self.held().sessions.get(&session).map(|l| l.row.clone())
     }
 
-    /// Notes a verb; true when it is the session's first.
-    pub fn verb(&self, session: Uuid, now: Moment) -> bool {
+    /// Notes a verb, and says what its peers must hear of it.
+    pub fn verb(&self, session: Uuid, now: Moment) -> Came {
         let mut inner = self.held();
         let Some(live) = inner.sessions.get_mut(&session) else {
-            return false;
+            return Came::Known;
         };
-        live.row.last_seen_at = now;
         live.row.last_verb_at = Some(now);
-        live.left = false;
-        live.dirty = true;
-        let first = live.row.first_verb_at.is_none();
-        live.row.first_verb_at.get_or_insert(now);
-        first
+        let came = live.seen(now);
+        if live.row.first_verb_at.is_none() {
+            live.row.first_verb_at = Some(now);
+            return Came::First;
+        }
+        came
+    }
+
+    /// The session could not be opened: its next verb is its first.
+    pub fn not_opened(&self, session: Uuid) {
+        if let Some(live) = self.held().sessions.get_mut(&session) {
+            live.row.first_verb_at = None;
+        }
     }
 
     pub fn named(&self, session: Uuid, name: &str) {
@@ -140,18 +196,20 @@ impl Presence {
         self.held().sessions.get(&session).and_then(|l| l.read_at)
     }
 
-    pub fn seen(&self, session: Uuid, now: Moment) {
-        if let Some(live) = self.held().sessions.get_mut(&session) {
-            live.row.last_seen_at = now;
-            live.dirty = true;
+    pub fn seen(&self, session: Uuid, now: Moment) -> Came {
+        match self.held().sessions.get_mut(&session) {
+            Some(live) => live.seen(now),
+            None => Came::Known,
         }
     }
 
-    pub fn connected(&self, session: Uuid, now: Moment) {
-        if let Some(live) = self.held().sessions.get_mut(&session) {
-            live.sockets += 1;
-            live.row.last_seen_at = now;
-            live.left = false;
+    pub fn connected(&self, session: Uuid, now: Moment) -> Came {
+        match self.held().sessions.get_mut(&session) {
+            Some(live) => {
+                live.sockets += 1;
+                live.seen(now)
+            }
+            None => Came::Known,
         }
     }
 
@@ -163,12 +221,13 @@ impl Presence {
         }
     }
 
+    /// Ends a session; returns it when its peers knew of it and have not heard that it left.
     pub fn release(&self, session: Uuid, now: Moment) -> Option<SessionRow> {
         let mut inner = self.held();
         let live = inner.sessions.get_mut(&session)?;
         live.row.released_at.get_or_insert(now);
-        live.left = true;
-        Some(live.row.clone())
+        let told = std::mem::replace(&mut live.left, true);
+        (!told && live.row.first_verb_at.is_some()).then(|| live.row.clone())
     }
 
     pub fn recipient_state(&self, persona: Uuid, is_operator: bool, now: Moment) -> RecipientState {

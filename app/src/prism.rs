@@ -7,9 +7,9 @@ use crate::embed::Embedder;
 use crate::gate::Gate;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
-use crate::presence::Presence;
+use crate::presence::{Came, Presence};
 use crate::retention::Pruner;
-use crate::store::{KeyRow, Persona, Project, SessionRow, Store};
+use crate::store::{KeyRow, Persona, Project, ReturnedRow, SessionRow, Store};
 use prism_core::access::{Bucket, Place};
 use prism_core::api::{ServerFrame, close};
 use prism_core::envelope::Envelope;
@@ -86,7 +86,7 @@ impl Prism {
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
             presence: Presence::new(loaded.open_sessions, loaded.started_personas, now),
-            hub: Arc::default(),
+            hub: store.bus().hub().clone(),
             metrics: Metrics::default(),
             gate,
             embedder,
@@ -207,15 +207,8 @@ impl Prism {
                 "ask the operator for a new one: `prism key mint <identity>`",
             ));
         }
-        let mut buckets = self
-            .buckets
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (limits, now) = (self.limits, clock::now());
-        let bucket = buckets
-            .entry(row.id)
-            .or_insert_with(|| Bucket::full(limits.requests_burst, now));
-        if let Err(wait_ms) = bucket.take(limits.requests_per_second, limits.requests_burst, now) {
+        if let Err(wait_ms) = self.charge(row.id) {
+            let limits = self.limits;
             let hint = format!(
                 "wait {wait_ms} ms; a key may send {} a second and {} in a burst",
                 limits.requests_per_second, limits.requests_burst
@@ -228,6 +221,17 @@ impl Prism {
             .with("retry_after_ms", wait_ms));
         }
         Ok(row)
+    }
+
+    /// Charges a key for one request or one socket frame, or says how many milliseconds to wait.
+    pub fn charge(&self, key: Uuid) -> Result<(), u64> {
+        let (limits, now) = (self.limits, clock::now());
+        self.buckets
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .entry(key)
+            .or_insert_with(|| Bucket::full(limits.requests_burst, now))
+            .take(limits.requests_per_second, limits.requests_burst, now)
     }
 
     /// Places a key's holder in a project, and in the session it names.
@@ -404,17 +408,41 @@ impl Prism {
         );
     }
 
+    /// Tells the peers of a session that it is there, when they do not know.
+    pub fn announce_arrival(&self, session: &SessionRow, came: Came) {
+        if came != Came::Known {
+            self.announce(session, SignalType::PeerJoined);
+        }
+    }
+
     pub async fn release(&self, session: &SessionRow, reason: &str) -> Result<(), Problem> {
         let now = clock::now();
-        self.store
+        let returned = self
+            .store
             .release_session(session.id, reason.to_owned(), now)
             .await?;
-        self.presence.release(session.id, now);
+        let left = self.presence.release(session.id, now);
         self.hub.close_session(session.id, close::RELEASED, reason);
-        if session.first_verb_at.is_some() {
-            self.announce(session, SignalType::PeerLeft);
+        self.tell_returned(returned);
+        if let Some(left) = left {
+            self.announce(&left, SignalType::PeerLeft);
         }
         Ok(())
+    }
+
+    /// What was leased and not confirmed waits again: whoever is there marks it unread and rings.
+    fn tell_returned(&self, returned: Vec<ReturnedRow>) {
+        let mut by_inbox: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
+        for row in returned {
+            by_inbox
+                .entry(row.to_persona)
+                .or_default()
+                .push(row.signal_id);
+        }
+        for (persona, signal_ids) in by_inbox {
+            self.hub
+                .tell(persona, None, &ServerFrame::Returned { signal_ids });
+        }
     }
 
     /// One round of housekeeping: what expired, what was not confirmed, who left.
@@ -434,21 +462,7 @@ impl Prism {
                 },
             );
         }
-        for row in swept.leases_returned {
-            let persona = self
-                .directory
-                .project(row.envelope.pid.as_deref().unwrap_or_default())
-                .and_then(|p| self.directory.persona(p.id, &row.envelope.to_identity));
-            if let Some(persona) = persona {
-                self.hub.tell(
-                    persona.id,
-                    None,
-                    &ServerFrame::Returned {
-                        signal_ids: vec![row.envelope.signal_id],
-                    },
-                );
-            }
-        }
+        self.tell_returned(swept.leases_returned);
         let heads = self.store.heads(self.hub.personas()).await?;
         self.hub.heard_of(&heads);
         let (gone, silent) = self.presence.sweep(now);

@@ -7,6 +7,7 @@ pub mod gate;
 pub mod memory;
 pub mod sqlite;
 
+use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
 use memory::{
     ArtifactChange, Author, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, PickupFrom,
@@ -18,6 +19,7 @@ use prism_core::api::memory::{
     ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput,
 };
 use prism_core::api::{LoopbackRun, Reachable};
+use prism_core::bell::Strategy;
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
 use prism_core::gate::{GateOutcome, GateWarning};
@@ -143,6 +145,27 @@ pub struct Loaded {
     pub started_personas: Vec<Uuid>,
 }
 
+/// Which sockets of the recipient a signal is pushed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Every session of the identity.
+    Everybody,
+    /// A probe goes to one session.
+    Session(Uuid),
+    /// A probe without a session is written and goes nowhere.
+    Nobody,
+}
+
+impl Audience {
+    pub fn includes(self, session: Option<Uuid>) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Session(id) => session == Some(id),
+            Self::Nobody => false,
+        }
+    }
+}
+
 /// A send, ready for its row.
 #[derive(Clone, Debug)]
 pub struct NewSignal {
@@ -154,17 +177,42 @@ pub struct NewSignal {
     pub to_persona: Persona,
     pub send: CheckedSend,
     pub now: Moment,
+    pub audience: Audience,
+    /// Whether a session of the recipient is live, with a socket or without.
+    pub recipient_live: bool,
     /// A `sync` send that finds nobody is kept as failed.
     pub failed: bool,
 }
 
+/// A signal that was just committed, as the bus gets it.
 #[derive(Clone, Debug)]
-pub struct SentRow {
+pub struct Committed {
+    /// Without its payload.
     pub envelope: Envelope,
+    pub payload_json: String,
+    pub project: Uuid,
     pub to_persona: Uuid,
+    pub audience: Audience,
+    pub recipient_live: bool,
+}
+
+impl Committed {
+    /// The envelope with its payload, for the few who need it as a value.
+    pub fn whole(&self) -> Envelope {
+        Envelope {
+            payload: serde_json::from_str(&self.payload_json).unwrap_or_default(),
+            ..self.envelope.clone()
+        }
+    }
+}
+
+/// What a send came to.
+#[derive(Clone, Debug)]
+pub enum SendOutcome {
+    /// The row is new and durable, and this became of its push.
+    Stored(Box<Committed>, Pushed),
     /// The same key and body had been accepted before; nothing new was written.
-    pub repeated: bool,
-    pub failed: bool,
+    Repeated(Box<TraceRow>),
 }
 
 /// One row of an inbox as a socket or a drain gets it.
@@ -197,6 +245,7 @@ pub struct ConfirmedRow {
     pub signal_id: Uuid,
     pub to_persona: Uuid,
     pub by_session: Option<Uuid>,
+    pub at: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -225,13 +274,13 @@ pub struct VectorRow {
     pub vector: Vec<f32>,
 }
 
-/// What a session is known to have had, to be written when convenient.
-#[derive(Clone, Debug)]
-pub struct Mark {
+/// What a session says, or is known, to have had of a signal; written when convenient.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
     pub signal_id: Uuid,
     pub session_id: Uuid,
     pub state: State,
-    pub strategy: Option<String>,
+    pub strategy: Option<Strategy>,
     pub at: Moment,
 }
 
@@ -254,10 +303,17 @@ pub struct EndedRow {
     pub to_persona: Uuid,
 }
 
+/// A leased signal that waits again, and whose inbox it is in.
+#[derive(Clone, Debug)]
+pub struct ReturnedRow {
+    pub signal_id: Uuid,
+    pub to_persona: Uuid,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Swept {
     pub expired: Vec<EndedRow>,
-    pub leases_returned: Vec<InboxRow>,
+    pub leases_returned: Vec<ReturnedRow>,
 }
 
 /// What a look at old rows came to.
@@ -391,30 +447,32 @@ impl Store {
         }
     }
 
-    pub async fn release_session(&self, id: Uuid, reason: String, now: Moment) -> Result<()> {
+    /// Ends a session and gives back what it had leased and not confirmed.
+    pub async fn release_session(
+        &self,
+        id: Uuid,
+        reason: String,
+        now: Moment,
+    ) -> Result<Vec<ReturnedRow>> {
         on_engine!(self, s => s.release_session(id, reason, now))
     }
 
-    /// Writes a signal durably; `committed` runs in commit order, before the answer.
-    pub async fn send(
-        &self,
-        new: NewSignal,
-        committed: impl FnOnce(&SentRow) + Send + 'static,
-    ) -> Result<SentRow> {
-        on_engine!(self, s => s.send(new, committed))
+    /// Writes a signal durably, offers it to the bus in commit order, and says what became of it.
+    pub async fn send(&self, new: NewSignal) -> Result<SendOutcome> {
+        on_engine!(self, s => s.send(new))
     }
 
-    /// Writes what became of a push, without waiting for the disk.
-    pub fn note_push(&self, signal_id: Uuid, path: PublishPath, sessions: Vec<Uuid>, now: Moment) {
+    /// The bus that committed signals are told on.
+    pub fn bus(&self) -> &Bus {
         match self {
-            Self::Sqlite(s) => s.note_push(signal_id, path, sessions, now),
+            Self::Sqlite(s) => s.bus(),
         }
     }
 
-    /// Writes receipts, without waiting for the disk.
-    pub fn mark(&self, marks: Vec<Mark>) {
+    /// Takes receipts without waiting for the disk; waits only while too many are on their way.
+    pub async fn report(&self, reports: Vec<Report>) {
         match self {
-            Self::Sqlite(s) => s.mark(marks),
+            Self::Sqlite(s) => s.report(reports).await,
         }
     }
 
@@ -423,8 +481,11 @@ impl Store {
         on_engine!(self, s => s.settle())
     }
 
+    /// Whether a drain may find something. A no is certain; a yes may turn out empty.
     pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
-        on_engine!(self, s => s.has_pending(persona, now))
+        match self {
+            Self::Sqlite(s) => Ok(s.may_have_pending(persona, now)),
+        }
     }
 
     pub async fn lease(
@@ -437,13 +498,14 @@ impl Store {
         on_engine!(self, s => s.lease(persona, holder, limit, now))
     }
 
+    /// Ends drains of any of these inboxes: their rows are drained for good.
     pub async fn confirm(
         &self,
-        persona: Uuid,
-        lease_id: Uuid,
+        personas: Vec<Uuid>,
+        leases: Vec<Uuid>,
         now: Moment,
     ) -> Result<Vec<ConfirmedRow>> {
-        on_engine!(self, s => s.confirm(persona, lease_id, now))
+        on_engine!(self, s => s.confirm(personas, leases, now))
     }
 
     pub async fn dismiss(

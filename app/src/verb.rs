@@ -21,13 +21,14 @@ pub mod signals;
 
 use crate::clock;
 use crate::config::failpoint;
+use crate::presence::Came;
 use crate::prism::{Caller, Prism};
 use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool};
 use prism_core::api::memory as wire;
 use prism_core::gate::Material::{self, Always, CreateOrUpdate, UnlessAcknowledging};
 use prism_core::limits::PIGGYBACK_SIGNALS_MAX;
 use prism_core::loopback::Probe;
-use prism_core::signal::{SendSignal, SignalType};
+use prism_core::signal::SendSignal;
 use prism_core::{Code, Problem, api};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -329,12 +330,17 @@ impl Verb {
         if !self.is(Tool) {
             return Ok(());
         }
-        if let Some(session) = &caller.session
-            && prism.presence.verb(session.id, clock::now())
+        let Some(session) = &caller.session else {
+            return Ok(());
+        };
+        let came = prism.presence.verb(session.id, clock::now());
+        if came == Came::First
+            && let Err(problem) = lifecycle::opened(prism, caller, self.name).await
         {
-            prism.announce(session, SignalType::PeerJoined);
-            lifecycle::opened(prism, caller, self.name).await?;
+            prism.presence.not_opened(session.id);
+            return Err(problem);
         }
+        prism.announce_arrival(session, came);
         Ok(())
     }
 }

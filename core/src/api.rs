@@ -142,6 +142,8 @@ wire! {
         identity: String,
         surface: String,
         peers: Vec<Peer>,
+        /// How many more are here than an answer lists.
+        #[serde(default, skip_serializing_if = "is_zero")] peers_more: u64,
         unread: ByCategory,
         recent_deltas: Vec<memory::DeltaView>,
         open_todos: Vec<memory::ArtifactView>,
@@ -227,6 +229,8 @@ wire! {
         pid: String,
         server_version: String,
         sessions: Vec<SessionView>,
+        /// How many more are open than an answer lists.
+        #[serde(default, skip_serializing_if = "is_zero")] sessions_more: u64,
         personas: Vec<PersonaView>,
     }
 

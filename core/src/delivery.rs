@@ -54,6 +54,11 @@ impl<T> Outbox<T> {
         }
     }
 
+    /// Says where the first replay begins; meant for a socket that was sent nothing yet.
+    pub fn resume_after(&mut self, seen: i64) {
+        self.queued_through = self.queued_through.max(seen);
+    }
+
     /// Takes an envelope that was just committed.
     ///
     /// A gap in `seq` means that something was missed, so the store is asked.
@@ -232,6 +237,23 @@ mod tests {
         assert_eq!(outbox.next(), Next::Idle);
         outbox.heard_of(1);
         assert_eq!(outbox.next(), Next::Replay { after: 0 });
+    }
+
+    #[test]
+    fn a_socket_that_joins_before_its_cursor_is_known_misses_nothing() {
+        let mut outbox = Outbox::new(0, 4);
+        assert_eq!(outbox.offer(8, "committed meanwhile"), Offer::Behind);
+        outbox.resume_after(6);
+        assert_eq!(outbox.next(), Next::Replay { after: 6 });
+        outbox.replayed(vec![(7, "missed"), (8, "committed meanwhile")], Some(8));
+        assert_eq!(
+            (outbox.next(), outbox.next(), outbox.next()),
+            (
+                Next::Send("missed"),
+                Next::Send("committed meanwhile"),
+                Next::Idle
+            )
+        );
     }
 
     #[test]

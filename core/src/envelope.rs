@@ -60,6 +60,44 @@ impl Envelope {
     pub fn summary(&self) -> String {
         summary_of(&self.payload)
     }
+
+    /// The frame that pushes this signal, with a payload that is JSON text already; the same as
+    /// `ServerFrame::Signal` would write it, without writing the payload again.
+    pub fn push_frame(&self, payload_json: &str) -> String {
+        #[derive(Serialize)]
+        struct Head<'a> {
+            seq: Option<i64>,
+            signal_id: Uuid,
+            signal_type: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            category: Option<Category>,
+            from_identity: &'a str,
+            from_session: Option<Uuid>,
+            to_identity: &'a str,
+            in_reply_to: Option<Uuid>,
+            created_at: Option<Moment>,
+            trace_id: Option<Uuid>,
+            pid: Option<&'a str>,
+        }
+        let head = Head {
+            seq: self.seq,
+            signal_id: self.signal_id,
+            signal_type: &self.signal_type,
+            category: self.category,
+            from_identity: &self.from_identity,
+            from_session: self.from_session,
+            to_identity: &self.to_identity,
+            in_reply_to: self.in_reply_to,
+            created_at: self.created_at,
+            trace_id: self.trace_id,
+            pid: self.pid.as_deref(),
+        };
+        let head = serde_json::to_string(&head).unwrap_or_else(|_| "{}".into());
+        let head = head.trim_end_matches('}');
+        format!(
+            r#"{{"kind":"signal","drained":false,"envelope":{head},"payload":{payload_json}}}}}"#
+        )
+    }
 }
 
 /// Returns the line that stands for a payload: its summary, else the first
@@ -111,6 +149,35 @@ mod tests {
         let line = summary(json!({"summary": "é".repeat(200)}));
         assert_eq!(line.chars().count(), 120);
         assert!(line.ends_with('…'));
+    }
+
+    #[test]
+    fn a_pushed_frame_says_what_the_envelope_says() {
+        let payload = json!({"summary": "a \"quoted\" {brace}", "n": [1, {"x": null}]});
+        let whole = Envelope {
+            signal_id: Uuid::from_u128(7),
+            signal_type: "TaskAssigned".into(),
+            category: Some(Category::Task),
+            from_identity: "Donna".into(),
+            from_session: None,
+            to_identity: "Texi".into(),
+            payload: payload.as_object().unwrap().clone(),
+            in_reply_to: Some(Uuid::from_u128(8)),
+            created_at: Some(Moment(1)),
+            trace_id: Some(Uuid::from_u128(9)),
+            seq: Some(4),
+            pid: Some("P".into()),
+        };
+        let bare = Envelope {
+            payload: Map::new(),
+            ..whole.clone()
+        };
+        let frame: crate::api::ServerFrame =
+            serde_json::from_str(&bare.push_frame(&payload.to_string())).unwrap();
+        let crate::api::ServerFrame::Signal { envelope, drained } = frame else {
+            panic!("a signal")
+        };
+        assert_eq!((envelope, drained), (whole, false));
     }
 
     #[test]

@@ -31,10 +31,33 @@ pub const FIRST_REQUEST_S: u64 = 10;
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.
 pub const OUTBOX_FRAMES_MAX: usize = 64;
-/// Undrained ids that a hello lists; a longer backlog is read by draining it.
-pub const HELLO_PENDING_MAX: usize = 1_000;
 /// Rows read from the store in one replay step.
 pub const REPLAY_ROWS: usize = 64;
+
+/// Signals that may wait in one inbox.
+pub const INBOX_WAITING_MAX: usize = 10_000;
+/// Sessions of one identity that may be open at once.
+pub const SESSIONS_PER_IDENTITY_MAX: usize = 64;
+/// Sessions of others that one answer lists.
+pub const PEERS_MAX: usize = 50;
+/// Watching sockets of the operator that one server holds.
+pub const WATCHERS_MAX: usize = 64;
+/// Frames about signals (drained, ended, events) waiting for one socket.
+pub const CONTROL_FRAMES_MAX: usize = 256;
+/// Bytes of such frames waiting for one socket; what is watched is sent whole.
+pub const CONTROL_BYTES_MAX: usize = 1024 * 1024;
+/// Signal ids in one receipt frame; the rest of a longer one is not read.
+pub const RECEIPT_IDS_MAX: usize = 1_000;
+/// Leases that one hello confirms; a client with more confirms the rest by verb.
+pub const HELLO_CONFIRMS_MAX: usize = 1_000;
+/// Undrained ids that a hello lists; a longer backlog is read by draining it.
+pub const HELLO_PENDING_MAX: usize = 1_000;
+/// Writes that somebody waits for in the writer's queue; the next one waits for a place.
+pub const WRITER_JOBS_MAX: usize = 4_096;
+/// Writes that nobody waits for in the writer's queue.
+pub const LATER_JOBS_MAX: usize = 4_096;
+/// Deliveries (one signal in one session) with facts that wait for a commit.
+pub const RIDING_FACTS_MAX: usize = 20_000;
 
 /// Envelopes that ride on the answer of one verb.
 pub const PIGGYBACK_SIGNALS_MAX: usize = 20;
@@ -106,6 +129,10 @@ const _: () = assert!(PREVIEW_CHARS_MAX <= SUMMARY_CHARS_MAX);
 // A payload travels inside a body and inside a frame, each with its wrapping.
 const _: () = assert!(PAYLOAD_BYTES_MAX * 2 <= BODY_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(FRAME_BYTES_MAX <= CONTROL_BYTES_MAX);
+// A frame of ids, each 36 digits with quotes and comma, fits into a message.
+const _: () = assert!(RECEIPT_IDS_MAX * 39 < FRAME_BYTES_MAX);
+const _: () = assert!(HELLO_PENDING_MAX * 39 < FRAME_BYTES_MAX);
 // A session must be able to miss two heartbeats before it is called stale.
 const _: () = assert!(HEARTBEAT_S as i64 * SECOND_US * 3 <= STALE_US);
 // A live server answers at least two heartbeats before a shim gives its socket up, and the

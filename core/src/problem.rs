@@ -66,6 +66,8 @@ codes! {
     WrongContentType "wrong_content_type" 415,
     TooManyRequests "too_many_requests" 429,
     TooManyConnections "too_many_connections" 429,
+    InboxFull "inbox_full" 429,
+    TooManySessions "too_many_sessions" 429,
     Internal "internal" 500,
     StorageFull "storage_unavailable" 503,
     ServerUnreachable "server_unreachable" 503,

@@ -40,6 +40,18 @@ names! {
     PublishPath { PushedToWs = "pushed_to_ws", QueuedOffline = "queued_offline", NoSubscriber = "no_subscriber" }
 }
 
+impl PublishPath {
+    /// A socket that has the frame, or reads the store and comes to it there, beats a session
+    /// without one, and that beats nobody.
+    pub const fn of(subscribed: bool, live: bool) -> Self {
+        match (subscribed, live) {
+            (true, _) => Self::PushedToWs,
+            (false, true) => Self::NoSubscriber,
+            (false, false) => Self::QueuedOffline,
+        }
+    }
+}
+
 impl State {
     /// The layer whose evidence this state is.
     pub const fn layer(self) -> Layer {
@@ -111,6 +123,34 @@ pub struct TraceEvent {
 }
 
 impl SessionReceipt {
+    /// Notes a fact about this session; says whether it was news.
+    ///
+    /// The first report of a state counts. One that comes late, after a later state is known,
+    /// gets that state's time: it was true by then, and nothing is refused or out of order.
+    pub fn note(&mut self, state: State, at: Moment) -> bool {
+        let next_known = self
+            .facts()
+            .into_iter()
+            .filter(|(s, _)| *s > state)
+            .filter_map(|(_, at)| at)
+            .min();
+        let earliest = self.pushed.filter(|_| state != State::Pushed);
+        let slot = match state {
+            State::Pushed => &mut self.pushed,
+            State::Received => &mut self.received,
+            State::Rung => &mut self.rung,
+            State::Rendered => &mut self.rendered,
+            State::Drained => &mut self.drained,
+            _ => return false,
+        };
+        if slot.is_some() {
+            return false;
+        }
+        let at = earliest.map_or(at, |pushed| at.max(pushed));
+        *slot = Some(next_known.map_or(at, |next| at.min(next)));
+        true
+    }
+
     fn facts(&self) -> [(State, Option<Moment>); 5] {
         [
             (State::Pushed, self.pushed),
@@ -250,6 +290,73 @@ mod tests {
         let receipt = Receipt::assemble(&SignalFacts::default(), vec![session]);
         assert_eq!(receipt.state, State::Rung);
         assert!(!receipt.states.contains_key("rendered"));
+    }
+
+    #[test]
+    fn a_late_report_gets_the_time_of_the_next_state_known_and_a_repeat_says_nothing() {
+        use State::{Drained, Pushed, Received, Rendered, Rung};
+        for (reports, expected) in [
+            // In order, each keeps its own time.
+            (
+                vec![
+                    (Pushed, 1),
+                    (Received, 2),
+                    (Rung, 3),
+                    (Rendered, 4),
+                    (Drained, 5),
+                ],
+                [at(1), at(2), at(3), at(4), at(5)],
+            ),
+            // A receipt that comes after the drain was true by then.
+            (
+                vec![(Pushed, 1), (Drained, 3), (Received, 9)],
+                [at(1), at(3), None, None, at(3)],
+            ),
+            (
+                vec![
+                    (Pushed, 1),
+                    (Rendered, 4),
+                    (Drained, 8),
+                    (Rung, 9),
+                    (Received, 9),
+                ],
+                [at(1), at(4), at(4), at(4), at(8)],
+            ),
+            // A repeat, however early or late, changes nothing.
+            (
+                vec![(Pushed, 2), (Received, 3), (Received, 9), (Pushed, 1)],
+                [at(2), at(3), None, None, None],
+            ),
+            // A clock that went back does not put a report before its push.
+            (
+                vec![(Pushed, 5), (Rendered, 1)],
+                [at(5), None, None, at(5), None],
+            ),
+            // Leased without a push, and offered to a socket only afterwards.
+            (
+                vec![(Drained, 3), (Pushed, 7)],
+                [at(3), None, None, None, at(3)],
+            ),
+        ] {
+            let mut session = SessionReceipt::default();
+            for (state, s) in &reports {
+                session.note(*state, Moment(s * 1_000_000));
+            }
+            let facts = session.facts().map(|(_, at)| at);
+            assert_eq!(facts, expected, "{reports:?}");
+        }
+        assert!(!SessionReceipt::default().note(State::Acted, Moment(1)));
+    }
+
+    #[test]
+    fn a_path_is_the_best_that_could_be_done() {
+        for (subscribed, live, path) in [
+            (true, true, PublishPath::PushedToWs),
+            (false, true, PublishPath::NoSubscriber),
+            (false, false, PublishPath::QueuedOffline),
+        ] {
+            assert_eq!(PublishPath::of(subscribed, live), path);
+        }
     }
 
     #[test]

@@ -130,7 +130,8 @@ pub struct CheckedSend {
     pub to: crate::Identity,
     pub signal_type: SignalType,
     pub category: Category,
-    pub payload: Map<String, Value>,
+    /// Compact JSON: written once, for the bound, the hash, the row and the socket alike.
+    pub payload_json: String,
     pub in_reply_to: Option<String>,
     pub delivery_class: DeliveryClass,
     pub ttl_s: i64,
@@ -196,7 +197,7 @@ impl SendSignal {
             Some(name) => parse_category(name)?,
             None => signal_type.default_category().unwrap_or(Category::Info),
         };
-        let payload = checked_payload(signal_type, self.payload)?;
+        let payload_json = checked_payload(signal_type, self.payload)?;
         let delivery_class = match self.delivery_class.as_deref() {
             None => DeliveryClass::Async,
             Some(name) => DeliveryClass::from_name(name).ok_or_else(|| {
@@ -225,7 +226,7 @@ impl SendSignal {
             &to,
             signal_type,
             category,
-            &payload,
+            &payload_json,
             in_reply_to.as_deref(),
             delivery_class,
             self.ttl_s,
@@ -234,7 +235,7 @@ impl SendSignal {
             to,
             signal_type,
             category,
-            payload,
+            payload_json,
             in_reply_to,
             delivery_class,
             ttl_s,
@@ -247,7 +248,7 @@ impl SendSignal {
 fn checked_payload(
     signal_type: SignalType,
     mut payload: Map<String, Value>,
-) -> Result<Map<String, Value>, Problem> {
+) -> Result<String, Problem> {
     if let Some(shape) = signal_type.default_shape() {
         payload.entry("shape").or_insert_with(|| shape.into());
     }
@@ -264,7 +265,8 @@ fn checked_payload(
     {
         return Err(Problem::field("payload.summary", "must be text"));
     }
-    let bytes = serde_json::to_string(&payload).map_or(usize::MAX, |s| s.len());
+    let json = Value::Object(payload).to_string();
+    let bytes = json.len();
     if bytes > PAYLOAD_BYTES_MAX {
         return Err(Problem::new(
             Code::TooLarge,
@@ -272,7 +274,7 @@ fn checked_payload(
             "send a summary and put the rest where the recipient can read it (a file, a note, a spec)",
         ));
     }
-    Ok(payload)
+    Ok(json)
 }
 
 fn checked_ttl(
@@ -293,37 +295,32 @@ fn checked_ttl(
     }
 }
 
+/// The hash of a JSON array of everything that makes two sends the same one.
 fn body_hash(
     to: &crate::Identity,
     signal_type: SignalType,
     category: Category,
-    payload: &Map<String, Value>,
+    payload_json: &str,
     in_reply_to: Option<&str>,
     class: DeliveryClass,
     ttl_s: Option<i64>,
 ) -> String {
-    sha256_hex(
-        serde_json::json!([
-            to.folded(),
-            signal_type,
-            category,
-            payload,
-            in_reply_to,
-            class,
-            ttl_s
-        ])
-        .to_string()
-        .as_bytes(),
-    )
+    let before = serde_json::json!([to.folded(), signal_type, category]).to_string();
+    let after = serde_json::json!([in_reply_to, class, ttl_s]).to_string();
+    let (before, after) = (&before[..before.len() - 1], &after[1..]);
+    sha256_hex(format!("{before},{payload_json},{after}").as_bytes())
 }
 
 /// SHA-256 as 64 hex digits.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     use sha2::{Digest, Sha256};
-    Sha256::digest(bytes)
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect()
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        text.push(HEX[usize::from(byte >> 4)].into());
+        text.push(HEX[usize::from(byte & 15)].into());
+    }
+    text
 }
 
 #[cfg(test)]
@@ -408,8 +405,10 @@ mod tests {
     #[test]
     fn the_shape_of_an_ask_is_review_or_question() {
         let shape = |kind: &str, payload: Value| {
-            send(json!({"to": "Texi", "signal_type": kind, "payload": payload}))
-                .map(|s| s.payload.get("shape").cloned())
+            send(json!({"to": "Texi", "signal_type": kind, "payload": payload})).map(|s| {
+                let payload: Value = serde_json::from_str(&s.payload_json).unwrap();
+                payload.get("shape").cloned()
+            })
         };
         assert_eq!(
             shape("ReviewRequested", json!({})).unwrap(),
@@ -453,6 +452,21 @@ mod tests {
                     .is_err()
             );
         }
+    }
+
+    #[test]
+    fn the_hash_of_a_body_is_that_of_a_plain_json_array() {
+        let payload = json!({"b": "text, [and] \"more\"", "a": {"n": 1}});
+        let sent = send(json!({
+            "to": "Texi", "signal_type": "Answer", "payload": payload, "in_reply_to": "abc", "ttl_s": 5
+        }))
+        .unwrap();
+        let whole = json!(["texi", "Answer", "INFO", payload, "abc", "async", 5]);
+        assert_eq!(sent.body_sha256, sha256_hex(whole.to_string().as_bytes()));
+        assert_eq!(
+            sha256_hex(b""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
     }
 
     #[test]

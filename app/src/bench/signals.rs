@@ -37,6 +37,10 @@ pub async fn run(sends: usize, sessions: usize) -> Result<Report> {
             vec![("per s", no_op(senders, n).await?)],
         );
         report.add(
+            format!("no-op verb + a frame each way, {senders} callers"),
+            vec![("per s", no_op_with_frames(senders, n).await?)],
+        );
+        report.add(
             format!("durable sends, {senders} senders"),
             durable(senders, n).await?,
         );
@@ -148,8 +152,54 @@ async fn no_op(callers: usize, n: usize) -> Result<f64> {
     .await
 }
 
+/// The limit of a push: a request, a frame to a socket and one back, and no store behind them.
+async fn no_op_with_frames(callers: usize, n: usize) -> Result<f64> {
+    let server = Server::start()?;
+    let (framed, mut frames) = mpsc::unbounded_channel();
+    let mut sockets = Vec::new();
+    for r in 0..callers.min(RECIPIENTS_MAX) {
+        let (client, id) = server.session(&format!("Reader{r}")).await?;
+        let mut ws = open(&server, &client, id).await?;
+        let (ask, mut asked) = mpsc::unbounded_channel::<()>();
+        let framed = framed.clone();
+        sockets.push(ask);
+        tokio::spawn(async move {
+            while asked.recv().await.is_some() {
+                if ws.send(socket::encode(&ClientFrame::Ping)).await.is_err() {
+                    return;
+                }
+                while let Some(Ok(message)) = ws.next().await {
+                    if let Some(ServerFrame::Pong) = socket::decode(&message) {
+                        break;
+                    }
+                }
+                let _ = framed.send(());
+            }
+        });
+    }
+    let (client, _) = server.session("Caller").await?;
+    let (sockets, client) = (&sockets, &client);
+    let started = Instant::now();
+    throughput(callers, n, |i| async move {
+        client.call(PID, "ping", json!({})).await?;
+        sockets[i % sockets.len()].send(())?;
+        Ok(())
+    })
+    .await?;
+    for _ in 0..n {
+        frames.recv().await.context("a frame is missing")?;
+    }
+    Ok(n as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Under a key of its own, as every client sends one.
 fn signal(to: &str) -> Value {
-    json!({"to": to, "signal_type": "StatusUpdate", "payload": {"summary": "bench", "body": "x".repeat(BODY_BYTES)}})
+    json!({
+        "to": to,
+        "signal_type": "StatusUpdate",
+        "payload": {"summary": "bench", "body": "x".repeat(BODY_BYTES)},
+        "idempotency_key": clock::new_id(),
+    })
 }
 
 /// A live session that confirms every frame, as a shim does.

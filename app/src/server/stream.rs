@@ -5,8 +5,8 @@ use crate::clock;
 use crate::config::failpoint;
 use crate::hub::{Socket, Work, encode};
 use crate::prism::{Caller, Prism};
-use crate::store::{KeyRow, Mark};
-use crate::verb::signals::confirm_lease;
+use crate::store::{KeyRow, Report};
+use crate::verb::signals::confirm_leases;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, header};
@@ -14,12 +14,16 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use prism_core::api::{ClientFrame, ServerFrame, close};
-use prism_core::limits::{FRAME_BYTES_MAX, HELLO_PENDING_MAX, REPLAY_ROWS, STALE_US};
+use prism_core::bell::Strategy;
+use prism_core::limits::{
+    FRAME_BYTES_MAX, HELLO_CONFIRMS_MAX, HELLO_PENDING_MAX, RECEIPT_IDS_MAX, REPLAY_ROWS, STALE_US,
+};
 use prism_core::receipt::State as ReceiptState;
 use prism_core::{Code, Problem};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
@@ -44,49 +48,44 @@ pub async fn open(
 }
 
 async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
-    let (caller, last_seq) = match hello(&prism, &key, &mut ws).await {
-        Ok(said) => said,
-        Err(problem) => {
-            let reason =
-                prism_core::text::clip(&format!("{}: {}", problem.code, problem.message), 40);
-            drop(
-                ws.send(Message::Close(Some(CloseFrame {
-                    code: close::REFUSED,
-                    reason: reason.into(),
-                })))
-                .await,
-            );
-            return;
-        }
+    let hello = match first_frame(&prism, &key, &mut ws).await {
+        Ok(hello) => hello,
+        Err(problem) => return refuse(&mut ws, &problem).await,
     };
+    let caller = &hello.caller;
     let socket = Socket::new(
         key.id,
         caller.session_id(),
         caller.persona.id,
         caller.project.id,
-        last_seq.unwrap_or(0),
     );
+    // It joins before the inbox is read: what is drained, ended or given back from here on is
+    // queued behind the hello, and what is sent is read from the store.
     if !prism.hub.join(socket.clone()) {
-        drop(
-            ws.send(Message::Close(Some(CloseFrame {
-                code: close::REFUSED,
-                reason: "too many sockets of this identity".into(),
-            })))
-            .await,
+        let problem = Problem::new(
+            Code::TooManyRequests,
+            "too many sockets of this identity",
+            "close one, or wait",
         );
-        return;
+        return refuse(&mut ws, &problem).await;
     }
     if !prism.directory.in_force(key.id) {
         // Revoked since the door let it in; whoever revoked it did not see this socket.
         socket.close(close::RELEASED, "its key was revoked");
     }
-    if let Some(session) = caller.session_id() {
-        prism.presence.connected(session, clock::now());
+    if let Some(session) = &caller.session {
+        let came = prism.presence.connected(session.id, clock::now());
+        prism.announce_arrival(session, came);
     }
-    let (sink, source) = ws.split();
-    tokio::select! {
-        () = write(&prism, &socket, sink, last_seq) => {}
-        () = listen(&prism, &caller, &socket, source) => {}
+    match greet(&prism, &hello, &socket, &mut ws).await {
+        Ok(replay) => {
+            let (sink, source) = ws.split();
+            tokio::select! {
+                () = write(&prism, &socket, sink, replay) => {}
+                () = listen(&prism, &key, caller, &socket, source) => {}
+            }
+        }
+        Err(problem) => refuse(&mut ws, &problem).await,
     }
     prism.hub.leave(&socket);
     if let Some(session) = caller.session_id() {
@@ -94,34 +93,61 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     }
 }
 
-/// Reads the first frame, settles what the client confirms, and answers with the state of the
-/// inbox.
-async fn hello(
-    prism: &Prism,
-    key: &KeyRow,
-    ws: &mut WebSocket,
-) -> Result<(Caller, Option<i64>), Problem> {
-    let refuse = |why: &str| {
-        Problem::new(
-            Code::InvalidRequest,
-            why,
-            "send {\"kind\":\"hello\",\"pid\":...,\"session_id\":...} first",
-        )
+/// Closes a socket whose hello failed, and says whether the same hello may succeed later: a busy
+/// store or a full disk is not the end of a session.
+async fn refuse(ws: &mut WebSocket, problem: &Problem) {
+    let for_good = (400..500).contains(&problem.status) && !problem.is(Code::TooManyRequests);
+    let code = match for_good {
+        true => close::REFUSED,
+        false => close::TRY_AGAIN,
     };
-    let first = tokio::time::timeout(HELLO, ws.recv())
-        .await
-        .map_err(|_| refuse("no hello came"))?;
-    let Some(Ok(Message::Text(frame))) = first else {
-        return Err(refuse("the first frame was no hello"));
+    let reason = prism_core::text::clip(&format!("{}: {}", problem.code, problem.message), 40);
+    let frame = CloseFrame {
+        code,
+        reason: reason.into(),
+    };
+    drop(ws.send(Message::Close(Some(frame))).await);
+}
+
+/// A hello that may go on: who says it, and what it says.
+struct Hello {
+    caller: Caller,
+    pid: String,
+    last_seq: Option<i64>,
+    confirm: Vec<Uuid>,
+}
+
+/// What of an inbox a new socket is sent first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replay {
+    /// Everything after the client's cursor.
+    AfterCursor,
+    /// Without a cursor: what nobody has drained.
+    Undrained,
+}
+
+/// Reads the first frame and finds out who it is from.
+async fn first_frame(prism: &Prism, key: &KeyRow, ws: &mut WebSocket) -> Result<Hello, Problem> {
+    let hint = "send {\"kind\":\"hello\",\"pid\":...,\"session_id\":...} first";
+    // Whoever was asleep for so long, or lost its connection, comes back with the same hello.
+    let late = || Problem::new(Code::TooManyRequests, "no hello came in time", hint);
+    let frame = match tokio::time::timeout(HELLO, ws.recv()).await {
+        Ok(Some(Ok(Message::Text(frame)))) => frame,
+        Ok(Some(Ok(_))) => {
+            let why = "the first frame was no hello";
+            return Err(Problem::new(Code::InvalidRequest, why, hint));
+        }
+        _ => return Err(late()),
     };
     let Ok(ClientFrame::Hello {
         pid,
         session_id,
         last_seq,
-        confirm,
+        mut confirm,
     }) = serde_json::from_str(&frame)
     else {
-        return Err(refuse("the first frame was no hello"));
+        let why = "the first frame was no hello";
+        return Err(Problem::new(Code::InvalidRequest, why, hint));
     };
     let caller = prism.caller(key, &pid, session_id)?;
     if session_id.is_none() && !caller.is_operator {
@@ -131,35 +157,58 @@ async fn hello(
             "say hello with a session_id",
         ));
     }
-    for lease in confirm {
-        confirm_lease(prism, caller.persona.id, lease).await?;
+    confirm.truncate(HELLO_CONFIRMS_MAX);
+    Ok(Hello {
+        caller,
+        pid,
+        last_seq,
+        confirm,
+    })
+}
+
+/// Settles what the client confirms, and answers with the state of the inbox.
+async fn greet(
+    prism: &Prism,
+    hello: &Hello,
+    socket: &Socket,
+    ws: &mut WebSocket,
+) -> Result<Replay, Problem> {
+    let caller = &hello.caller;
+    let personas = prism.directory.personas_of(caller);
+    confirm_leases(prism, personas, hello.confirm.clone()).await?;
+    if failpoint("hello.busy") {
+        return Err(Problem::new(Code::StorageFull, "the store is busy", "wait"));
     }
     let (pending, head_seq) = prism
         .store
         .undrained(caller.persona.id, HELLO_PENDING_MAX)
         .await?;
+    if failpoint("hello.dawdle") {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     let answer = ServerFrame::Hello {
         project_id: caller.project.id,
-        pid,
+        pid: hello.pid.clone(),
         server_version: crate::VERSION.into(),
         head_seq,
         pending,
     };
     ws.send(Message::Text(encode(&answer)))
         .await
-        .map_err(|_| refuse("the socket closed"))?;
-    // A ring that has seen more than there is belongs to another database.
-    let last_seq = last_seq
-        .map(|seq| seq.min(head_seq))
-        .filter(|_| session_id.is_some());
-    Ok((
-        caller,
-        if session_id.is_none() {
-            Some(head_seq)
-        } else {
-            last_seq
-        },
-    ))
+        .map_err(|_| Problem::new(Code::ServerUnreachable, "the socket closed", "reconnect"))?;
+    if caller.session.is_none() {
+        // Whoever watches sees what happens from now on.
+        socket.resume_after(head_seq);
+        return Ok(Replay::AfterCursor);
+    }
+    // A cursor beyond the inbox is another database's, and says nothing about this one.
+    match hello.last_seq.filter(|seq| *seq <= head_seq) {
+        Some(seen) => {
+            socket.resume_after(seen);
+            Ok(Replay::AfterCursor)
+        }
+        None => Ok(Replay::Undrained),
+    }
 }
 
 /// Writes what the socket is owed; the backlog ends with `live`.
@@ -167,10 +216,9 @@ async fn write(
     prism: &Prism,
     socket: &Socket,
     mut sink: SplitSink<WebSocket, Message>,
-    last_seq: Option<i64>,
+    replayed: Replay,
 ) {
-    // Without a cursor only undrained rows are replayed, page by page.
-    let mut undrained_only = last_seq.is_none();
+    let mut undrained_only = replayed == Replay::Undrained;
     let mut live = false;
     loop {
         let sent = match socket.work().await {
@@ -240,8 +288,8 @@ async fn replay(
     let now = clock::now();
     if let Some(session_id) = socket.session_id {
         let pushed = page.rows.iter().filter(|r| !r.drained);
-        let marks: Vec<Mark> = pushed
-            .map(|r| Mark {
+        let reports: Vec<Report> = pushed
+            .map(|r| Report {
                 signal_id: r.envelope.signal_id,
                 session_id,
                 state: ReceiptState::Pushed,
@@ -249,8 +297,8 @@ async fn replay(
                 at: now,
             })
             .collect();
-        if !marks.is_empty() {
-            prism.store.mark(marks);
+        if !reports.is_empty() {
+            prism.store.report(reports).await;
         }
     }
     let caught_up = !page.more;
@@ -274,6 +322,7 @@ async fn replay(
 /// Hears heartbeats and receipts until the client is gone or silent for too long.
 async fn listen(
     prism: &Prism,
+    key: &KeyRow,
     caller: &Caller,
     socket: &Socket,
     mut source: SplitStream<WebSocket>,
@@ -284,6 +333,11 @@ async fn listen(
             Ok(Some(Ok(message))) => message,
             Ok(_) | Err(_) => return,
         };
+        // A frame costs what a request costs. Whoever sends too many is read slower: what it sent
+        // waits in the kernel's buffers, and nothing is lost.
+        while let Err(wait_ms) = prism.charge(key.id) {
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        }
         if let Some(session) = caller.session_id() {
             prism.presence.seen(session, clock::now());
         }
@@ -300,28 +354,44 @@ async fn listen(
                 let Some(session_id) = caller.session_id() else {
                     continue;
                 };
+                let reports = reports(session_id, state, signal_ids, strategy.as_deref());
                 if state == ReceiptState::Received {
-                    prism
-                        .metrics
-                        .received
-                        .fetch_add(signal_ids.len() as u64, Ordering::Relaxed);
+                    let n = reports.len() as u64;
+                    prism.metrics.received.fetch_add(n, Ordering::Relaxed);
                 }
-                let at = clock::now();
-                prism.store.mark(
-                    signal_ids
-                        .into_iter()
-                        .map(|signal_id| Mark {
-                            signal_id,
-                            session_id,
-                            state,
-                            strategy: strategy.clone(),
-                            at,
-                        })
-                        .collect(),
-                );
+                prism.store.report(reports).await;
             }
             // A frame that says nothing we know is not worth a session.
             Ok(_) | Err(_) => tracing::debug!("Skipped a frame that is neither ping nor receipt"),
         }
     }
+}
+
+/// What one receipt frame says, within its bound; a strategy that is none of ours is left out.
+fn reports(
+    session_id: Uuid,
+    state: ReceiptState,
+    signal_ids: Vec<Uuid>,
+    strategy: Option<&str>,
+) -> Vec<Report> {
+    if signal_ids.len() > RECEIPT_IDS_MAX {
+        tracing::warn!(
+            %session_id,
+            "A receipt names {} signals; only the first {RECEIPT_IDS_MAX} are read",
+            signal_ids.len()
+        );
+    }
+    let strategy = strategy.and_then(Strategy::from_name);
+    let at = clock::now();
+    signal_ids
+        .into_iter()
+        .take(RECEIPT_IDS_MAX)
+        .map(|signal_id| Report {
+            signal_id,
+            session_id,
+            state,
+            strategy,
+            at,
+        })
+        .collect()
 }

@@ -5,6 +5,7 @@ mod directory;
 mod embed_queue;
 mod gate;
 mod graph;
+mod inboxes;
 mod memory;
 mod metrics;
 mod migrate;
@@ -17,6 +18,7 @@ mod proven;
 mod readers;
 mod recall_events;
 mod retention;
+mod riding;
 mod rot;
 mod rows;
 mod sessions;
@@ -27,6 +29,7 @@ mod verdicts;
 mod writer;
 
 use super::{Result, StoreError};
+use crate::bus::Bus;
 pub use candidates::WordHits;
 use readers::Readers;
 use rusqlite::Connection;
@@ -49,6 +52,9 @@ pub struct Sqlite {
     signal_readers: Readers,
     memory_readers: Readers,
     vectors: Arc<vectors::Vectors>,
+    bus: Bus,
+    riding: Arc<riding::Riding>,
+    inboxes: Arc<inboxes::Inboxes>,
     /// Told whenever a row may wait for its vectors.
     embed_wanted: Arc<Notify>,
 }
@@ -67,12 +73,16 @@ impl Sqlite {
         migrate::migrate(&mut connection)?;
         let signal_readers = Readers::open(file, SIGNAL_READERS, SIGNAL_CACHE_KB)?;
         let memory_readers = Readers::open(file, MEMORY_READERS, MEMORY_CACHE_KB)?;
-        let writer = writer::Writer::start(connection)?;
+        let riding = Arc::<riding::Riding>::default();
+        let writer = writer::Writer::start(connection, riding.clone())?;
         Ok(Self {
             writer: Arc::new(writer),
             signal_readers,
             memory_readers,
             vectors: Arc::default(),
+            bus: Bus::default(),
+            riding,
+            inboxes: Arc::default(),
             embed_wanted: Arc::default(),
         })
     }
@@ -82,7 +92,7 @@ impl Sqlite {
         &self,
         job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.write(job, |_| ()).await
+        self.writer.write(job, |value| value).await
     }
 
     /// Runs one short read of a signal's way; it never waits behind a recall.
@@ -109,8 +119,12 @@ impl Sqlite {
         self.memory_readers.read(query).await
     }
 
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
     pub async fn settle(&self) -> Result<()> {
-        self.write(|_| Ok(())).await
+        self.writer.settle().await
     }
 
     pub async fn close(&self) {

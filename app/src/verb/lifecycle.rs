@@ -7,7 +7,7 @@ use crate::store::Table;
 use crate::store::memory::{DeltaRow, NewMemory, PickupFrom, Row, Status};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
 use prism_core::id::Quoted;
-use prism_core::limits::SESSION_NAME_CHARS_MAX;
+use prism_core::limits::{PEERS_MAX, SESSION_NAME_CHARS_MAX};
 use prism_core::memory::row;
 use prism_core::memory::surface::{Surfaces, Warning, is_whole, relative_to};
 use prism_core::memory::{DeltaKind, Kind, LIST_ITEMS_MAX, optional, required};
@@ -44,9 +44,18 @@ pub async fn start(
         .filter(|(_, s)| s.state != SessionState::Stale)
         .map(|(_, s)| s.session_id)
         .collect();
-    let peers = sessions
+    let mut peers: Vec<api::Peer> = sessions
         .into_iter()
-        .filter(|(_, s)| s.session_id != session.id && s.state != SessionState::Stale);
+        .filter(|(_, s)| s.session_id != session.id && s.state != SessionState::Stale)
+        .map(|(_, s)| api::Peer {
+            identity: s.identity,
+            surface: s.surface,
+            machine_id: s.machine_id,
+            state: s.state,
+        })
+        .collect();
+    let peers_more = peers.len().saturating_sub(PEERS_MAX) as u64;
+    peers.truncate(PEERS_MAX);
     let counts = prism.store.pending_counts(caller.project.id).await?;
     let opening = prism.store.opening(author(caller), live).await?;
     let unwrapped_session = opening.unwrapped.map(|(session_id, last_delta_at, deltas)| api::UnwrappedSession {
@@ -61,14 +70,8 @@ pub async fn start(
         pid: caller.project.pid.to_string(),
         identity: session.identity.to_string(),
         surface: session.surface.clone(),
-        peers: peers
-            .map(|(_, s)| api::Peer {
-                identity: s.identity,
-                surface: s.surface,
-                machine_id: s.machine_id,
-                state: s.state,
-            })
-            .collect(),
+        peers,
+        peers_more,
         unread: counts
             .into_iter()
             .find(|(id, _)| *id == caller.persona.id)

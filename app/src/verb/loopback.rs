@@ -1,19 +1,17 @@
 //! The probe's way through the server: issue, echo, ask, finish.
 
 use crate::clock;
-use crate::hub::encode;
 use crate::prism::{Caller, Prism};
-use crate::store::{NewSignal, Persona, SessionRow, TraceRow};
-use prism_core::api::{self, ServerFrame};
+use crate::store::{Audience, NewSignal, Persona, SendOutcome, SessionRow, TraceRow};
+use prism_core::api;
 use prism_core::envelope::Envelope;
 use prism_core::id::BOT;
 use prism_core::limits::{LOOPBACK_RUNS_DEFAULT, LOOPBACK_RUNS_MAX, TTL_LOOPBACK_S};
 use prism_core::loopback::{Echo, Layers, NONCE_BYTES, Outcome, Probe};
-use prism_core::receipt::{Layer, PublishPath};
+use prism_core::receipt::Layer;
 use prism_core::signal::{Category, CheckedSend, DeliveryClass, SignalType, sha256_hex};
 use prism_core::{Code, Moment, Problem};
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
 /// Writes a probe to one session and says what the server saw of it; always answers.
@@ -151,12 +149,13 @@ async fn send(
     in_reply_to: Option<String>,
 ) -> Result<Issued, Problem> {
     let now = clock::now();
-    let body_sha256 = sha256_hex(Value::Object(payload.clone()).to_string().as_bytes());
+    let payload_json = Value::Object(payload).to_string();
+    let body_sha256 = sha256_hex(payload_json.as_bytes());
     let send = CheckedSend {
         to: to.identity.clone(),
         signal_type: SignalType::Loopback,
         category: Category::Info,
-        payload,
+        payload_json,
         in_reply_to,
         delivery_class: DeliveryClass::Sync,
         ttl_s: TTL_LOOPBACK_S,
@@ -172,50 +171,24 @@ async fn send(
         to_persona: to.clone(),
         send,
         now,
+        audience: session.map_or(Audience::Nobody, Audience::Session),
+        recipient_live: session.is_some(),
         failed: false,
     };
-    let times: Arc<Mutex<(Moment, Option<Moment>)>> = Arc::default();
-    let (seen, hub) = (times.clone(), prism.hub.clone());
-    let row = prism
-        .store
-        .send(new, move |row| {
-            let committed = clock::now();
-            let frame = encode(&ServerFrame::Signal {
-                envelope: row.envelope.clone(),
-                drained: false,
-            });
-            let took = match (session, row.envelope.seq) {
-                (Some(session), Some(seq)) => hub.offer(row.to_persona, Some(session), seq, &frame),
-                _ => Vec::new(),
-            };
-            *seen
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner) =
-                (committed, (!took.is_empty()).then(clock::now));
-        })
-        .await?;
-    let (committed_at, pushed_at) = *times
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let path = if pushed_at.is_some() {
-        PublishPath::PushedToWs
-    } else {
-        PublishPath::NoSubscriber
+    // A probe has no key of its own, so it is never a repeat.
+    let SendOutcome::Stored(row, pushed) = prism.store.send(new).await? else {
+        return Err(Problem::new(
+            Code::Internal,
+            "a probe was taken for a repeat",
+            "report this",
+        ));
     };
-    prism.store.note_push(
-        row.envelope.signal_id,
-        path,
-        session
-            .filter(|_| pushed_at.is_some())
-            .into_iter()
-            .collect(),
-        pushed_at.unwrap_or(committed_at),
-    );
+    let offered = !pushed.took.is_empty() || !pushed.reading.is_empty();
     Ok(Issued {
         signal_id: row.envelope.signal_id,
         trace_id: row.envelope.trace_id.unwrap_or_default(),
-        committed_at,
-        pushed_at,
+        committed_at: pushed.at,
+        pushed_at: offered.then_some(pushed.at),
     })
 }
 

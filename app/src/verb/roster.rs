@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use prism_core::api::{self, SessionView};
+use prism_core::limits::PEERS_MAX;
 use prism_core::{Code, Problem};
 use uuid::Uuid;
 
@@ -13,7 +14,12 @@ pub async fn status(
 ) -> Result<api::Status, Problem> {
     let now = clock::now();
     let counts = prism.store.pending_counts(caller.project.id).await?;
-    let sessions = with_proof(prism, prism.presence.sessions(caller.project.id, now)).await?;
+    let mut sessions = prism.presence.sessions(caller.project.id, now);
+    // Where not all can be listed, the caller's own come first.
+    sessions.sort_by_key(|(persona, _)| *persona != caller.persona.id);
+    let sessions_more = sessions.len().saturating_sub(PEERS_MAX) as u64;
+    sessions.truncate(PEERS_MAX);
+    let sessions = with_proof(prism, sessions).await?;
     let personas = prism
         .directory
         .personas(caller.project.id)
@@ -32,6 +38,7 @@ pub async fn status(
         pid: caller.project.pid.to_string(),
         server_version: crate::VERSION.into(),
         sessions: sessions.into_iter().map(|(_, view)| view).collect(),
+        sessions_more,
         personas: personas.collect(),
     })
 }

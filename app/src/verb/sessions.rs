@@ -2,8 +2,10 @@
 
 use super::lifecycle::session_name;
 use crate::clock;
+use crate::presence::TooMany;
 use crate::prism::{Caller, Prism};
 use crate::store::SessionRow;
+use prism_core::limits::SESSIONS_PER_IDENTITY_MAX;
 use prism_core::presence::Surface;
 use prism_core::{Code, Problem, api, text};
 
@@ -37,15 +39,38 @@ pub async fn register(
         last_verb_at: None,
         released_at: None,
     };
-    prism.store.add_session(row.clone()).await?;
+    open(prism, &row).await?;
+    if let Err(error) = prism.store.add_session(row.clone()).await {
+        prism.presence.remove(row.id);
+        return Err(error.into());
+    }
     let answer = api::SessionRegistered {
         session_id: row.id,
         pid: caller.project.pid.to_string(),
         project_id: row.project_id,
         identity: row.identity.to_string(),
     };
-    prism.presence.add(row);
     Ok(answer)
+}
+
+/// Takes a place among the identity's open sessions; a stale one is released to make room.
+async fn open(prism: &Prism, row: &SessionRow) -> Result<(), Problem> {
+    while let Err(TooMany { longest_silent }) = prism.presence.add(row.clone(), clock::now()) {
+        let Some(stale) = longest_silent else {
+            let limit = SESSIONS_PER_IDENTITY_MAX;
+            return Err(Problem::new(
+                Code::TooManySessions,
+                format!(
+                    "{} has {limit} open sessions, and may have no more",
+                    row.identity
+                ),
+                "end one of them (`prism status` lists them, `prism session release` ends one)",
+            )
+            .with("limit", limit));
+        };
+        prism.release(&stale, "stale").await?;
+    }
+    Ok(())
 }
 
 pub async fn release(
@@ -112,8 +137,9 @@ pub async fn heartbeat(
     caller: &Caller,
     _: api::Nothing,
 ) -> Result<api::Ok, Problem> {
-    if let Some(session) = caller.session_id() {
-        prism.presence.seen(session, clock::now());
+    if let Some(session) = &caller.session {
+        let came = prism.presence.seen(session.id, clock::now());
+        prism.announce_arrival(session, came);
     }
     Ok(api::Ok { ok: true })
 }

@@ -1,20 +1,19 @@
 //! Sending, reading, answering and tracing signals.
 
+use crate::bus::Pushed;
 use crate::clock;
-use crate::hub::encode;
 use crate::prism::{Caller, Prism};
-use crate::store::{Ack, NewSignal, SentRow, TraceRow};
+use crate::store::{Ack, Audience, Committed, NewSignal, SendOutcome, TraceRow};
 use prism_core::api::gate::Acknowledged;
 use prism_core::api::{self, ServerFrame};
+use prism_core::envelope::Envelope;
 use prism_core::limits::{NOTE_CHARS_MAX, PENDING_DEFAULT, PENDING_MAX};
 use prism_core::presence::RecipientState;
-use prism_core::receipt::{
-    PublishPath, Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline,
-};
+use prism_core::receipt::{Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline};
 use prism_core::signal::{AckState, DeliveryClass, SendSignal};
 use prism_core::{Code, Problem};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
 pub async fn send(
@@ -42,137 +41,77 @@ pub async fn send(
         project: caller.project.clone(),
         from_persona: caller.persona.clone(),
         from_session: caller.session_id(),
+        audience: Audience::Everybody,
+        recipient_live: recipient_state == RecipientState::Live,
         failed: send.delivery_class == DeliveryClass::Sync && nobody,
         to_persona,
         send,
         now,
     };
     // The row is durable before anybody is told: a lost push costs a poll, never a signal.
-    let pushed: Arc<Mutex<Vec<Uuid>>> = Arc::default();
-    let row = {
-        let (pushed, hub) = (pushed.clone(), prism.hub.clone());
-        prism
-            .store
-            .send(new, move |row| {
-                *pushed
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner) = push(&hub, row)
-            })
-            .await?
-    };
-    if row.failed {
-        let message = format!(
-            "{} is {recipient_state}, and a sync signal does not wait; it was kept as failed",
-            row.envelope.to_identity
-        );
-        return Err(Problem::new(
-            Code::RecipientUnavailable,
-            message,
-            "send it without delivery_class to leave it in the inbox",
-        )
-        .with("signal_id", row.envelope.signal_id.to_string())
-        .with("recipient_state", recipient_state.name()));
+    match prism.store.send(new).await? {
+        SendOutcome::Stored(row, _) if row.envelope.seq.is_none() => {
+            Err(unavailable(&row.envelope, recipient_state))
+        }
+        SendOutcome::Stored(row, pushed) => Ok(stored(prism, &row, &pushed, recipient_state)),
+        SendOutcome::Repeated(row) if row.facts.failed.is_some() => {
+            Err(unavailable(&row.envelope, recipient_state))
+        }
+        // A retry is answered like the first try, with what has become of the signal since.
+        SendOutcome::Repeated(row) => Ok(api::Sent {
+            signal_id: row.envelope.signal_id,
+            trace_id: row.envelope.trace_id.unwrap_or_default(),
+            publish_path: row.publish_path,
+            recipient_state,
+            receipt: Receipt::assemble(&row.facts, row.sessions),
+        }),
     }
-    if row.repeated {
-        return repeated(prism, caller, &row, recipient_state).await;
-    }
-    let sessions = std::mem::take(
-        &mut *pushed
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner),
+}
+
+fn unavailable(kept: &Envelope, recipient_state: RecipientState) -> Problem {
+    let message = format!(
+        "{} is {recipient_state}, and a sync signal does not wait; it was kept as failed",
+        kept.to_identity
     );
-    Ok(report(prism, caller, row, sessions, recipient_state))
+    Problem::new(
+        Code::RecipientUnavailable,
+        message,
+        "send it without delivery_class to leave it in the inbox",
+    )
+    .with("signal_id", kept.signal_id.to_string())
+    .with("recipient_state", recipient_state.name())
 }
 
-/// Offers a committed signal to the recipient's sockets, in commit order.
-pub fn push(hub: &crate::hub::Hub, row: &SentRow) -> Vec<Uuid> {
-    match row.envelope.seq {
-        Some(seq) if !row.repeated => hub.offer(
-            row.to_persona,
-            None,
-            seq,
-            &encode(&ServerFrame::Signal {
-                envelope: row.envelope.clone(),
-                drained: false,
-            }),
-        ),
-        _ => Vec::new(),
-    }
-}
-
-fn report(
+fn stored(
     prism: &Prism,
-    caller: &Caller,
-    row: SentRow,
-    sessions: Vec<Uuid>,
+    row: &Committed,
+    pushed: &Pushed,
     recipient_state: RecipientState,
 ) -> api::Sent {
-    let at = clock::now();
-    let publish_path = match recipient_state {
-        _ if !sessions.is_empty() => PublishPath::PushedToWs,
-        RecipientState::Live => PublishPath::NoSubscriber,
-        _ => PublishPath::QueuedOffline,
-    };
+    let took = pushed.took.len() as u64;
     prism.metrics.sent.fetch_add(1, Ordering::Relaxed);
-    prism
-        .metrics
-        .pushed
-        .fetch_add(sessions.len() as u64, Ordering::Relaxed);
-    if publish_path != PublishPath::QueuedOffline {
-        prism
-            .store
-            .note_push(row.envelope.signal_id, publish_path, sessions.clone(), at);
-    }
-    prism.hub.show(caller.project.id, || ServerFrame::Watched {
-        envelope: row.envelope.clone(),
-        publish_path,
-    });
-    let pushed = sessions.into_iter().filter_map(|id| prism.presence.get(id));
-    let receipts = pushed
+    prism.metrics.pushed.fetch_add(took, Ordering::Relaxed);
+    let sessions = pushed.took.iter().filter_map(|id| prism.presence.get(*id));
+    let receipts = sessions
         .map(|s| SessionReceipt {
             session_id: s.id,
             surface: s.surface,
             machine_id: s.machine_id,
-            pushed: Some(at),
+            pushed: Some(pushed.at),
             ..Default::default()
         })
         .collect();
     let facts = SignalFacts {
-        queued: row.envelope.created_at.unwrap_or(at),
+        queued: row.envelope.created_at.unwrap_or(pushed.at),
         ..Default::default()
     };
     api::Sent {
         signal_id: row.envelope.signal_id,
         trace_id: row.envelope.trace_id.unwrap_or_default(),
-        publish_path,
+        publish_path: pushed.path,
         recipient_state,
         receipt: Receipt::assemble(&facts, receipts),
     }
-}
-
-/// A retry is answered like the first try, with what has become of the signal since.
-async fn repeated(
-    prism: &Prism,
-    caller: &Caller,
-    row: &SentRow,
-    recipient_state: RecipientState,
-) -> Result<api::Sent, Problem> {
-    prism.store.settle().await?;
-    let trace = prism
-        .store
-        .trace(
-            caller.project.id,
-            Some(row.envelope.signal_id.to_string()),
-            None,
-        )
-        .await?;
-    Ok(api::Sent {
-        signal_id: row.envelope.signal_id,
-        trace_id: row.envelope.trace_id.unwrap_or_default(),
-        publish_path: trace.publish_path,
-        recipient_state,
-        receipt: Receipt::assemble(&trace.facts, trace.sessions),
-    })
 }
 
 pub async fn pending(
@@ -213,28 +152,45 @@ pub async fn confirm(
     caller: &Caller,
     request: api::SignalsConfirm,
 ) -> Result<api::Confirmed, Problem> {
-    confirm_lease(prism, caller.persona.id, request.lease_id)
+    let personas = prism.directory.personas_of(caller);
+    confirm_leases(prism, personas, vec![request.lease_id])
         .await
         .map(|confirmed| api::Confirmed { confirmed })
 }
 
-/// Ends a drain: the rows are drained for good, and the siblings hear of it.
-pub async fn confirm_lease(prism: &Prism, persona: Uuid, lease_id: Uuid) -> Result<u64, Problem> {
-    prism.gate.assignment_comes(persona);
-    let rows = prism.store.confirm(persona, lease_id, clock::now()).await?;
-    prism.gate.assignment_comes(persona);
+/// Ends drains of any of these inboxes: the rows are drained for good, and the siblings hear of it.
+pub async fn confirm_leases(
+    prism: &Prism,
+    personas: Vec<Uuid>,
+    leases: Vec<Uuid>,
+) -> Result<u64, Problem> {
+    if leases.is_empty() {
+        return Ok(0);
+    }
+    let comes = |personas: &[Uuid]| {
+        for persona in personas {
+            prism.gate.assignment_comes(*persona);
+        }
+    };
+    comes(&personas);
+    let rows = prism
+        .store
+        .confirm(personas.clone(), leases, clock::now())
+        .await?;
+    comes(&personas);
     let n = rows.len() as u64;
     prism.metrics.drained.fetch_add(n, Ordering::Relaxed);
-    if let Some(by_session) = rows.first().map(|r| r.by_session) {
-        let signal_ids = rows.iter().map(|r| r.signal_id).collect();
-        prism.hub.tell(
-            persona,
+    let mut by_reader: BTreeMap<(Uuid, Option<Uuid>), Vec<Uuid>> = BTreeMap::new();
+    for row in rows {
+        let reader = (row.to_persona, row.by_session);
+        by_reader.entry(reader).or_default().push(row.signal_id);
+    }
+    for ((persona, by_session), signal_ids) in by_reader {
+        let drained = ServerFrame::Drained {
+            signal_ids,
             by_session,
-            &ServerFrame::Drained {
-                signal_ids,
-                by_session,
-            },
-        );
+        };
+        prism.hub.tell(persona, by_session, &drained);
     }
     Ok(n)
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bounds_story;
 mod cache;
 mod cli;
 mod commands;

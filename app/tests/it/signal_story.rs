@@ -574,4 +574,53 @@ async fn signals_to_the_operator_wait_without_a_session() {
         "{printed}"
     );
     assert_eq!(server.ok(None, &["pending"]).trim(), "nothing waits");
+    let ask = json!({"signal_id": sent["signal_id"]});
+    let trace = donna.call(PID, "signal_trace", ask).await.unwrap();
+    assert_eq!(states(&trace), ["queued", "drained"]);
+    assert_eq!(
+        trace["receipt"]["sessions"],
+        json!([]),
+        "the operator has no session"
+    );
+}
+
+#[tokio::test]
+async fn a_drain_that_is_confirmed_after_the_answer_was_over_by_then() {
+    let server = Server::start();
+    let donna = server.identity("Donna").await;
+    let (texi, _) = server.session("Texi").await;
+    let sent = donna.call(PID, "signal", task("Texi", "x")).await.unwrap();
+    let read = texi.call(PID, "signals_pending", json!({})).await.unwrap();
+    let acted = json!({"signal_id": sent["signal_id"], "state": "model_acted"});
+    texi.call(PID, "signal_ack", acted).await.unwrap();
+    let lease = json!({"lease_id": read["lease_id"]});
+    texi.call(PID, "signals_confirm", lease).await.unwrap();
+    let ask = json!({"signal_id": sent["signal_id"]});
+    let trace = donna.call(PID, "signal_trace", ask).await.unwrap();
+    let times = &trace["receipt"]["states"];
+    assert!(
+        times["drained"].is_string() && times["drained"] == times["acted"],
+        "{times}"
+    );
+}
+
+#[tokio::test]
+async fn one_key_is_one_signal_in_whatever_project_it_is_sent() {
+    let server = Server::start();
+    let (donna, operator) = (server.identity("Donna").await, server.operator());
+    server.identity("Texi").await;
+    for identity in ["Texi", "Donna"] {
+        let add = json!({"identity": identity});
+        operator
+            .call("PID-OTHER", "persona_add", add)
+            .await
+            .unwrap();
+    }
+    let mut request = task("Texi", "x");
+    request["idempotency_key"] = json!("k");
+    let first = donna.call(PID, "signal", request.clone()).await.unwrap();
+    let again = donna.call("PID-OTHER", "signal", request).await.unwrap();
+    for field in ["signal_id", "trace_id", "publish_path", "receipt"] {
+        assert_eq!(again[field], first[field], "{field}");
+    }
 }

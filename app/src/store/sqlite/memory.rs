@@ -8,6 +8,7 @@ use crate::store::memory::{
 };
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
+use prism_core::memory::DeltaKind;
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::Review;
 use prism_core::memory::recall::NEIGHBOUR_US;
@@ -404,6 +405,14 @@ fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
 }
 
 fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<Option<i64>> {
+    if d.kind == DeltaKind::Start {
+        // The session has begun with this row: after a crash it is not begun again.
+        c.prepare_cached(
+            "update sessions set first_verb_at = coalesce(first_verb_at, ?) where id = ?",
+        )
+        .and_then(|mut s| s.execute(params![by.now.0, by.session_id.map(|s| s.to_string())]))
+        .map_err(failed)?;
+    }
     c.prepare_cached(
         "insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, next, open_loops, touched_files, touched_files_source,
             operator_visible_effect, tried_and_ruled_out, subject, tags, operator_sees, pieces, would_break_it, created_at)

@@ -2,8 +2,9 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, column, failed};
-use crate::store::Mark;
+use crate::store::Report;
 use prism_core::api::Reachable;
+use prism_core::bell::Strategy;
 use prism_core::receipt::State;
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
@@ -19,25 +20,28 @@ const PROVE: &str = "insert into last_proven
         evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= at";
 
 /// Notes the newest of what a session is known to have had.
-pub(super) fn prove<'a>(c: &Connection, marks: impl Iterator<Item = &'a Mark>) -> Result<()> {
-    let mut newest: Vec<&Mark> = Vec::new();
-    let proves = |m: &&Mark| m.state.is_reported_by_shim() || m.state == State::Drained;
-    for mark in marks.filter(proves) {
-        match newest.iter_mut().find(|n| n.session_id == mark.session_id) {
-            Some(known) if (known.at, known.state) <= (mark.at, mark.state) => *known = mark,
+pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
+    let mut newest: Vec<&Report> = Vec::new();
+    let proves = |m: &&Report| m.state.is_reported_by_shim() || m.state == State::Drained;
+    for report in reports.iter().filter(proves) {
+        match newest
+            .iter_mut()
+            .find(|n| n.session_id == report.session_id)
+        {
+            Some(known) if (known.at, known.state) <= (report.at, report.state) => *known = report,
             Some(_) => {}
-            None => newest.push(mark),
+            None => newest.push(report),
         }
     }
     let mut statement = c.prepare_cached(PROVE).map_err(failed)?;
-    for mark in newest {
+    for report in newest {
         statement
             .execute(params![
-                mark.signal_id.to_string(),
-                mark.session_id.to_string(),
-                mark.state.name(),
-                mark.at.0,
-                mark.strategy
+                report.signal_id.to_string(),
+                report.session_id.to_string(),
+                report.state.name(),
+                report.at.0,
+                report.strategy.map(Strategy::name)
             ])
             .map_err(failed)?;
     }

@@ -1,15 +1,14 @@
 //! Sessions: one running agent host of one identity each.
 
-use super::{Result, Sqlite, column, failed};
-use crate::store::SessionRow;
+use super::{Result, Sqlite, column, failed, signals};
+use crate::store::{ReturnedRow, SessionRow};
 use prism_core::Moment;
-use rusqlite::{Row, params};
+use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
-/// Gives back what a session had leased and nobody will confirm. Open leases are few; the index
-/// that holds them is read whole.
-pub(super) const GIVE_BACK: &str = "update signal_queue
-    set lease_id = null, leased_to = null, leased_until = null
+/// What a session has leased and not confirmed. Open leases are few; the index that holds them is
+/// read whole.
+pub(super) const LEASED: &str = "select id, to_persona_id from signal_queue
     where leased_to = ?1 and leased_until is not null and drained_at is null and ended_at is null";
 
 impl Sqlite {
@@ -63,26 +62,50 @@ impl Sqlite {
         });
     }
 
-    pub async fn release_session(&self, id: Uuid, reason: String, now: Moment) -> Result<()> {
-        self.write(move |c| {
-            c.execute(
-                "update sessions set released_at = ?, release_reason = ?, last_seen_at = max(last_seen_at, ?) where id = ? and released_at is null",
-                params![now.0, reason, now.0, id.to_string()],
+    pub async fn release_session(
+        &self,
+        id: Uuid,
+        reason: String,
+        now: Moment,
+    ) -> Result<Vec<ReturnedRow>> {
+        let inboxes = self.inboxes.clone();
+        self.writer
+            .write(
+                move |c| release(c, &id.to_string(), &reason, now),
+                move |returned| {
+                    for row in &returned {
+                        inboxes.filled(row.to_persona);
+                    }
+                    returned
+                },
             )
-            .map_err(failed)?;
-            // What the session had leased goes back at once: nobody will confirm it.
-            c.execute(GIVE_BACK, params![id.to_string()])
-                .map_err(failed)?;
-            // Nothing it does can close them any more.
-            c.execute(
-                "delete from recallgate_windows where session_id = ?",
-                params![id.to_string()],
-            )
-            .map_err(failed)?;
-            Ok(())
-        })
-        .await
+            .await
     }
+}
+
+/// What the session had leased goes back at once: nobody will confirm it.
+fn release(c: &Connection, id: &str, reason: &str, now: Moment) -> Result<Vec<ReturnedRow>> {
+    c.execute(
+        "update sessions set released_at = ?, release_reason = ?,
+            last_seen_at = max(last_seen_at, ?) where id = ? and released_at is null",
+        params![now.0, reason, now.0, id],
+    )
+    .map_err(failed)?;
+    let leased = c
+        .prepare_cached(LEASED)
+        .map_err(failed)?
+        .query_map([id], signals::returned)
+        .map_err(failed)?
+        .collect::<rusqlite::Result<Vec<_>>>()
+        .map_err(failed)?;
+    // Nothing it does can close its windows any more.
+    c.execute("delete from recallgate_windows where session_id = ?", [id])
+        .map_err(failed)?;
+    let why = format!("the session that was reading it ended ({reason})");
+    for row in &leased {
+        signals::give_back(c, row, now, &why)?;
+    }
+    Ok(leased)
 }
 
 pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {

@@ -1,16 +1,16 @@
 //! The queue: send, lease, confirm, end, trace.
 
-use super::{Result, Sqlite, column, failed, proven};
+use super::{Result, Sqlite, column, failed, proven, riding};
 use crate::clock;
 use crate::store::{
-    Ack, ConfirmedRow, Drain, EndedRow, InboxRow, Mark, NewSignal, Page, SentRow, StoreError,
-    Swept, TraceRow,
+    Ack, Committed, ConfirmedRow, Drain, EndedRow, InboxRow, NewSignal, Page, Report, ReturnedRow,
+    SendOutcome, StoreError, Swept, TraceRow,
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
 use prism_core::id::Quoted;
-use prism_core::limits::LEASE_US;
+use prism_core::limits::{INBOX_WAITING_MAX, LEASE_US};
 use prism_core::receipt::{Layer, PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
@@ -36,8 +36,8 @@ pub(super) const EXPIRE: &str = "update signal_queue
             and (leased_until is null or leased_until <= ?1) limit ?2)
     returning id, to_persona_id";
 /// Leases that were not confirmed in time.
-pub(super) const OVERDUE: &str =
-    "q.leased_until <= ?1 and q.drained_at is null and q.ended_at is null limit ?2";
+pub(super) const OVERDUE: &str = "select id, to_persona_id from signal_queue
+    where leased_until <= ?1 and drained_at is null and ended_at is null limit ?2";
 /// Dismisses all that a session was given: found by its own deliveries, not in the inbox's past.
 pub(super) const DISMISS_GIVEN: &str = "update signal_queue set dismissed_at = ?1
     where id in (select signal_id from deliveries where session_id = ?3)
@@ -49,55 +49,69 @@ pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) a
     where p.project_id = ?1 and q.drained_at is null and q.ended_at is null
         and q.signal_type <> 'Loopback'
     group by 1, 2 order by 1";
+/// The signal that a sender's key made before.
+pub(super) const SENT_BEFORE: &str = "select id, body_sha256 from signal_queue
+    where idempotency_key = ?1 and from_identity = ?2";
+/// The first place that is still taken in an inbox.
+pub(super) const FIRST_WAITING: &str = "select min(seq)
+    from signal_queue indexed by ix_signal_waiting
+    where to_persona_id = ?1 and drained_at is null and ended_at is null";
+/// When the first of an inbox's leases runs out.
+pub(super) const FIRST_RETURN: &str = "select min(leased_until)
+    from signal_queue indexed by ix_signal_waiting
+    where to_persona_id = ?1 and drained_at is null and ended_at is null and leased_until > ?2";
+/// The rows of a lease that nobody has confirmed yet.
+pub(super) const UNCONFIRMED: &str = "select id, to_persona_id, leased_to, acted_at
+    from signal_queue where lease_id = ?1 and drained_at is null and ended_at is null";
+/// A signal by what people quote of its trace.
+pub(super) const BY_TRACE: &str = "select id from signal_queue
+    where substr(trace_id, 1, 8) = substr(?1, 1, 8) and trace_id >= ?1 and trace_id < ?2
+        and project_id = ?3 limit 1";
+/// What a drain may take: `?1` whose inbox, `?2` now.
+pub(super) const FREE: &str = "q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null
+    and q.expires_at > ?2 and q.signal_type <> 'Loopback'
+    and (q.leased_until is null or q.leased_until <= ?2)";
 
 impl Sqlite {
-    pub async fn send(
-        &self,
-        new: NewSignal,
-        committed: impl FnOnce(&SentRow) + Send + 'static,
-    ) -> Result<SentRow> {
-        self.writer.write(move |c| send(c, new), committed).await
-    }
-
-    pub fn note_push(&self, signal_id: Uuid, path: PublishPath, sessions: Vec<Uuid>, now: Moment) {
-        self.writer.write_later("a push", move |c| {
-            let id = signal_id.to_string();
-            c.prepare_cached("update signal_queue set publish_path = ? where id = ?")
-                .and_then(|mut s| s.execute(params![path.name(), id]))
-                .map_err(failed)?;
-            for session in sessions {
-                mark(
-                    c,
-                    &Mark {
-                        signal_id,
-                        session_id: session,
-                        state: State::Pushed,
-                        strategy: None,
-                        at: now,
-                    },
-                )?;
-            }
-            Ok(())
-        });
-    }
-
-    pub fn mark(&self, marks: Vec<Mark>) {
-        self.writer.write_later("receipts", move |c| {
-            marks.iter().try_for_each(|m| mark(c, m))?;
-            proven::prove(c, marks.iter())
-        });
-    }
-
-    pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
-        self.read(move |c| {
-            c.prepare_cached(
-                "select exists (select 1 from signal_queue where to_persona_id = ? and drained_at is null and ended_at is null and expires_at > ?
-                 and signal_type <> 'Loopback' and (leased_until is null or leased_until <= ?))",
+    /// One transaction, then one offer to the bus on the writer's thread, then the answer. What
+    /// became of the push is noted there, too: it does not depend on anybody waiting for it.
+    pub async fn send(&self, new: NewSignal) -> Result<SendOutcome> {
+        let expected = self
+            .bus
+            .expects(new.to_persona.id, new.audience, new.recipient_live);
+        let (bus, riding, inboxes) = (self.bus.clone(), self.riding.clone(), self.inboxes.clone());
+        let written = self
+            .writer
+            .write(
+                move |c| send(c, new, expected),
+                move |written| match written {
+                    Written::New(committed) => {
+                        inboxes.filled(committed.to_persona);
+                        let pushed = bus.publish(&committed);
+                        riding.pushed(committed.envelope.signal_id, expected, &pushed);
+                        Ok((committed, pushed))
+                    }
+                    Written::Before(signal_id) => Err(signal_id),
+                },
             )
-            .and_then(|mut s| s.query_row(params![persona.to_string(), now.0, now.0], |r| r.get(0)))
-            .map_err(failed)
-        })
-        .await
+            .await?;
+        let signal_id = match written {
+            Ok((committed, pushed)) => return Ok(SendOutcome::Stored(committed, pushed)),
+            Err(signal_id) => signal_id,
+        };
+        self.settle().await?;
+        let row = self.read(move |c| trace(c, &signal_id)).await?;
+        Ok(SendOutcome::Repeated(Box::new(row)))
+    }
+
+    pub async fn report(&self, reports: Vec<Report>) {
+        if self.riding.add(&reports).await {
+            self.writer.something_rides();
+        }
+    }
+
+    pub fn may_have_pending(&self, persona: Uuid, now: Moment) -> bool {
+        self.inboxes.may_hold(persona, now)
     }
 
     pub async fn lease(
@@ -107,18 +121,35 @@ impl Sqlite {
         limit: usize,
         now: Moment,
     ) -> Result<Option<Drain>> {
-        self.write(move |c| lease(c, persona, holder, limit, now))
+        let inboxes = self.inboxes.clone();
+        self.writer
+            .write(
+                move |c| lease(c, persona, holder, limit, now),
+                move |leased| match leased {
+                    Leased::Some(drain) => Some(drain),
+                    Leased::Nothing { first_return } => {
+                        inboxes.found_empty(persona, first_return);
+                        None
+                    }
+                },
+            )
             .await
     }
 
     pub async fn confirm(
         &self,
-        persona: Uuid,
-        lease_id: Uuid,
+        personas: Vec<Uuid>,
+        leases: Vec<Uuid>,
         now: Moment,
     ) -> Result<Vec<ConfirmedRow>> {
-        self.write(move |c| confirm(c, persona, lease_id, now))
-            .await
+        self.write(move |c| {
+            let mut confirmed = Vec::new();
+            for lease in leases {
+                confirmed.extend(confirm(c, &personas, lease, now)?);
+            }
+            Ok(confirmed)
+        })
+        .await
     }
 
     pub async fn dismiss(
@@ -297,14 +328,41 @@ impl Sqlite {
         if !self.read(due).await? {
             return Ok(Swept::default());
         }
-        self.write(move |c| sweep(c, now, limit)).await
+        let inboxes = self.inboxes.clone();
+        self.writer
+            .write(
+                move |c| sweep(c, now, limit),
+                move |swept| {
+                    for row in &swept.leases_returned {
+                        inboxes.filled(row.to_persona);
+                    }
+                    swept
+                },
+            )
+            .await
     }
 }
 
-fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
+/// What a send wrote.
+enum Written {
+    New(Box<Committed>),
+    /// The signal that an earlier send with this key made.
+    Before(String),
+}
+
+/// What a drain was given.
+enum Leased {
+    Some(Drain),
+    /// Nothing waits; the first row that is leased to somebody may wait again then.
+    Nothing {
+        first_return: Option<Moment>,
+    },
+}
+
+fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written> {
     let sender = new.from_persona.identity.as_str();
-    if let Some(repeated) = repeated(c, &new, sender)? {
-        return Ok(repeated);
+    if let Some(id) = sent_before(c, &new, sender)? {
+        return Ok(Written::Before(id));
     }
     let in_reply_to = match &new.send.in_reply_to {
         Some(quoted) => Some(answer(c, &new, quoted)?),
@@ -321,12 +379,18 @@ fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
             .map_err(failed)?,
         ),
     };
-    let payload =
-        serde_json::to_string(&new.send.payload).map_err(|e| StoreError::Failed(e.to_string()))?;
+    if let Some(seq) = seq
+        && new.send.signal_type != SignalType::Loopback
+    {
+        check_room(c, &new, &to_persona, seq)?;
+    }
     c.prepare_cached(
-        "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity, seq, from_identity, from_session, signal_type, category, payload,
-            in_reply_to, delivery_class, idempotency_key, body_sha256, created_at, expires_at, ended_at, ended_as)
-         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18 from projects where id = ?19",
+        "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity,
+            seq, from_identity, from_session, signal_type, category, payload, in_reply_to,
+            delivery_class, idempotency_key, body_sha256, created_at, expires_at, ended_at,
+            ended_as, publish_path)
+         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+            ?16, ?17, ?18, ?19 from projects where id = ?20",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -339,7 +403,7 @@ fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
             new.from_session.map(|s| s.to_string()),
             new.send.signal_type.name(),
             new.send.category.name(),
-            payload,
+            new.send.payload_json,
             in_reply_to.map(|id| id.to_string()),
             new.send.delivery_class.name(),
             new.send.idempotency_key,
@@ -348,6 +412,7 @@ fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
             new.now.plus_s(new.send.ttl_s).0,
             new.failed.then_some(new.now.0),
             new.failed.then_some(State::Failed.name()),
+            expected.name(),
             new.project.id.to_string(),
         ])
     })
@@ -359,34 +424,69 @@ fn send(c: &Connection, new: NewSignal) -> Result<SentRow> {
         from_identity: sender.to_owned(),
         from_session: new.from_session,
         to_identity: new.to_persona.identity.to_string(),
-        payload: new.send.payload,
+        payload: serde_json::Map::new(),
         in_reply_to,
         created_at: Some(new.now),
         trace_id: Some(new.trace_id),
         seq,
         pid: Some(new.project.pid.to_string()),
     };
-    Ok(SentRow {
+    Ok(Written::New(Box::new(Committed {
         envelope,
+        payload_json: new.send.payload_json,
+        project: new.project.id,
         to_persona: new.to_persona.id,
-        repeated: false,
-        failed: new.failed,
-    })
+        audience: new.audience,
+        recipient_live: new.recipient_live,
+    })))
 }
 
-/// A send that was accepted before under the same key gets the same answer.
-fn repeated(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<SentRow>> {
+/// Refuses what would wait behind too many others.
+fn check_room(c: &Connection, new: &NewSignal, to_persona: &str, seq: i64) -> Result<()> {
+    let full = INBOX_WAITING_MAX as i64;
+    let first: Option<i64> = c
+        .prepare_cached(FIRST_WAITING)
+        .and_then(|mut s| s.query_row([to_persona], |r| r.get(0)))
+        .map_err(failed)?;
+    // Numbers are given in order, so no more can wait than were given since the first of them.
+    if first.is_none_or(|first| seq - first < full) {
+        return Ok(());
+    }
+    let waits: i64 = c
+        .prepare_cached(
+            "select count(*) from signal_queue indexed by ix_signal_waiting
+             where to_persona_id = ? and drained_at is null and ended_at is null
+                and signal_type <> 'Loopback'",
+        )
+        .and_then(|mut s| s.query_row([to_persona], |r| r.get(0)))
+        .map_err(failed)?;
+    if waits < full {
+        return Ok(());
+    }
+    let to = &new.to_persona.identity;
+    Err(Problem::new(
+        Code::InboxFull,
+        format!("{to} has {waits} signals waiting, and an inbox holds {INBOX_WAITING_MAX}"),
+        format!("wait until {to} has read some, or take back what is no longer needed"),
+    )
+    .with("recipient", to.as_str())
+    .with("limit", INBOX_WAITING_MAX)
+    .into())
+}
+
+/// The signal that the same key and body made before, in whatever project.
+fn sent_before(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<String>> {
     let Some(key) = &new.send.idempotency_key else {
         return Ok(None);
     };
-    let found: Option<(String, String, Option<String>)> = c
-        .prepare_cached(
-            "select q.id, q.body_sha256, q.ended_as from signal_queue q join projects p on p.id = q.project_id
-             where q.tenant_id = (select tenant_id from projects where id = ?) and q.from_identity = ? and q.idempotency_key = ?",
-        )
-        .and_then(|mut s| s.query_row(params![new.project.id.to_string(), sender, key], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).optional())
+    let found: Option<(String, String)> = c
+        .prepare_cached(SENT_BEFORE)
+        .and_then(|mut s| {
+            s.query_row(params![key, sender], |r| Ok((r.get(0)?, r.get(1)?)))
+                .optional()
+        })
         .map_err(failed)?;
-    let Some((id, hash, ended_as)) = found else {
+    let Some((id, hash)) = found else {
         return Ok(None);
     };
     if hash != new.send.body_sha256 {
@@ -398,13 +498,7 @@ fn repeated(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<Sent
         .with("signal_id", id)
         .into());
     }
-    let row = trace(c, &id)?;
-    Ok(Some(SentRow {
-        to_persona: row.to_persona,
-        envelope: row.envelope,
-        repeated: true,
-        failed: ended_as.as_deref() == Some("failed"),
-    }))
+    Ok(Some(id))
 }
 
 /// Resolves `in_reply_to` and notes that the recipient of that signal acted on it.
@@ -437,49 +531,24 @@ fn answer(c: &Connection, new: &NewSignal, quoted: &str) -> Result<Uuid> {
         .map_err(|_| StoreError::Failed("an id in the queue is not a UUID".into()))
 }
 
-fn mark(c: &Connection, m: &Mark) -> Result<()> {
-    let column = match m.state {
-        State::Pushed => "pushed_at",
-        State::Received => "received_at",
-        State::Rung => "rung_at",
-        State::Rendered => "rendered_at",
-        State::Drained => "drained_at",
-        _ => return Ok(()),
-    };
-    // The first time counts: a repeat says nothing new. A receipt for a signal
-    // that was never addressed to that session is ignored.
-    c.prepare_cached(&format!(
-        "insert into deliveries (signal_id, session_id, {column}, strategy)
-         select q.id, s.id, ?3, ?4 from signal_queue q join sessions s on s.persona_id = q.to_persona_id where q.id = ?1 and s.id = ?2
-         on conflict do update set {column} = coalesce({column}, excluded.{column}), strategy = coalesce(excluded.strategy, strategy)"
-    ))
-    .and_then(|mut s| s.execute(params![m.signal_id.to_string(), m.session_id.to_string(), m.at.0, m.strategy]))
-    .map_err(failed)?;
-    Ok(())
-}
-
+/// Leases what waits, oldest first. SQL narrows to rows that are free; the one rule about leases
+/// decides.
 fn lease(
     c: &Connection,
     persona: Uuid,
     holder: Option<Uuid>,
     limit: usize,
     now: Moment,
-) -> Result<Option<Drain>> {
-    // The persona's whole waiting list is small by design (expiry, drains), so
-    // the one rule about leases is asked row by row instead of written twice.
-    let waiting = inbox_rows(
-        c,
-        "q.to_persona_id = ? and q.drained_at is null and q.ended_at is null and q.expires_at > ? and q.signal_type <> 'Loopback' order by q.seq",
-        params![persona.to_string(), now.0],
-    )?;
-    let mut free = waiting
+) -> Result<Leased> {
+    let persona = persona.to_string();
+    let rows = rows_of(c, &free_rows(), params![persona, now.0, limit as i64])?;
+    let envelopes: Vec<Envelope> = rows
         .into_iter()
         .filter(|row| may_lease(row.lease, now))
-        .map(|row| row.envelope);
-    let envelopes: Vec<Envelope> = free.by_ref().take(limit).collect();
-    let more = free.count() as u64;
+        .map(|row| row.envelope)
+        .collect();
     if envelopes.is_empty() {
-        return Ok(None);
+        return first_return(c, &persona, now);
     }
     let lease_id = clock::new_id();
     let mut update = c
@@ -497,52 +566,108 @@ fn lease(
             ])
             .map_err(failed)?;
     }
-    Ok(Some(Drain {
+    let more: i64 = match envelopes.len() < limit {
+        true => 0,
+        false => c
+            .prepare_cached(&free_count())
+            .and_then(|mut s| s.query_row(params![persona, now.0], |r| r.get(0)))
+            .map_err(failed)?,
+    };
+    Ok(Leased::Some(Drain {
         lease_id,
         envelopes,
-        more,
+        more: more as u64,
     }))
+}
+
+/// The oldest free rows, `?3` of them. Left to choose, SQLite would read the whole inbox.
+pub(super) fn free_rows() -> String {
+    inbox_sql(&format!("{FREE} order by q.seq limit ?3")).replace(
+        "signal_queue q ",
+        "signal_queue q indexed by ix_signal_waiting ",
+    )
+}
+
+pub(super) fn free_count() -> String {
+    format!("select count(*) from signal_queue q indexed by ix_signal_waiting where {FREE}")
+}
+
+fn first_return(c: &Connection, persona: &str, now: Moment) -> Result<Leased> {
+    c.prepare_cached(FIRST_RETURN)
+        .and_then(|mut s| s.query_row(params![persona, now.0], |r| r.get::<_, Option<i64>>(0)))
+        .map(|until| Leased::Nothing {
+            first_return: until.map(Moment),
+        })
+        .map_err(failed)
 }
 
 fn confirm(
     c: &Connection,
-    persona: Uuid,
+    personas: &[Uuid],
     lease_id: Uuid,
     now: Moment,
 ) -> Result<Vec<ConfirmedRow>> {
-    let mut statement = c
-        .prepare_cached(
-            "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null
-             where lease_id = ? and to_persona_id = ? and drained_at is null and ended_at is null returning id, drained_by",
-        )
-        .map_err(failed)?;
-    let rows = statement
-        .query_map(
-            params![now.0, lease_id.to_string(), persona.to_string()],
-            |r| {
-                Ok(ConfirmedRow {
-                    signal_id: column::id(r, "id")?,
-                    to_persona: persona,
-                    by_session: column::opt_id(r, "drained_by")?,
-                })
-            },
-        )
+    let mut statement = c.prepare_cached(UNCONFIRMED).map_err(failed)?;
+    let mut rows = statement
+        .query_map([lease_id.to_string()], |r| {
+            // Whoever has acted on it had it by then, however late the word of that comes.
+            let acted = column::opt_moment(r, "acted_at")?;
+            Ok(ConfirmedRow {
+                signal_id: column::id(r, "id")?,
+                to_persona: column::id(r, "to_persona_id")?,
+                by_session: column::opt_id(r, "leased_to")?,
+                at: acted.map_or(now, |acted| acted.min(now)),
+            })
+        })
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
-    let drained = rows.iter().filter_map(|row| {
-        Some(Mark {
-            signal_id: row.signal_id,
-            session_id: row.by_session?,
-            state: State::Drained,
-            strategy: None,
-            at: now,
-        })
-    });
-    let drained: Vec<Mark> = drained.collect();
-    drained.iter().try_for_each(|m| mark(c, m))?;
-    proven::prove(c, drained.iter())?;
+    // Somebody else's lease is nobody's business here.
+    rows.retain(|row| personas.contains(&row.to_persona));
+    let mut drained = c
+        .prepare_cached(
+            "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null
+             where id = ?",
+        )
+        .map_err(failed)?;
+    let mut news = Vec::new();
+    for row in &rows {
+        drained
+            .execute(params![row.at.0, row.signal_id.to_string()])
+            .map_err(failed)?;
+        if let Some(session) = row.by_session {
+            let reported = [(State::Drained, row.at)];
+            news.extend(riding::write(c, row.signal_id, session, &reported, None)?);
+        }
+    }
+    proven::prove(c, &news)?;
     Ok(rows)
+}
+
+/// Puts a leased row back into the queue, and says so in its trace.
+pub(super) fn give_back(c: &Connection, row: &ReturnedRow, now: Moment, why: &str) -> Result<()> {
+    let id = row.signal_id.to_string();
+    c.prepare_cached(
+        "insert into signal_trace_events (signal_id, layer, state, observed_at, session_id, detail)
+         select id, ?2, 'lease_returned', ?3, leased_to, ?4 from signal_queue where id = ?1",
+    )
+    .and_then(|mut s| s.execute(params![id, Layer::ModelAck.name(), now.0, why]))
+    .map_err(failed)?;
+    c.prepare_cached(
+        "update signal_queue set lease_id = null, leased_to = null, leased_until = null
+         where id = ?",
+    )
+    .and_then(|mut s| s.execute([id]))
+    .map_err(failed)?;
+    Ok(())
+}
+
+/// Whose lease stands on which row.
+pub(super) fn returned(row: &Row<'_>) -> rusqlite::Result<ReturnedRow> {
+    Ok(ReturnedRow {
+        signal_id: column::id(row, "id")?,
+        to_persona: column::id(row, "to_persona_id")?,
+    })
 }
 
 fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
@@ -558,20 +683,19 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
-    let returned = inbox_rows(c, OVERDUE, params![now.0, limit as i64])?;
-    for row in &returned {
-        let id = row.envelope.signal_id.to_string();
-        c.execute(
-            "insert into signal_trace_events (signal_id, layer, state, observed_at, session_id, detail)
-             select id, ?2, 'lease_returned', ?3, leased_to, 'a drain was not confirmed in time' from signal_queue where id = ?1",
-            params![id, Layer::ModelAck.name(), now.0],
-        )
+    let leases_returned = c
+        .prepare_cached(OVERDUE)
+        .map_err(failed)?
+        .query_map(params![now.0, limit as i64], returned)
+        .map_err(failed)?
+        .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
-        c.execute("update signal_queue set lease_id = null, leased_to = null, leased_until = null where id = ?", params![id]).map_err(failed)?;
+    for row in &leases_returned {
+        give_back(c, row, now, "a drain was not confirmed in time")?;
     }
     Ok(Swept {
         expired,
-        leases_returned: returned,
+        leases_returned,
     })
 }
 
@@ -616,10 +740,20 @@ fn find_signal(c: &Connection, project: &str, field: &str, quoted: &str) -> Resu
 
 fn find_by_trace(c: &Connection, project: &str, quoted: &str) -> Result<String> {
     let quoted_id = Quoted::parse("trace_id", quoted)?;
-    c.prepare_cached("select id from signal_queue where trace_id >= ? and trace_id < ? and project_id = ? limit 1")
-        .and_then(|mut s| s.query_row(params![quoted_id.prefix(), quoted_id.upper(), project], |r| r.get(0)).optional())
+    c.prepare_cached(BY_TRACE)
+        .and_then(|mut s| {
+            let bound = params![quoted_id.prefix(), quoted_id.upper(), project];
+            s.query_row(bound, |r| r.get(0)).optional()
+        })
         .map_err(failed)?
-        .ok_or_else(|| Problem::new(Code::UnknownSignal, format!("no signal with trace_id {quoted} in this project"), "check the id; a send's answer shows it").into())
+        .ok_or_else(|| {
+            Problem::new(
+                Code::UnknownSignal,
+                format!("no signal with trace_id {quoted} in this project"),
+                "check the id; a send's answer shows it",
+            )
+            .into()
+        })
 }
 
 /// Finds a signal that was addressed to this persona: unknown and foreign are told apart.
@@ -657,6 +791,20 @@ fn category(row: &Row<'_>) -> rusqlite::Result<Option<Category>> {
         .transpose()
 }
 
+/// A payload that is no JSON any more still reaches its reader, as the text it is.
+fn payload(row: &Row<'_>) -> rusqlite::Result<serde_json::Map<String, serde_json::Value>> {
+    let text: String = row.get("payload")?;
+    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
+        let id: String = row.get("id").unwrap_or_default();
+        tracing::error!(%error, signal = id, "A payload in the queue cannot be read");
+        let summary = "The payload of this signal cannot be read; its text follows.";
+        serde_json::Map::from_iter([
+            ("summary".to_owned(), summary.into()),
+            ("unreadable".to_owned(), text.into()),
+        ])
+    }))
+}
+
 fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
     Ok(Envelope {
         signal_id: column::id(row, "id")?,
@@ -665,7 +813,7 @@ fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
         from_identity: row.get("from_identity")?,
         from_session: column::opt_id(row, "from_session")?,
         to_identity: row.get("to_identity")?,
-        payload: serde_json::from_str(&row.get::<_, String>("payload")?).unwrap_or_default(),
+        payload: payload(row)?,
         in_reply_to: column::opt_id(row, "in_reply_to")?,
         created_at: column::opt_moment(row, "created_at")?,
         trace_id: column::opt_id(row, "trace_id")?,
@@ -687,7 +835,11 @@ fn inbox_rows(
     condition: &str,
     bound: &[&dyn rusqlite::ToSql],
 ) -> Result<Vec<InboxRow>> {
-    let mut statement = c.prepare_cached(&inbox_sql(condition)).map_err(failed)?;
+    rows_of(c, &inbox_sql(condition), bound)
+}
+
+fn rows_of(c: &Connection, sql: &str, bound: &[&dyn rusqlite::ToSql]) -> Result<Vec<InboxRow>> {
+    let mut statement = c.prepare_cached(sql).map_err(failed)?;
     let rows = statement
         .query_map(bound, |row| {
             let until = column::opt_moment(row, "leased_until")?;

@@ -3,70 +3,86 @@
 //! Group commit is what makes durable writes cheap: one flush pays for every
 //! job that was waiting. A job that can wait rides on the next group.
 
+use super::riding::{RIDE, Riding};
 use super::{Result, StoreError, failed};
 use crate::config::failpoint;
+use prism_core::limits::{LATER_JOBS_MAX, WRITER_JOBS_MAX};
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Jobs in one group; more wait for the next.
 const GROUP_JOBS_MAX: usize = 512;
-/// How long a job that nobody waits for may ride before it is committed on its own.
-const RIDE: Duration = Duration::from_millis(20);
 
 /// Runs in the open transaction and returns what to do once its fate is known.
 type Job = Box<dyn FnOnce(std::result::Result<&Connection, StoreError>) -> Settle + Send>;
 type Settle = Box<dyn FnOnce(std::result::Result<(), StoreError>)>;
 
+/// A job and its place in the queue, given back when the job is done.
+struct Queued {
+    job: Job,
+    place: OwnedSemaphorePermit,
+}
+
 enum Message {
-    Now(Job),
-    Later(Job),
+    Now(Queued),
+    Later(Queued),
+    /// Something rides that nobody waits for.
+    Riding,
     Stop,
 }
 
 pub struct Writer {
     jobs: Sender<Message>,
+    /// Places in the queue: whoever finds none waits, so that the queue's memory is bounded.
+    places: Arc<Semaphore>,
+    later_places: Arc<Semaphore>,
+    riding: Arc<Riding>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Writer {
-    pub fn start(connection: Connection) -> Result<Self> {
+    pub fn start(connection: Connection, riding: Arc<Riding>) -> Result<Self> {
         let (jobs, inbox) = channel();
+        let rides = riding.clone();
         let thread = std::thread::Builder::new()
             .name("prism-writer".into())
-            .spawn(move || run(&connection, &inbox))
+            .spawn(move || run(&connection, &inbox, &rides))
             .map_err(|e| StoreError::Failed(format!("no writer thread: {e}")))?;
         Ok(Self {
             jobs,
+            places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
+            later_places: Arc::new(Semaphore::new(LATER_JOBS_MAX)),
+            riding,
             thread: Mutex::new(Some(thread)),
         })
     }
 
-    /// Runs a job and answers once it is on disk. `committed` runs on the
-    /// writer thread, in commit order, before the answer.
-    pub async fn write<T: Send + 'static>(
+    /// Runs a job and answers once it is on disk. `then` runs on the writer's thread, in commit
+    /// order, whether or not anybody still waits for the answer it makes.
+    pub async fn write<T: 'static, U: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
-        committed: impl FnOnce(&T) + Send + 'static,
-    ) -> Result<T> {
+        then: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(|connection| in_savepoint(connection, job));
             Box::new(move |fate| {
-                let result = result.and_then(|value| fate.map(|()| value));
-                if let Ok(value) = &result {
-                    committed(value);
-                }
+                let result = result.and_then(|value| fate.map(|()| then(value)));
                 // The caller may have gone away; the row stands all the same.
                 drop(answer.send(result));
             })
         });
+        let place = self.places.clone().acquire_owned().await;
+        let place = place.map_err(|_| StoreError::Closed)?;
+        let queued = Queued { job, place };
         self.jobs
-            .send(Message::Now(job))
+            .send(Message::Now(queued))
             .map_err(|_| StoreError::Closed)?;
         answered.await.map_err(|_| StoreError::Closed)?
     }
@@ -77,6 +93,13 @@ impl Writer {
         what: &'static str,
         job: impl FnOnce(&Connection) -> Result<()> + Send + 'static,
     ) {
+        let Ok(place) = self.later_places.clone().try_acquire_owned() else {
+            tracing::error!(
+                "Could not write {what}: {LATER_JOBS_MAX} writes that nobody waits for are queued \
+                 already; is the disk of $PRISM_HOME keeping up?"
+            );
+            return;
+        };
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(|connection| in_savepoint(connection, job));
             Box::new(move |fate| {
@@ -85,11 +108,23 @@ impl Writer {
                 }
             })
         });
-        drop(self.jobs.send(Message::Later(job)));
+        drop(self.jobs.send(Message::Later(Queued { job, place })));
+    }
+
+    /// Says that something has begun to ride.
+    pub fn something_rides(&self) {
+        drop(self.jobs.send(Message::Riding));
+    }
+
+    /// Waits until everything handed over so far can be read.
+    pub async fn settle(&self) -> Result<()> {
+        self.riding.want();
+        self.write(|_| Ok(()), |()| ()).await
     }
 
     /// Commits what is queued and ends the thread.
     pub async fn stop(&self) {
+        self.riding.want();
         drop(self.jobs.send(Message::Stop));
         let thread = self.thread.lock().ok().and_then(|mut t| t.take());
         if let Some(thread) = thread {
@@ -98,12 +133,10 @@ impl Writer {
     }
 }
 
-fn run(connection: &Connection, inbox: &Receiver<Message>) {
+fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding) {
     loop {
-        let (group, stop) = next_group(inbox);
-        if !group.is_empty() {
-            commit(connection, group);
-        }
+        let (group, stop) = next_group(inbox, riding);
+        commit(connection, group, riding);
         if stop {
             break;
         }
@@ -112,10 +145,10 @@ fn run(connection: &Connection, inbox: &Receiver<Message>) {
     drop(connection.execute_batch("pragma wal_checkpoint(truncate);"));
 }
 
-/// Collects jobs until somebody waits for one of them, or the first has ridden long enough.
-fn next_group(inbox: &Receiver<Message>) -> (Vec<Job>, bool) {
-    let mut group: Vec<Job> = Vec::new();
-    let mut leave_at: Option<Instant> = None;
+/// Collects jobs until somebody waits for one of them, or something has ridden long enough.
+fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool) {
+    let mut group: Vec<Queued> = Vec::new();
+    let mut leave_at = riding.due_at();
     let mut urgent = false;
     while group.len() < GROUP_JOBS_MAX {
         let message = if urgent {
@@ -135,6 +168,7 @@ fn next_group(inbox: &Receiver<Message>) -> (Vec<Job>, bool) {
                 group.push(job);
                 leave_at.get_or_insert_with(|| Instant::now() + RIDE);
             }
+            Ok(Message::Riding) => leave_at = leave_at.or_else(|| riding.due_at()),
             Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return (group, true),
             Err(RecvTimeoutError::Timeout) => break,
         }
@@ -142,12 +176,21 @@ fn next_group(inbox: &Receiver<Message>) -> (Vec<Job>, bool) {
     (group, false)
 }
 
-fn commit(connection: &Connection, group: Vec<Job>) {
+fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding) {
     let begun = connection.execute_batch("begin immediate").map_err(failed);
-    let settles: Vec<Settle> = group
-        .into_iter()
-        .map(|job| job(begun.clone().map(|()| connection)))
-        .collect();
+    // What rides goes first: a job may want to read it.
+    if begun.is_ok()
+        && riding.is_due()
+        && let Err(error) = in_savepoint(connection, |c| riding.write(c))
+    {
+        tracing::warn!(%error, "Could not write receipts");
+    }
+    let mut places = Vec::with_capacity(group.len());
+    let mut settles: Vec<Settle> = Vec::with_capacity(group.len());
+    for Queued { job, place } in group {
+        settles.push(job(begun.clone().map(|()| connection)));
+        places.push(place);
+    }
     let fate = begun.and_then(|()| connection.execute_batch("commit").map_err(failed));
     if fate.is_err() && !connection.is_autocommit() {
         drop(connection.execute_batch("rollback"));
@@ -198,7 +241,7 @@ mod tests {
         connection
             .execute_batch("create table t (x integer unique)")
             .unwrap();
-        Writer::start(connection).unwrap()
+        Writer::start(connection, Arc::default()).unwrap()
     }
 
     fn insert(x: i64) -> impl FnOnce(&Connection) -> Result<i64> + Send + 'static {
@@ -242,7 +285,7 @@ mod tests {
                 .is_err()
         );
         writer.write(insert(4), |_| ()).await.unwrap();
-        assert_eq!(writer.write(count, |_| ()).await.unwrap(), 2);
+        assert_eq!(writer.write(count, |n| n).await.unwrap(), 2);
     }
 
     #[tokio::test]
@@ -253,14 +296,37 @@ mod tests {
         connection
             .execute_batch("create table t (x integer unique)")
             .unwrap();
-        let writer = Writer::start(connection).unwrap();
+        let writer = Writer::start(connection, Arc::default()).unwrap();
         writer.write_later("a test row", |c| insert(1)(c).map(drop));
         writer.stop().await;
         assert_eq!(count(&Connection::open(&file).unwrap()).unwrap(), 1);
         assert!(matches!(
-            writer.write(count, |_| ()).await,
+            writer.write(count, |n| n).await,
             Err(StoreError::Closed)
         ));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_refused_when_the_queue_is_full() {
+        let writer = writer();
+        let (block, blocked) = std::sync::mpsc::channel::<()>();
+        let busy = writer.write(
+            move |_| {
+                let _ = blocked.recv();
+                Ok(())
+            },
+            |()| (),
+        );
+        tokio::pin!(busy);
+        // The writer is held up by the first job from here on.
+        assert!(futures_util::poll!(busy.as_mut()).is_pending());
+        for x in 0..LATER_JOBS_MAX as i64 + 10 {
+            writer.write_later("a test row", move |c| insert(x)(c).map(drop));
+        }
+        block.send(()).unwrap();
+        busy.await.unwrap();
+        let written = writer.write(count, |n| n).await.unwrap();
+        assert_eq!(written, LATER_JOBS_MAX as i64);
     }
 
     #[tokio::test]
@@ -272,7 +338,7 @@ mod tests {
             async move {
                 let seen = told.clone();
                 writer
-                    .write(insert(x), move |x| seen.lock().unwrap().push(*x))
+                    .write(insert(x), move |x| seen.lock().unwrap().push(x))
                     .await
                     .unwrap();
                 assert!(told.lock().unwrap().contains(&x));

@@ -1,0 +1,230 @@
+//! What is known of deliveries and waits for the next commit: pushes and receipts, one entry for
+//! each signal and session, so that a push and its receipt are one write.
+
+use super::{Result, column, failed, proven};
+use crate::bus::Pushed;
+use crate::store::Report;
+use prism_core::bell::Strategy;
+use prism_core::receipt::{PublishPath, SessionReceipt, State};
+use prism_core::{Moment, limits::RIDING_FACTS_MAX};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// How long what nobody waits for may ride before it is committed on its own.
+pub const RIDE: Duration = Duration::from_millis(20);
+
+#[derive(Default)]
+pub struct Riding {
+    waiting: Mutex<Waiting>,
+    /// Told when there is room again.
+    room: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    facts: HashMap<(Uuid, Uuid), Facts>,
+    /// Pushes that came to something else than their row says.
+    paths: Vec<(Uuid, PublishPath)>,
+    since: Option<Instant>,
+    /// Somebody waits to read them.
+    wanted: bool,
+}
+
+/// What is known of one signal in one session, in the order it was reported.
+#[derive(Default)]
+struct Facts {
+    reported: Vec<(State, Moment)>,
+    strategy: Option<Strategy>,
+}
+
+impl Riding {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Entries are added whole, so a holder that panicked left nothing half-done.
+        self.waiting
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes a push, on the writer's own thread: before any receipt of it can be written.
+    pub fn pushed(&self, signal_id: Uuid, expected: PublishPath, pushed: &Pushed) {
+        if pushed.took.is_empty() && pushed.path == expected {
+            return;
+        }
+        let mut waiting = self.waiting();
+        for session in &pushed.took {
+            waiting.add(signal_id, *session, State::Pushed, pushed.at, None);
+        }
+        if pushed.path != expected {
+            waiting.paths.push((signal_id, pushed.path));
+        }
+        waiting.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes reports, once there is room for them; true when nothing was riding before.
+    pub async fn add(&self, reports: &[Report]) -> bool {
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            // Listening starts here, so that room made between the look and the wait is noticed.
+            room.as_mut().enable();
+            {
+                let mut waiting = self.waiting();
+                if waiting.facts.len() < RIDING_FACTS_MAX {
+                    for r in reports {
+                        waiting.add(r.signal_id, r.session_id, r.state, r.at, r.strategy);
+                    }
+                    let first = waiting.since.is_none();
+                    waiting.since.get_or_insert_with(Instant::now);
+                    return first;
+                }
+            }
+            room.await;
+        }
+    }
+
+    /// Makes the next commit carry everything.
+    pub fn want(&self) {
+        self.waiting().wanted = true;
+    }
+
+    /// When what rides has ridden long enough.
+    pub fn due_at(&self) -> Option<Instant> {
+        let waiting = self.waiting();
+        match (waiting.since, waiting.facts.len() >= RIDING_FACTS_MAX / 2) {
+            (Some(since), true) => Some(since),
+            (since, _) => since.map(|at| at + RIDE),
+        }
+    }
+
+    /// Whether it has ridden long enough, or somebody wants to read it.
+    pub fn is_due(&self) -> bool {
+        self.waiting().wanted || self.due_at().is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Writes what rides.
+    pub fn write(&self, c: &Connection) -> Result<()> {
+        let Waiting { facts, paths, .. } = std::mem::take(&mut *self.waiting());
+        self.room.notify_waiters();
+        for (signal_id, path) in paths {
+            c.prepare_cached("update signal_queue set publish_path = ? where id = ?")
+                .and_then(|mut s| s.execute(params![path.name(), signal_id.to_string()]))
+                .map_err(failed)?;
+        }
+        let mut news = Vec::new();
+        for ((signal_id, session_id), facts) in facts {
+            news.extend(write(
+                c,
+                signal_id,
+                session_id,
+                &facts.reported,
+                facts.strategy,
+            )?);
+        }
+        proven::prove(c, &news)
+    }
+}
+
+impl Waiting {
+    fn add(
+        &mut self,
+        signal_id: Uuid,
+        session_id: Uuid,
+        state: State,
+        at: Moment,
+        strategy: Option<Strategy>,
+    ) {
+        let facts = self.facts.entry((signal_id, session_id)).or_default();
+        // The first report of a state counts, so there are never more than there are states.
+        if !facts.reported.iter().any(|(s, _)| *s == state) {
+            facts.reported.push((state, at));
+        }
+        facts.strategy = strategy.or(facts.strategy);
+    }
+}
+
+/// Writes facts about one signal in one session, and says which were news. A report counts only from a session that the
+/// signal was pushed or leased to.
+pub fn write(
+    c: &Connection,
+    signal_id: Uuid,
+    session_id: Uuid,
+    reported: &[(State, Moment)],
+    strategy: Option<Strategy>,
+) -> Result<Vec<Report>> {
+    let (signal, session) = (signal_id.to_string(), session_id.to_string());
+    let known = c
+        .prepare_cached(
+            "select pushed_at, received_at, rung_at, rendered_at, drained_at
+             from deliveries where signal_id = ? and session_id = ?",
+        )
+        .and_then(|mut s| {
+            s.query_row(params![signal, session], |r| {
+                Ok(SessionReceipt {
+                    pushed: column::opt_moment(r, "pushed_at")?,
+                    received: column::opt_moment(r, "received_at")?,
+                    rung: column::opt_moment(r, "rung_at")?,
+                    rendered: column::opt_moment(r, "rendered_at")?,
+                    drained: column::opt_moment(r, "drained_at")?,
+                    ..SessionReceipt::default()
+                })
+            })
+            .optional()
+        })
+        .map_err(failed)?;
+    let by_server = reported
+        .iter()
+        .any(|(state, _)| matches!(state, State::Pushed | State::Drained));
+    if known.is_none() && !by_server && !was_leased(c, &signal, &session)? {
+        return Ok(Vec::new());
+    }
+    let mut receipt = known.unwrap_or_default();
+    let mut news = Vec::new();
+    for (state, at) in reported {
+        if receipt.note(*state, *at) {
+            news.push(Report {
+                signal_id,
+                session_id,
+                state: *state,
+                strategy,
+                at: *at,
+            });
+        }
+    }
+    if news.is_empty() {
+        return Ok(news);
+    }
+    c.prepare_cached(
+        "insert into deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
+            rendered_at, drained_at, strategy)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+         on conflict do update set pushed_at = ?3, received_at = ?4, rung_at = ?5,
+            rendered_at = ?6, drained_at = ?7, strategy = coalesce(?8, strategy)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            signal,
+            session,
+            receipt.pushed.map(|m| m.0),
+            receipt.received.map(|m| m.0),
+            receipt.rung.map(|m| m.0),
+            receipt.rendered.map(|m| m.0),
+            receipt.drained.map(|m| m.0),
+            strategy.map(Strategy::name),
+        ])
+    })
+    .map_err(failed)?;
+    Ok(news)
+}
+
+fn was_leased(c: &Connection, signal: &str, session: &str) -> Result<bool> {
+    c.prepare_cached(
+        "select exists (select 1 from signal_queue
+         where id = ?1 and (leased_to = ?2 or drained_by = ?2))",
+    )
+    .and_then(|mut s| s.query_row(params![signal, session], |r| r.get(0)))
+    .map_err(failed)
+}

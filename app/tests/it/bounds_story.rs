@@ -1,0 +1,156 @@
+//! What one agent may ask of everybody, and how it is told when that is too much.
+
+use crate::harness::{PID, Server, ids, task};
+use crate::stream::Stream;
+use prism_core::Code;
+use prism_core::api::{ClientFrame, ServerFrame};
+use prism_core::limits::{INBOX_WAITING_MAX, PEERS_MAX, SESSIONS_PER_IDENTITY_MAX};
+use prism_core::receipt::State;
+use serde_json::json;
+use std::time::Duration;
+
+const FAST: &str = "[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n";
+
+#[tokio::test]
+async fn a_full_inbox_is_refused_to_the_sender_by_name_until_somebody_reads() {
+    let mut server = Server::start();
+    let donna = server.identity("Donna").await;
+    let texi = server.identity("Texi").await;
+    donna
+        .call(PID, "signal", task("Texi", "first"))
+        .await
+        .unwrap();
+    server.terminate();
+    // As if they had been sent one by one.
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    db.execute(
+        "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity,
+            seq, from_identity, signal_type, category, payload, delivery_class, body_sha256,
+            created_at, expires_at)
+         with recursive n(i) as (select 2 union all select i + 1 from n where i < ?)
+         select lower(hex(randomblob(4))) || '-0000-4000-8000-' || lower(hex(randomblob(6))),
+            tenant_id, project_id, lower(hex(randomblob(4))) || '-0000-4000-8000-000000000000',
+            to_persona_id, to_identity, n.i, from_identity, signal_type, category, payload,
+            delivery_class, body_sha256, created_at, expires_at
+         from n, signal_queue where seq = 1",
+        [INBOX_WAITING_MAX as i64],
+    )
+    .unwrap();
+    db.execute(
+        "update personas set inbox_seq = ? where identity = 'Texi'",
+        [INBOX_WAITING_MAX as i64],
+    )
+    .unwrap();
+    drop(db);
+    server.resume();
+    let full = donna.call(PID, "signal", task("Texi", "one more")).await;
+    let full = full.unwrap_err();
+    assert!(full.is(Code::InboxFull) && full.status == 429, "{full:?}");
+    assert_eq!(full.facts["recipient"], json!("Texi"));
+    assert!(
+        full.message.contains("Texi") && full.message.contains("10000"),
+        "{full:?}"
+    );
+    let read = texi
+        .call(PID, "signals_pending", json!({"limit": 3}))
+        .await
+        .unwrap();
+    assert_eq!((ids(&read).len(), read["more"].as_u64()), (3, Some(9_997)));
+    let lease = json!({"lease_id": read["lease_id"]});
+    texi.call(PID, "signals_confirm", lease).await.unwrap();
+    donna
+        .call(PID, "signal", task("Texi", "one more"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_identity_opens_so_many_sessions_and_a_stale_one_makes_room() {
+    let server = Server::start_with(FAST);
+    let texi = server.identity("Texi").await;
+    let host = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
+    let register = || texi.call(PID, "session_register", host.clone());
+    for _ in 0..SESSIONS_PER_IDENTITY_MAX {
+        register().await.unwrap();
+    }
+    let refused = register().await.unwrap_err();
+    assert!(refused.is(Code::TooManySessions), "{refused:?}");
+    assert!(refused.message.contains("64") && !refused.hint.is_empty());
+    server.advance(Duration::from_secs(91));
+    register().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_lists_so_many_peers_and_how_many_more_there_are() {
+    let server = Server::start_with(FAST);
+    let crowd = server.identity("Crowd").await;
+    let host = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
+    for _ in 0..PEERS_MAX + 7 {
+        let registered = crowd.call(PID, "session_register", host.clone()).await;
+        registered.unwrap();
+    }
+    let (texi, id) = server.session("Texi").await;
+    let started = texi.call(PID, "start", json!({})).await.unwrap();
+    assert_eq!(started["peers"].as_array().unwrap().len(), PEERS_MAX);
+    assert_eq!(started["peers_more"], json!(7));
+    let status = texi.call(PID, "status", json!({})).await.unwrap();
+    let sessions = status["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), PEERS_MAX);
+    assert_eq!(
+        sessions[0]["session_id"],
+        json!(id),
+        "the own ones come first"
+    );
+    assert_eq!(status["sessions_more"], json!(8));
+}
+
+fn memory_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn forty_frames_of_one_agent_cost_the_server_no_memory_to_speak_of() {
+    let server = Server::start();
+    let (texi, session) = server.session("Texi").await;
+    let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    stream.backlog().await;
+    let before = memory_kb(server.pid());
+    let ids: Vec<_> = (0..1_600).map(uuid::Uuid::from_u128).collect();
+    for _ in 0..40 {
+        stream
+            .say(ClientFrame::Receipt {
+                state: State::Rung,
+                signal_ids: ids.clone(),
+                strategy: Some("x".repeat(60_000)),
+            })
+            .await;
+    }
+    stream.say(ClientFrame::Ping).await;
+    while !matches!(stream.next().await, ServerFrame::Pong) {}
+    let after = memory_kb(server.pid());
+    assert!(after < before + 32 * 1024, "{before} KiB, then {after} KiB");
+}
+
+#[tokio::test]
+async fn a_socket_that_sends_too_much_is_read_slower_and_stays_open() {
+    let server = Server::start_with("[limits]\nrequests_per_second = 1\nrequests_burst = 20\n");
+    let (texi, session) = server.session("Texi").await;
+    let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    stream.backlog().await;
+    for _ in 0..20 {
+        stream.say(ClientFrame::Ping).await;
+    }
+    let mut answered = 0;
+    while answered < 20 {
+        answered += u32::from(matches!(stream.next().await, ServerFrame::Pong));
+    }
+    // The account is empty, and the same key's requests are charged to it.
+    let refused = texi.call(PID, "ping", json!({})).await;
+    assert!(refused.is_err_and(|p| p.is(Code::TooManyRequests)));
+    // It stays open: with more on the account, it is read again.
+    server.advance(Duration::from_secs(5));
+    stream.say(ClientFrame::Ping).await;
+    assert!(matches!(stream.next().await, ServerFrame::Pong));
+}

@@ -35,4 +35,9 @@ impl Inboxes {
     pub fn filled(&self, persona: Uuid) {
         self.quiet().remove(&persona);
     }
+
+    /// Rows moved between inboxes: every one of them is asked again.
+    pub fn forget(&self) {
+        self.quiet().clear();
+    }
 }

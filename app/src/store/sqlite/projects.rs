@@ -85,7 +85,11 @@ impl Sqlite {
 
     /// Makes one project out of two: everything of `old` becomes part of `new`.
     pub async fn merge_projects(&self, old: Project, new: Project) -> Result<()> {
-        self.write(move |c| merge(c, &old, &new)).await?;
+        // Inboxes that were empty may hold what the other project's held.
+        let inboxes = self.inboxes.clone();
+        self.writer
+            .write(move |c| merge(c, &old, &new), move |()| inboxes.forget())
+            .await?;
         // The scan holds vectors by project; it reads them again.
         self.vectors.forget();
         Ok(())

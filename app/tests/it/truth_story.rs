@@ -143,7 +143,8 @@ async fn pieces_and_refs_on_specs_and_commits_do_not_dangle() {
     for node in ["commit:abcdef1234", "spec:SPEC-060"] {
         let graph = ask(&texi, "graph", json!({"id": node})).await;
         assert_eq!(edges(&graph, "COMBINES", false)[0]["id"], id, "{graph}");
-        assert_eq!(edges(&graph, "MENTIONS", false)[0]["id"], note, "{graph}");
+        let mentions = edges(&graph, "MENTIONS", false);
+        assert!(mentions.iter().any(|n| n["id"] == note), "{graph}");
     }
     let shown = ask(&texi, "deltas", json!({"kind": "integration_narrative"})).await;
     let shown = &shown["deltas"][0];

@@ -1,5 +1,10 @@
 //! The only reader of the clock, and the only maker of random ids.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the door to the clock and to chance"
+)]
+
 use prism_core::Moment;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;

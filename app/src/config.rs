@@ -1,5 +1,7 @@
 //! The only reader of the environment, and of `config.toml`.
 
+#![expect(clippy::disallowed_methods, reason = "the door to the environment")]
+
 use crate::clock;
 use crate::home::Home;
 use anyhow::{Context, Result, bail};

@@ -1,5 +1,7 @@
 //! `$PRISM_HOME`: the only writer of files. Whole files, replaced atomically, 0600.
 
+#![expect(clippy::disallowed_methods, reason = "the door to files")]
+
 use anyhow::{Context, Result, bail};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;

@@ -1,6 +1,11 @@
 //! `prism export --training`: the operator's words as examples, with a card that says what they
 //! are.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it writes where the operator points, outside the home"
+)]
+
 use super::{Context, print_json};
 use crate::ui::{Failure, Outcome, out};
 use anyhow::Context as _;

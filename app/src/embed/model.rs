@@ -1,5 +1,10 @@
 //! The embedding model: which files it is, how they get here, how a text becomes a vector.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a model's files are large, public and checked by their hash"
+)]
+
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
 use prism_core::memory::vector::DIMENSIONS;

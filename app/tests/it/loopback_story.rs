@@ -263,9 +263,11 @@ fn a_session_that_ends_while_its_model_is_waited_for_costs_no_evidence() {
     let command = waiting(&server);
     texi.bell();
     let session = texi.started["session_id"].as_str().unwrap();
-    wait_for("the echo", || {
-        let log = server.home().read("tee-frames-Texi.jsonl")?;
-        (log.matches("Loopback").count() == 2).then_some(())
+    // Whoever asks for the model has heard what the shim saw.
+    wait_for("the wait for the model", || {
+        let url = format!("{}/metrics", server.url());
+        let (_, metrics) = get(&url, "");
+        metrics.contains("loopback-model").then_some(())
     });
     server.ok(None, &["session", "release", &session[..8]]);
     let (code, envelope) = ended(command);
@@ -473,6 +475,11 @@ fn shim_file(server: &Server, agent: &Agent) -> Value {
 /// The status with which a shim's door answers.
 fn ask_door(port: &Value, token: &str, loopback_id: &str) -> u16 {
     let url = format!("http://127.0.0.1:{port}/tee-frames?loopback_id={loopback_id}");
+    get(&url, token).0
+}
+
+/// Status and body of a page.
+fn get(url: &str, token: &str) -> (u16, String) {
     drop(rustls::crypto::ring::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -481,7 +488,7 @@ fn ask_door(port: &Value, token: &str, loopback_id: &str) -> u16 {
     runtime.block_on(async {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = http.get(url).bearer_auth(token).send().await.unwrap();
-        answer.status().as_u16()
+        (answer.status().as_u16(), answer.text().await.unwrap())
     })
 }
 

@@ -327,6 +327,57 @@ fn an_agent_without_a_name_is_told_why_it_cannot_be_probed() {
 }
 
 #[test]
+fn a_probe_that_its_socket_will_come_to_was_published() {
+    let server = Server::start();
+    let (mut lola, texi) = (server.agent("Lola"), server.agent("Texi"));
+    signal(texi.os_pid(), rustix::process::Signal::STOP);
+    // More than pipes and queues hold: the socket falls behind, and reads the store for the rest.
+    for _ in 0..250 {
+        let payload = json!({"summary": "x", "body": "y".repeat(50_000)});
+        lola.call(
+            "prism_signal",
+            json!({"to": "Texi", "signal_type": "StatusUpdate", "payload": payload}),
+        );
+    }
+    let (_, envelope) = probe(&server, "Texi", &["--timeout=300"]);
+    signal(texi.os_pid(), rustix::process::Signal::CONT);
+    assert_eq!(missing(&envelope)[0], "shim_tee_receipt", "{envelope}");
+}
+
+#[tokio::test]
+async fn a_probe_for_nobody_is_queued_offline_and_in_no_sockets_way() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    let (lola, _) = server.session("Lola").await;
+    // Texi's key without a session: there is none to probe, though Texi has a socket.
+    let key = server.home().read("keys/Texi.key").unwrap();
+    let locator = prism::client::Locator::Home(server.home());
+    let nobody = prism::client::Client::new(locator, key.trim().to_owned()).unwrap();
+    let issued = nobody
+        .call(PID, "signal/loopback-issue", json!({}))
+        .await
+        .unwrap();
+    assert!(issued["requested_by_session"].is_null());
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let path = wait_for("what became of the push", || {
+        let sql = "select publish_path from signal_queue where id = ?";
+        let id = issued["signal_id"].as_str().unwrap();
+        db.query_row(sql, [id], |r| r.get::<_, String>(0)).ok()
+    });
+    assert_eq!(path, "queued_offline");
+    let placed = "select count(*) from signal_queue where signal_type = 'Loopback' and seq > 0";
+    let placed = db.query_row(placed, [], |r| r.get::<_, i64>(0)).unwrap();
+    assert_eq!(placed, 0, "it has no place that every socket would miss");
+    let sent = lola
+        .call(PID, "signal", crate::harness::task("Texi", "after it"))
+        .await
+        .unwrap();
+    assert_eq!(sent["publish_path"], "pushed_to_ws");
+    assert_eq!(sent["receipt"]["sessions"].as_array().unwrap().len(), 1);
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
+}
+
+#[test]
 fn what_probes_found_can_be_listed() {
     let server = Server::start();
     let _texi = server.agent("Texi");

@@ -3,8 +3,8 @@
 use super::{Result, Sqlite, column, failed, proven, riding};
 use crate::clock;
 use crate::store::{
-    Ack, Committed, ConfirmedRow, Drain, EndedRow, InboxRow, NewSignal, Page, Report, ReturnedRow,
-    SendOutcome, StoreError, Swept, TraceRow,
+    Ack, Audience, Committed, ConfirmedRow, Drain, EndedRow, InboxRow, NewSignal, Page, Report,
+    ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
@@ -369,7 +369,8 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
         None => None,
     };
     let to_persona = new.to_persona.id.to_string();
-    let seq: Option<i64> = match new.failed {
+    // What goes to nobody has no place in the inbox: a place that no socket gets is a gap.
+    let seq: Option<i64> = match new.failed || new.audience == Audience::Nobody {
         true => None,
         false => Some(
             c.prepare_cached(

@@ -45,7 +45,8 @@ pub(super) const DISMISS_GIVEN: &str = "update signal_queue set dismissed_at = ?
         and dismissed_at is null";
 /// What waits in each inbox of a project, by category: one short look an inbox.
 pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) as n
-    from personas p cross join signal_queue q on q.to_persona_id = p.id
+    from personas p cross join signal_queue q indexed by ix_signal_waiting
+        on q.to_persona_id = p.id
     where p.project_id = ?1 and q.drained_at is null and q.ended_at is null
         and q.signal_type <> 'Loopback'
     group by 1, 2 order by 1";

@@ -1,0 +1,127 @@
+//! How keys, projects and personas come to be known.
+
+use super::Prism;
+use crate::clock;
+use crate::store::{KeyRow, Persona, Project};
+use prism_core::access::Place;
+use prism_core::signal::sha256_hex;
+use prism_core::{Code, Identity, Problem, ProjectName};
+
+/// What a project was called by the rule of earlier versions, and where that was asked.
+pub struct Formerly {
+    pub name: ProjectName,
+    pub machine_id: String,
+    pub folder: String,
+}
+
+impl Prism {
+    /// Stores a key's hash, unless it is known already; memory keeps what the store says.
+    pub async fn know_key(&self, key: &str, identity: Option<Identity>) -> Result<KeyRow, Problem> {
+        let row = KeyRow {
+            id: clock::new_id(),
+            identity,
+            key_sha256: sha256_hex(key.as_bytes()),
+            prefix: key.chars().take(12).collect(),
+            created_at: clock::now(),
+            revoked_at: None,
+        };
+        let row = self.store.add_key(row).await?.ok_or_else(|| {
+            Problem::new(
+                Code::Conflict,
+                "the store has this key for a holder that cannot be read",
+                "make another: `prism key mint <identity>`, or a fresh api_key in config.toml",
+            )
+        })?;
+        self.directory.add_key(row.clone());
+        Ok(row)
+    }
+
+    /// The key of `config.toml` opens everything, so it must be the operator's and in force.
+    pub(super) async fn know_operator(&self, key: &str) -> Result<(), Problem> {
+        let row = self.know_key(key, None).await?;
+        let wrong = match (&row.identity, row.revoked_at) {
+            (Some(agent), _) => format!("is the key of the agent {agent}"),
+            (None, Some(_)) => "was revoked".to_owned(),
+            (None, None) => return Ok(()),
+        };
+        Err(Problem::new(
+            Code::Conflict,
+            format!("the api_key in config.toml {wrong}"),
+            "put the operator's key there, or a fresh one: `prk_` and 40 random letters or digits",
+        ))
+    }
+
+    /// The name to use for a project that was found: the one of earlier versions goes on where it
+    /// has rows, until the operator merges the two.
+    pub async fn name_in_use(
+        &self,
+        pid: String,
+        formerly: Option<Formerly>,
+    ) -> Result<String, Problem> {
+        let Some(formerly) = formerly else {
+            return Ok(pid);
+        };
+        let Some(old) = self.directory.project(formerly.name.as_str()) else {
+            return Ok(pid);
+        };
+        let goes_on = self
+            .store
+            .goes_on(old.id, formerly.machine_id, formerly.folder)
+            .await?;
+        Ok(if goes_on { old.pid.to_string() } else { pid })
+    }
+
+    /// Lets whoever found a project into it, if its folder is one of the project's.
+    pub async fn enter(
+        &self,
+        pid: &str,
+        place: Option<Place>,
+        creates_project: bool,
+    ) -> Result<(), Problem> {
+        let Some(place) = place else {
+            return Ok(());
+        };
+        let pid = ProjectName::parse(pid)?;
+        if creates_project {
+            self.ensure_project(pid.clone()).await?;
+        }
+        Ok(self.store.enter_project(pid, place, clock::now()).await?)
+    }
+
+    /// Adds a project with its operator's persona; harmless when it exists.
+    pub async fn ensure_project(&self, pid: ProjectName) -> Result<Project, Problem> {
+        if let Some(project) = self.directory.project(pid.as_str()) {
+            return Ok(project);
+        }
+        let new = Project {
+            id: clock::new_id(),
+            pid,
+        };
+        let (project, operator) = self
+            .store
+            .add_project(new, self.operator.clone(), clock::now())
+            .await?;
+        self.directory.add_persona(operator);
+        self.directory.add_project(project.clone());
+        Ok(project)
+    }
+
+    /// Adds an identity to a project, in the spelling its first registration fixed; says whether it
+    /// is new.
+    pub async fn ensure_persona(
+        &self,
+        project: &Project,
+        identity: &Identity,
+    ) -> Result<(Persona, bool), Problem> {
+        let new = Persona {
+            id: clock::new_id(),
+            project_id: project.id,
+            identity: identity.clone(),
+            is_operator: false,
+            created_at: clock::now(),
+        };
+        let (persona, created) = self.store.add_persona(new).await?;
+        self.directory.add_persona(persona.clone());
+        Ok((persona, created))
+    }
+}

@@ -56,7 +56,7 @@ pub fn encode(frame: &ServerFrame) -> Utf8Bytes {
         .into()
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A poisoned lock only means that some other holder panicked between two
     // consistent states; the maps are never left half-changed.
     mutex
@@ -90,17 +90,17 @@ impl Socket {
 
     /// Says what the client has seen of its inbox already.
     pub fn resume_after(&self, seen: i64) {
-        held(&self.state).outbox.resume_after(seen);
+        lock(&self.state).outbox.resume_after(seen);
     }
 
     fn offer(&self, seq: i64, frame: Utf8Bytes) -> Offer {
-        let offer = held(&self.state).outbox.offer(seq, frame);
+        let offer = lock(&self.state).outbox.offer(seq, frame);
         self.wake.notify_one();
         offer
     }
 
     pub fn tell(&self, frame: Utf8Bytes) {
-        let mut state = held(&self.state);
+        let mut state = lock(&self.state);
         if state.control.len() >= CONTROL_FRAMES_MAX
             || state.control_bytes + frame.len() > CONTROL_BYTES_MAX
         {
@@ -116,19 +116,19 @@ impl Socket {
     }
 
     pub fn close(&self, code: u16, reason: &str) {
-        held(&self.state).close.get_or_insert((code, reason.into()));
+        lock(&self.state).close.get_or_insert((code, reason.into()));
         self.wake.notify_one();
     }
 
     pub fn replayed(&self, rows: Vec<(i64, Utf8Bytes)>, head: Option<i64>) {
-        held(&self.state).outbox.replayed(rows, head);
+        lock(&self.state).outbox.replayed(rows, head);
     }
 
     /// Signals go before control frames, so that a `drained` never overtakes its signal.
     pub async fn work(&self) -> Work {
         loop {
             {
-                let mut state = held(&self.state);
+                let mut state = lock(&self.state);
                 match state.outbox.next() {
                     Next::Send(frame) => return Work::Send(frame),
                     Next::Replay { after } if state.close.is_none() => {
@@ -159,14 +159,14 @@ impl Hub {
     /// Adds a socket; false when the identity holds too many already.
     pub fn join(&self, socket: Arc<Socket>) -> bool {
         if socket.session_id.is_none() {
-            let mut watchers = held(&self.watchers);
+            let mut watchers = lock(&self.watchers);
             let room = watchers.len() < WATCHERS_MAX;
             if room {
                 watchers.push(socket);
             }
             return room;
         }
-        let mut sockets = held(&self.sockets);
+        let mut sockets = lock(&self.sockets);
         let mine = sockets.entry(socket.persona_id).or_default();
         if mine.len() >= SOCKETS_PER_IDENTITY_MAX {
             return false;
@@ -176,8 +176,8 @@ impl Hub {
     }
 
     pub fn leave(&self, socket: &Arc<Socket>) {
-        held(&self.watchers).retain(|s| !Arc::ptr_eq(s, socket));
-        let mut sockets = held(&self.sockets);
+        lock(&self.watchers).retain(|s| !Arc::ptr_eq(s, socket));
+        let mut sockets = lock(&self.sockets);
         if let Some(mine) = sockets.get_mut(&socket.persona_id) {
             mine.retain(|s| !Arc::ptr_eq(s, socket));
             if mine.is_empty() {
@@ -189,7 +189,7 @@ impl Hub {
     /// Whether a socket would hear of a signal.
     pub fn is_subscribed(&self, persona: Uuid, audience: Audience) -> bool {
         !failpoint("hub.pause")
-            && held(&self.sockets)
+            && lock(&self.sockets)
                 .get(&persona)
                 .is_some_and(|mine| mine.iter().any(|s| audience.includes(s.session_id)))
     }
@@ -207,14 +207,14 @@ impl Hub {
         if failpoint("hub.pause") {
             return offered;
         }
-        let sockets = held(&self.sockets);
+        let sockets = lock(&self.sockets);
         let (mine, others): (Vec<_>, Vec<_>) = sockets
             .get(&persona)
             .into_iter()
             .flatten()
             .partition(|s| audience.includes(s.session_id));
         for other in others {
-            held(&other.state).outbox.skip(seq);
+            lock(&other.state).outbox.skip(seq);
         }
         if mine.is_empty() {
             return offered;
@@ -235,7 +235,7 @@ impl Hub {
 
     /// Tells the sessions of an identity, except one.
     pub fn tell(&self, persona: Uuid, except: Option<Uuid>, frame: &ServerFrame) {
-        let sockets = held(&self.sockets);
+        let sockets = lock(&self.sockets);
         let Some(mine) = sockets.get(&persona) else {
             return;
         };
@@ -251,10 +251,10 @@ impl Hub {
     /// Tells everybody in a project, except one session.
     pub fn tell_project(&self, project: Uuid, except: Option<Uuid>, frame: &ServerFrame) {
         let frame = encode(frame);
-        let everybody: Vec<_> = held(&self.sockets)
+        let everybody: Vec<_> = lock(&self.sockets)
             .values()
             .flatten()
-            .chain(held(&self.watchers).iter())
+            .chain(lock(&self.watchers).iter())
             .cloned()
             .collect();
         for socket in everybody
@@ -267,7 +267,7 @@ impl Hub {
 
     /// Shows something to those who watch a project; encoding is skipped when nobody does.
     pub fn show(&self, project: Uuid, frame: impl FnOnce() -> ServerFrame) {
-        let watchers: Vec<_> = held(&self.watchers)
+        let watchers: Vec<_> = lock(&self.watchers)
             .iter()
             .filter(|s| s.project_id == project)
             .cloned()
@@ -286,25 +286,25 @@ impl Hub {
         if failpoint("hub.pause") {
             return;
         }
-        let sockets = held(&self.sockets);
+        let sockets = lock(&self.sockets);
         for (persona, head) in heads {
             for socket in sockets.get(persona).into_iter().flatten() {
-                held(&socket.state).outbox.heard_of(*head);
+                lock(&socket.state).outbox.heard_of(*head);
                 socket.wake.notify_one();
             }
         }
     }
 
     pub fn personas(&self) -> Vec<Uuid> {
-        held(&self.sockets).keys().copied().collect()
+        lock(&self.sockets).keys().copied().collect()
     }
 
     pub fn sockets(&self) -> usize {
-        held(&self.sockets).values().map(Vec::len).sum::<usize>() + held(&self.watchers).len()
+        lock(&self.sockets).values().map(Vec::len).sum::<usize>() + lock(&self.watchers).len()
     }
 
     pub fn close_session(&self, session: Uuid, code: u16, reason: &str) {
-        for socket in held(&self.sockets)
+        for socket in lock(&self.sockets)
             .values()
             .flatten()
             .filter(|s| s.session_id == Some(session))
@@ -315,10 +315,10 @@ impl Hub {
 
     /// Closes exactly the sockets that were opened with a key, watchers included.
     pub fn close_key(&self, key: Uuid, code: u16, reason: &str) {
-        for socket in held(&self.sockets)
+        for socket in lock(&self.sockets)
             .values()
             .flatten()
-            .chain(held(&self.watchers).iter())
+            .chain(lock(&self.watchers).iter())
             .filter(|s| s.key_id == key)
         {
             socket.close(code, reason);
@@ -326,10 +326,10 @@ impl Hub {
     }
 
     pub fn close_all(&self, code: u16, reason: &str) {
-        for socket in held(&self.sockets)
+        for socket in lock(&self.sockets)
             .values()
             .flatten()
-            .chain(held(&self.watchers).iter())
+            .chain(lock(&self.watchers).iter())
         {
             socket.close(code, reason);
         }

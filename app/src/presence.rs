@@ -90,7 +90,7 @@ impl Presence {
     pub fn new(open: Vec<SessionRow>, started: Vec<Uuid>, now: Moment) -> Self {
         let presence = Self::default();
         {
-            let mut inner = presence.held();
+            let mut inner = presence.lock();
             inner.started.extend(started);
             for mut row in open {
                 if now.since_us(row.last_seen_at) < STALE_US {
@@ -111,7 +111,7 @@ impl Presence {
         presence
     }
 
-    fn held(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -120,7 +120,7 @@ impl Presence {
     /// Adds a session, unless its identity has too many open: then the longest silent of those
     /// that are stale may go to make room.
     pub fn add(&self, row: SessionRow, now: Moment) -> Result<(), TooMany> {
-        let mut inner = self.held();
+        let mut inner = self.lock();
         let open: Vec<&Live> = inner
             .sessions
             .values()
@@ -151,16 +151,16 @@ impl Presence {
 
     /// Takes back a session that could not be written.
     pub fn remove(&self, session: Uuid) {
-        self.held().sessions.remove(&session);
+        self.lock().sessions.remove(&session);
     }
 
     pub fn get(&self, session: Uuid) -> Option<SessionRow> {
-        self.held().sessions.get(&session).map(|l| l.row.clone())
+        self.lock().sessions.get(&session).map(|l| l.row.clone())
     }
 
     /// Notes a verb, and says what its peers must hear of it.
     pub fn verb(&self, session: Uuid, now: Moment) -> Came {
-        let mut inner = self.held();
+        let mut inner = self.lock();
         let Some(live) = inner.sessions.get_mut(&session) else {
             return Came::Known;
         };
@@ -175,36 +175,36 @@ impl Presence {
 
     /// The session could not be opened: its next verb is its first.
     pub fn not_opened(&self, session: Uuid) {
-        if let Some(live) = self.held().sessions.get_mut(&session) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.row.first_verb_at = None;
         }
     }
 
     pub fn named(&self, session: Uuid, name: &str) {
-        if let Some(live) = self.held().sessions.get_mut(&session) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.row.name = Some(name.to_owned());
         }
     }
 
     pub fn read(&self, session: Uuid, now: Moment) {
-        if let Some(live) = self.held().sessions.get_mut(&session) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.read_at = Some(now);
         }
     }
 
     pub fn last_read(&self, session: Uuid) -> Option<Moment> {
-        self.held().sessions.get(&session).and_then(|l| l.read_at)
+        self.lock().sessions.get(&session).and_then(|l| l.read_at)
     }
 
     pub fn seen(&self, session: Uuid, now: Moment) -> Came {
-        match self.held().sessions.get_mut(&session) {
+        match self.lock().sessions.get_mut(&session) {
             Some(live) => live.seen(now),
             None => Came::Known,
         }
     }
 
     pub fn connected(&self, session: Uuid, now: Moment) -> Came {
-        match self.held().sessions.get_mut(&session) {
+        match self.lock().sessions.get_mut(&session) {
             Some(live) => {
                 live.sockets += 1;
                 live.seen(now)
@@ -214,7 +214,7 @@ impl Presence {
     }
 
     pub fn disconnected(&self, session: Uuid, now: Moment) {
-        if let Some(live) = self.held().sessions.get_mut(&session) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.sockets = live.sockets.saturating_sub(1);
             live.row.last_seen_at = now;
             live.dirty = true;
@@ -223,7 +223,7 @@ impl Presence {
 
     /// Ends a session; returns it when its peers knew of it and have not heard that it left.
     pub fn release(&self, session: Uuid, now: Moment) -> Option<SessionRow> {
-        let mut inner = self.held();
+        let mut inner = self.lock();
         let live = inner.sessions.get_mut(&session)?;
         live.row.released_at.get_or_insert(now);
         let told = std::mem::replace(&mut live.left, true);
@@ -231,7 +231,7 @@ impl Presence {
     }
 
     pub fn recipient_state(&self, persona: Uuid, is_operator: bool, now: Moment) -> RecipientState {
-        let inner = self.held();
+        let inner = self.lock();
         let mut states: Vec<SessionState> = inner
             .sessions
             .values()
@@ -246,7 +246,7 @@ impl Presence {
 
     /// Sessions of a project that are not released, newest verb first.
     pub fn sessions(&self, project: Uuid, now: Moment) -> Vec<(Uuid, SessionView)> {
-        let inner = self.held();
+        let inner = self.lock();
         let mut views: Vec<_> = inner
             .sessions
             .values()
@@ -264,7 +264,7 @@ impl Presence {
 
     /// The open sessions of a project whose id begins so.
     pub fn beginning(&self, project: Uuid, quoted: &prism_core::id::Quoted) -> Vec<SessionRow> {
-        self.held()
+        self.lock()
             .sessions
             .values()
             .filter(|l| l.row.project_id == project && l.row.released_at.is_none())
@@ -275,7 +275,7 @@ impl Presence {
 
     /// What changed and is worth writing down, at a time of the caller's choosing.
     pub fn take_dirty(&self) -> Vec<SessionRow> {
-        let mut inner = self.held();
+        let mut inner = self.lock();
         inner
             .sessions
             .values_mut()
@@ -285,7 +285,7 @@ impl Presence {
 
     /// Sessions that just became stale, and those silent for a day.
     pub fn sweep(&self, now: Moment) -> (Vec<SessionRow>, Vec<SessionRow>) {
-        let mut inner = self.held();
+        let mut inner = self.lock();
         let mut gone = Vec::new();
         let mut swept = Vec::new();
         for live in inner
@@ -310,7 +310,7 @@ impl Presence {
     }
 
     pub fn live_count(&self, now: Moment) -> usize {
-        self.held()
+        self.lock()
             .sessions
             .values()
             .filter(|l| {

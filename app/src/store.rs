@@ -523,14 +523,14 @@ impl Store {
         on_engine!(self, s => s.acknowledge(ack))
     }
 
-    pub async fn recall(
+    pub async fn take_back(
         &self,
         project: Uuid,
         signal_id: String,
         sender: Option<Identity>,
         now: Moment,
     ) -> Result<std::result::Result<EndedRow, String>> {
-        on_engine!(self, s => s.recall(project, signal_id, sender, now))
+        on_engine!(self, s => s.take_back(project, signal_id, sender, now))
     }
 
     pub async fn trace(

@@ -295,7 +295,7 @@ pub async fn trace(
     })
 }
 
-pub async fn recall(
+pub async fn take_back(
     prism: &Prism,
     caller: &Caller,
     request: api::SignalRecall,
@@ -303,7 +303,7 @@ pub async fn recall(
     let sender = (!caller.is_operator).then(|| caller.persona.identity.clone());
     match prism
         .store
-        .recall(caller.project.id, request.signal_id, sender, clock::now())
+        .take_back(caller.project.id, request.signal_id, sender, clock::now())
         .await?
     {
         Ok(ended) => {

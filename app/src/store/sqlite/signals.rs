@@ -201,7 +201,7 @@ impl Sqlite {
         .await
     }
 
-    pub async fn recall(
+    pub async fn take_back(
         &self,
         project: Uuid,
         signal_id: String,

@@ -123,11 +123,11 @@ pub struct TraceEvent {
 }
 
 impl SessionReceipt {
-    /// Notes a fact about this session; says whether it was news.
+    /// Notes a fact about this session; says with what time, if it was news.
     ///
     /// The first report of a state counts. One that comes late, after a later state is known,
     /// gets that state's time: it was true by then, and nothing is refused or out of order.
-    pub fn note(&mut self, state: State, at: Moment) -> bool {
+    pub fn note(&mut self, state: State, at: Moment) -> Option<Moment> {
         let next_known = self
             .facts()
             .into_iter()
@@ -141,14 +141,14 @@ impl SessionReceipt {
             State::Rung => &mut self.rung,
             State::Rendered => &mut self.rendered,
             State::Drained => &mut self.drained,
-            _ => return false,
+            _ => return None,
         };
         if slot.is_some() {
-            return false;
+            return None;
         }
         let at = earliest.map_or(at, |pushed| at.max(pushed));
         *slot = Some(next_known.map_or(at, |next| at.min(next)));
-        true
+        *slot
     }
 
     fn facts(&self) -> [(State, Option<Moment>); 5] {
@@ -345,7 +345,10 @@ mod tests {
             let facts = session.facts().map(|(_, at)| at);
             assert_eq!(facts, expected, "{reports:?}");
         }
-        assert!(!SessionReceipt::default().note(State::Acted, Moment(1)));
+        assert_eq!(
+            SessionReceipt::default().note(State::Acted, Moment(1)),
+            None
+        );
     }
 
     #[test]

@@ -31,6 +31,21 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         ),
         ("draining", signals::free_rows(), &["ix_signal_waiting"]),
         (
+            "a hello's list",
+            signals::UNDRAINED.to_owned(),
+            &["ix_signal_waiting"],
+        ),
+        (
+            "a replay without a cursor",
+            signals::replayed_rows(true),
+            &["ix_signal_waiting"],
+        ),
+        (
+            "a replay after a cursor",
+            signals::replayed_rows(false),
+            &["ux_signal_inbox (to_persona_id=? AND seq>?)"],
+        ),
+        (
             "counting what more waits",
             signals::free_count(),
             &["COVERING INDEX ix_signal_waiting"],

@@ -7,6 +7,7 @@ use prism_core::api::Reachable;
 use prism_core::bell::Strategy;
 use prism_core::receipt::State;
 use rusqlite::{Connection, Row, params};
+use std::cmp::Reverse;
 use uuid::Uuid;
 
 /// Only what the recipient's side showed proves anything, and an echo proves nothing that its probe
@@ -19,23 +20,19 @@ const PROVE: &str = "insert into last_proven
     on conflict do update set state = excluded.state, at = excluded.at,
         evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= at";
 
-/// Notes the newest of what a session is known to have had.
+/// Notes the newest of what each session is known to have had.
 pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
-    let mut newest: Vec<&Report> = Vec::new();
-    let proves = |m: &&Report| m.state.is_reported_by_shim() || m.state == State::Drained;
-    for report in reports.iter().filter(proves) {
-        match newest
-            .iter_mut()
-            .find(|n| n.session_id == report.session_id)
-        {
-            Some(known) if (known.at, known.state) <= (report.at, report.state) => *known = report,
-            Some(_) => {}
-            None => newest.push(report),
-        }
-    }
+    let proves = |r: &&Report| r.state.is_reported_by_shim() || r.state == State::Drained;
+    let mut newest_first: Vec<&Report> = reports.iter().filter(proves).collect();
+    newest_first.sort_by_key(|r| (r.session_id, Reverse((r.at, r.state))));
     let mut statement = c.prepare_cached(PROVE).map_err(failed)?;
-    for report in newest {
-        statement
+    let mut proven = None;
+    for report in newest_first {
+        // The newest may be an echo's and prove nothing: then the next one is asked.
+        if proven == Some(report.session_id) {
+            continue;
+        }
+        let changed = statement
             .execute(params![
                 report.signal_id.to_string(),
                 report.session_id.to_string(),
@@ -44,6 +41,9 @@ pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
                 report.strategy.map(Strategy::name)
             ])
             .map_err(failed)?;
+        if changed > 0 {
+            proven = Some(report.session_id);
+        }
     }
     Ok(())
 }

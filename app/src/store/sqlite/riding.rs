@@ -184,13 +184,13 @@ pub fn write(
     let mut receipt = known.unwrap_or_default();
     let mut news = Vec::new();
     for (state, at) in reported {
-        if receipt.note(*state, *at) {
+        if let Some(at) = receipt.note(*state, *at) {
             news.push(Report {
                 signal_id,
                 session_id,
                 state: *state,
                 strategy,
-                at: *at,
+                at,
             });
         }
     }

@@ -50,6 +50,10 @@ pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) a
     where p.project_id = ?1 and q.drained_at is null and q.ended_at is null
         and q.signal_type <> 'Loopback'
     group by 1, 2 order by 1";
+/// What nobody has drained of an inbox, newest first.
+pub(super) const UNDRAINED: &str = "select id from signal_queue indexed by ix_signal_waiting
+    where to_persona_id = ?1 and drained_at is null and ended_at is null
+        and signal_type <> 'Loopback' order by seq desc limit ?2";
 /// The signal that a sender's key made before.
 pub(super) const SENT_BEFORE: &str = "select id, body_sha256 from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
@@ -270,12 +274,15 @@ impl Sqlite {
     ) -> Result<Page> {
         self.read(move |c| {
             let head = head(c, persona)?;
-            let undrained = if undrained_only { "and q.drained_at is null" } else { "" };
-            // A probe is for the one session it names.
-            let mut rows = inbox_rows(
+            let mut rows = rows_of(
                 c,
-                &format!("q.to_persona_id = ?1 and q.seq > ?2 and q.ended_at is null {undrained} and (q.signal_type <> 'Loopback' or json_extract(q.payload, '$.requested_by_session') = ?4) order by q.seq limit ?3"),
-                params![persona.to_string(), after, limit as i64 + 1, session.map(|s| s.to_string())],
+                &replayed_rows(undrained_only),
+                params![
+                    persona.to_string(),
+                    after,
+                    limit as i64 + 1,
+                    session.map(|s| s.to_string())
+                ],
             )?;
             let more = rows.len() > limit;
             rows.truncate(limit);
@@ -286,11 +293,16 @@ impl Sqlite {
 
     pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<(Vec<Uuid>, i64)> {
         self.read(move |c| {
-            let mut statement = c
-                .prepare_cached("select id from signal_queue where to_persona_id = ? and drained_at is null and ended_at is null and signal_type <> 'Loopback' order by seq desc limit ?")
+            let mut statement = c.prepare_cached(UNDRAINED).map_err(failed)?;
+            let ids = statement
+                .query_map(params![persona.to_string(), limit as i64], |r| {
+                    column::id(r, "id")
+                })
                 .map_err(failed)?;
-            let ids = statement.query_map(params![persona.to_string(), limit as i64], |r| column::id(r, "id")).map_err(failed)?;
-            Ok((ids.collect::<rusqlite::Result<_>>().map_err(failed)?, head(c, persona)?))
+            Ok((
+                ids.collect::<rusqlite::Result<_>>().map_err(failed)?,
+                head(c, persona)?,
+            ))
         })
         .await
     }
@@ -582,9 +594,27 @@ fn lease(
     }))
 }
 
-/// The oldest free rows, `?3` of them. Left to choose, SQLite would read the whole inbox.
+/// The oldest free rows, `?3` of them.
 pub(super) fn free_rows() -> String {
-    inbox_sql(&format!("{FREE} order by q.seq limit ?3")).replace(
+    waiting_sql(&format!("{FREE} order by q.seq limit ?3"))
+}
+
+/// A page of an inbox after `?2`; a probe is for the one session it names.
+pub(super) fn replayed_rows(undrained_only: bool) -> String {
+    let rows = "q.to_persona_id = ?1 and q.seq > ?2 and q.ended_at is null
+        and (q.signal_type <> 'Loopback'
+            or json_extract(q.payload, '$.requested_by_session') = ?4)";
+    match undrained_only {
+        true => waiting_sql(&format!(
+            "{rows} and q.drained_at is null order by q.seq limit ?3"
+        )),
+        false => inbox_sql(&format!("{rows} order by q.seq limit ?3")),
+    }
+}
+
+/// Rows that wait. Left to choose, SQLite would read the whole inbox for them.
+fn waiting_sql(condition: &str) -> String {
+    inbox_sql(condition).replace(
         "signal_queue q ",
         "signal_queue q indexed by ix_signal_waiting ",
     )
@@ -830,14 +860,6 @@ pub(super) fn inbox_sql(condition: &str) -> String {
         "select {ENVELOPE} from signal_queue q cross join projects p on p.id = q.project_id
          where {condition}"
     )
-}
-
-fn inbox_rows(
-    c: &Connection,
-    condition: &str,
-    bound: &[&dyn rusqlite::ToSql],
-) -> Result<Vec<InboxRow>> {
-    rows_of(c, &inbox_sql(condition), bound)
 }
 
 fn rows_of(c: &Connection, sql: &str, bound: &[&dyn rusqlite::ToSql]) -> Result<Vec<InboxRow>> {

@@ -25,7 +25,7 @@ mod project_story;
 mod recall_story;
 mod shim_story;
 mod signal_story;
-mod store_machine;
+mod store_suite;
 mod stream;
 mod tidy;
 mod time_story;

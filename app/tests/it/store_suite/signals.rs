@@ -1,14 +1,14 @@
-//! The store against a model: send, retry, drain, confirm, crash, reconnect, expire.
+//! The queue against a model: send, retry, drain, confirm, release, crash, reconnect, expire.
 
+use super::{ENGINES, Engine, Opened, on_every_engine, runtime};
 use prism::clock::new_id;
-use prism::store::{Audience, NewSignal, Persona, Project, SendOutcome, Store};
+use prism::store::{Audience, NewSignal, Persona, Project, SendOutcome, SessionRow, Store};
+use prism_core::Moment;
 use prism_core::limits::LEASE_US;
 use prism_core::signal::SendSignal;
-use prism_core::{Identity, Moment, ProjectName};
 use proptest::prelude::*;
-use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use serde_json::json;
-use std::path::PathBuf;
 use uuid::Uuid;
 
 const TTL_S: i64 = 100;
@@ -21,6 +21,7 @@ enum Step {
     Confirm { which: usize },
     Pass { seconds: i64 },
     Sweep,
+    Release,
     Crash,
     Reconnect { after: usize, undrained_only: bool },
 }
@@ -35,8 +36,9 @@ struct Row {
 }
 
 /// What must be true, in the plainest words: a list of rows and a clock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Model {
+    engine: Engine,
     now: i64,
     rows: Vec<Row>,
     leases: usize,
@@ -69,7 +71,14 @@ impl ReferenceStateMachine for Model {
     type Transition = Step;
 
     fn init_state() -> BoxedStrategy<Self> {
-        Just(Self::default()).boxed()
+        let [engine, ..] = ENGINES;
+        Just(Self {
+            engine,
+            now: 0,
+            rows: Vec::new(),
+            leases: 0,
+        })
+        .boxed()
     }
 
     fn transitions(state: &Self) -> BoxedStrategy<Step> {
@@ -81,8 +90,10 @@ impl ReferenceStateMachine for Model {
             4 => (0..leases).prop_map(|which| Step::Confirm { which }),
             2 => (1i64..40).prop_map(|seconds| Step::Pass { seconds }),
             1 => Just(Step::Sweep),
+            1 => Just(Step::Release),
             1 => Just(Step::Crash),
-            2 => (0..rows, any::<bool>()).prop_map(|(after, undrained_only)| Step::Reconnect { after, undrained_only }),
+            2 => (0..rows, any::<bool>())
+                .prop_map(|(after, undrained_only)| Step::Reconnect { after, undrained_only }),
         ]
         .boxed()
     }
@@ -124,6 +135,11 @@ impl ReferenceStateMachine for Model {
                     row.lease = row.lease.filter(|_| row.expired);
                 }
             }
+            Step::Release => {
+                for row in state.rows.iter_mut().filter(|r| !r.drained && !r.expired) {
+                    row.lease = None;
+                }
+            }
             _ => {}
         }
         state
@@ -132,32 +148,43 @@ impl ReferenceStateMachine for Model {
 
 struct Sut {
     runtime: tokio::runtime::Runtime,
-    store: Option<Store>,
-    file: PathBuf,
-    _dir: tempfile::TempDir,
-    project: Project,
-    sender: Persona,
-    recipient: Persona,
+    /// None only while it is being exchanged.
+    opened: Option<Opened>,
+    people: People,
+    session: Uuid,
     ids: Vec<Uuid>,
     leases: Vec<Uuid>,
     now: i64,
 }
 
-impl Sut {
-    fn store(&self) -> &Store {
-        self.store.as_ref().unwrap()
+/// Who sends to whom.
+struct People {
+    project: Project,
+    sender: Persona,
+    recipient: Persona,
+}
+
+impl People {
+    async fn meet(opened: &Opened) -> Self {
+        opened.store.load().await.unwrap();
+        let (project, mut people) = opened.project("P", &["Donna", "Texi"]).await;
+        let (recipient, sender) = (people.pop().unwrap(), people.pop().unwrap());
+        Self {
+            project,
+            sender,
+            recipient,
+        }
     }
 
-    fn now(&self) -> Moment {
-        Moment(1_000_000_000_000_000 + self.now)
-    }
-
-    fn send(&self, key: u8, ttl: bool) -> (Uuid, bool) {
-        let mut request = json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {"key": key}, "idempotency_key": key.to_string()});
+    fn signal(&self, key: u8, ttl: bool, now: Moment) -> NewSignal {
+        let mut request = json!({
+            "to": "Texi", "signal_type": "TaskAssigned", "payload": {"key": key},
+            "idempotency_key": key.to_string()
+        });
         if ttl {
             request["ttl_s"] = json!(TTL_S);
         }
-        let new = NewSignal {
+        NewSignal {
             signal_id: new_id(),
             trace_id: new_id(),
             project: self.project.clone(),
@@ -168,11 +195,51 @@ impl Sut {
                 .unwrap()
                 .check()
                 .unwrap(),
-            now: self.now(),
+            now,
             audience: Audience::Everybody,
             recipient_live: false,
             failed: false,
+        }
+    }
+
+    /// A new session of the recipient.
+    async fn register(&self, store: &Store, now: Moment) -> Uuid {
+        let id = new_id();
+        let session = SessionRow {
+            id,
+            project_id: self.project.id,
+            persona_id: self.recipient.id,
+            identity: self.recipient.identity.clone(),
+            surface: "test".into(),
+            machine_id: "here".into(),
+            process_pid: 1,
+            name: None,
+            created_at: now,
+            last_seen_at: now,
+            first_verb_at: None,
+            last_verb_at: None,
+            released_at: None,
         };
+        store.add_session(session).await.unwrap();
+        id
+    }
+}
+
+fn moment(now: i64) -> Moment {
+    Moment(1_000_000_000_000_000 + now)
+}
+
+impl Sut {
+    fn store(&self) -> &Store {
+        &self.opened.as_ref().unwrap().store
+    }
+
+    fn now(&self) -> Moment {
+        moment(self.now)
+    }
+
+    fn send(&self, key: u8, ttl: bool) -> (Uuid, bool) {
+        let new = self.people.signal(key, ttl, self.now());
         match self.runtime.block_on(self.store().send(new)) {
             Ok(SendOutcome::Stored(row, _)) => (row.envelope.signal_id, false),
             Ok(SendOutcome::Repeated(row)) => (row.envelope.signal_id, true),
@@ -186,47 +253,18 @@ impl StateMachineTest for Sut {
     type SystemUnderTest = Self;
     type Reference = Model;
 
-    fn init_test(_: &Model) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("prism.db");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let store = Store::open_embedded(&file).unwrap();
-        let project = Project {
-            id: new_id(),
-            pid: ProjectName::parse("P").unwrap(),
-        };
-        let persona = |name: &str| Persona {
-            id: new_id(),
-            project_id: project.id,
-            identity: Identity::parse(name).unwrap(),
-            is_operator: false,
-            created_at: Moment(0),
-        };
-        let (sender, recipient) = (persona("Donna"), persona("Texi"));
-        runtime.block_on(async {
-            store.load().await.unwrap();
-            store
-                .add_project(
-                    project.clone(),
-                    Identity::parse("frank").unwrap(),
-                    Moment(0),
-                )
-                .await
-                .unwrap();
-            store.add_persona(sender.clone()).await.unwrap();
-            store.add_persona(recipient.clone()).await.unwrap();
+    fn init_test(model: &Model) -> Self {
+        let (runtime, opened) = (runtime(), model.engine.open());
+        let (people, session) = runtime.block_on(async {
+            let people = People::meet(&opened).await;
+            let session = people.register(&opened.store, moment(0)).await;
+            (people, session)
         });
         Self {
             runtime,
-            store: Some(store),
-            file,
-            _dir: dir,
-            project,
-            sender,
-            recipient,
+            opened: Some(opened),
+            people,
+            session,
             ids: Vec::new(),
             leases: Vec::new(),
             now: 0,
@@ -255,7 +293,12 @@ impl StateMachineTest for Sut {
             Step::Drain { limit } => {
                 let drain = sut
                     .runtime
-                    .block_on(sut.store().lease(sut.recipient.id, None, limit, sut.now()))
+                    .block_on(sut.store().lease(
+                        sut.people.recipient.id,
+                        Some(sut.session),
+                        limit,
+                        sut.now(),
+                    ))
                     .unwrap();
                 // The model has leased already: its newest lease is what the store must have given.
                 let given: Vec<Uuid> = drain
@@ -278,7 +321,7 @@ impl StateMachineTest for Sut {
                     let rows = sut
                         .runtime
                         .block_on(sut.store().confirm(
-                            vec![sut.recipient.id],
+                            vec![sut.people.recipient.id],
                             vec![lease],
                             sut.now(),
                         ))
@@ -295,10 +338,15 @@ impl StateMachineTest for Sut {
                     .block_on(sut.store().sweep(sut.now(), 1000))
                     .unwrap(),
             ),
-            Step::Crash => {
-                sut.store = None;
-                sut.store = Some(Store::open_embedded(&sut.file).unwrap());
+            Step::Release => {
+                let over = sut
+                    .store()
+                    .release_session(sut.session, "test".into(), sut.now());
+                sut.runtime.block_on(over).unwrap();
+                let next = sut.people.register(sut.store(), sut.now());
+                sut.session = sut.runtime.block_on(next);
             }
+            Step::Crash => sut.opened = sut.opened.take().map(Opened::crash),
             Step::Reconnect {
                 after,
                 undrained_only,
@@ -306,7 +354,7 @@ impl StateMachineTest for Sut {
                 let page = sut
                     .runtime
                     .block_on(sut.store().replay(
-                        sut.recipient.id,
+                        sut.people.recipient.id,
                         None,
                         after as i64,
                         undrained_only,
@@ -339,7 +387,7 @@ impl StateMachineTest for Sut {
     fn check_invariants(sut: &Self, model: &Model) {
         let pending = sut
             .runtime
-            .block_on(sut.store().has_pending(sut.recipient.id, sut.now()))
+            .block_on(sut.store().has_pending(sut.people.recipient.id, sut.now()))
             .unwrap();
         // A no is certain; a yes may turn out empty.
         let waits = model.rows.iter().any(|r| model.waits(r));
@@ -350,8 +398,56 @@ impl StateMachineTest for Sut {
     }
 }
 
-prop_state_machine! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: 24,
+        max_shrink_iters: 200,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
     #[test]
-    fn the_queue_does_what_the_model_says(sequential 1..60 => Sut);
+    fn the_queue_does_what_the_model_says(
+        (model, steps, mut seen) in Model::sequential_strategy(1..60)
+    ) {
+        for engine in ENGINES {
+            let model = Model { engine, ..model.clone() };
+            Sut::test_sequential(config(), model, steps.clone(), seen.take());
+        }
+    }
+}
+
+#[test]
+fn what_was_leased_and_not_confirmed_before_a_crash_comes_back_in_its_time() {
+    on_every_engine(async |opened| {
+        let people = People::meet(&opened).await;
+        let inbox = people.recipient.id;
+        let session = people.register(&opened.store, moment(0)).await;
+        for key in [1, 2] {
+            let signal = people.signal(key, false, moment(0));
+            opened.store.send(signal).await.unwrap();
+        }
+        let lease = async |opened: &Opened, limit, at| {
+            let leased = opened.store.lease(inbox, Some(session), limit, at).await;
+            leased.unwrap()
+        };
+        let confirmed = lease(&opened, 1, moment(0)).await.unwrap();
+        let confirm = opened
+            .store
+            .confirm(vec![inbox], vec![confirmed.lease_id], moment(1));
+        assert_eq!(confirm.await.unwrap().len(), 1);
+        let open = lease(&opened, 9, moment(2)).await.unwrap();
+        assert_eq!(open.envelopes.len(), 1);
+
+        let opened = opened.crash();
+        let runs_out = moment(2 + LEASE_US);
+        assert!(lease(&opened, 9, Moment(runs_out.0 - 1)).await.is_none());
+        let pending = async |at| opened.store.has_pending(inbox, at).await.unwrap();
+        assert!(!pending(Moment(runs_out.0 - 1)).await);
+        assert!(pending(runs_out).await);
+        let again = lease(&opened, 9, runs_out).await.unwrap();
+        assert_eq!(again.envelopes, open.envelopes, "and the confirmed one not");
+    });
 }

@@ -72,8 +72,13 @@ class Server:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PRISM_HOME": str(self.home), "PRISM_PID": PID}
         return env | ({"PRISM_AGENT_IDENTITY": identity} if identity else {})
 
-    def post(self, verb, body=None, key=None, **headers):
-        request = urllib.request.Request(f"{self.url}/api/v1/{PID}/{verb}", json.dumps(body or {}).encode(), headers | {
+    def other_project(self, pid):
+        """Makes a project besides the one that every test works in."""
+        self.post("ping", pid=pid, **{"Prism-Create-Project": "1"})
+        return pid
+
+    def post(self, verb, body=None, key=None, pid=PID, **headers):
+        request = urllib.request.Request(f"{self.url}/api/v1/{pid}/{verb}", json.dumps(body or {}).encode(), headers | {
             "Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=15) as answer:
             return json.load(answer)

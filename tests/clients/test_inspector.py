@@ -78,7 +78,9 @@ def test_signal_from_the_operator(call, server):
     sent = server.post("signal", {"to": "Ada", "signal_type": "Question", "payload": {"summary": "done?"}})
 
     def ring(unread):
-        # The ring is local: it fills once the socket brought the frame, which the verb does not wait for.
+        # The ring is local: it fills once the socket brought the frame. A host that only looks is gone before that;
+        # one that starts stays until its socket said hello.
+        call("prism_start")
         seen = call("prism_signals", action="both")
         return seen if seen["count"]["unread"] == unread and seen["tail"] else None
 

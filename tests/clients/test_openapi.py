@@ -98,8 +98,8 @@ def known_values(server, agent_key, session, new_session):
         "class": ["correction"], "confidence": ["high", "low"], "event_id": [warning["id"]],
         "id": [note["id"]], "ids": [[heard["id"]]], "recall_event_id": [recalled["recall_event_id"]],
         "result_id": [recalled["results"][0]["id"]], "signal/loopback-echo.signal_id": [probes[0]["signal_id"]],
-        "signal/loopback-finish.probe": [probes[1]], "signal/loopback-model.session_id": [session],
-        "signal/loopback-model.since": [probes[0]["started_at"]],
+        "signal/loopback-finish.probe": [probes[1]], "signal/loopback-model.signal_id": [probes[0]["signal_id"]],
+        "project_merge.from": [server.other_project("PID-OLD")],
         "import.source": ["known"], "import.lines": [[{"line": 1, "row": {"id": "known", "kind": "note", "identity": "Fuzz",
                                                                           "created_at": "2026-01-01T00:00:00Z", "text": "known words"}}]],
     }

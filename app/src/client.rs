@@ -255,10 +255,16 @@ impl Client {
             .await
             .map_err(|e| Failure::transport(&url, &e))?;
         let status = response.status();
-        let answer: Value = response
-            .json()
-            .await
-            .map_err(|e| Failure::transport(&url, &e))?;
+        let answer = response.bytes().await;
+        let answer = answer.map_err(|e| Failure::transport(&url, &e))?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|e| Failure {
+            problem: Problem::new(
+                Code::Internal,
+                format!("the answer of {url} ({status}) could not be read: {e}"),
+                "what you asked for may have been done: look before you ask again",
+            ),
+            sent: Sent::Perhaps,
+        })?;
         if status.is_success() {
             return Ok(answer);
         }
@@ -316,7 +322,7 @@ impl Client {
             }
             if started.elapsed() >= RETRY {
                 let message = format!(
-                    "the server took the signal and gave no answer within {SEND_RETRY_S} s; \
+                    "the server took the signal and gave no readable answer within {SEND_RETRY_S} s; \
                      it may or may not be stored"
                 );
                 return Err(Problem::new(
@@ -355,7 +361,7 @@ struct Failure {
 enum Sent {
     /// The server answered: that is the outcome.
     Answered,
-    /// The connection broke after it was made.
+    /// The connection broke after it was made, or the answer could not be read.
     Perhaps,
     /// No connection was made.
     No,

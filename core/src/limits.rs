@@ -15,6 +15,9 @@ pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one signal payload, as compact JSON.
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Levels of objects and arrays in one signal payload, itself included. An answer wraps it into a
+/// few more, and readers of JSON give up at 128.
+pub const PAYLOAD_DEPTH_MAX: usize = 32;
 /// Bytes of one WebSocket message in either direction.
 pub const FRAME_BYTES_MAX: usize = 128 * 1024;
 /// Requests a second that one key may sustain.

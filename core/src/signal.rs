@@ -1,7 +1,7 @@
 //! What a signal is: its type, its category, its life.
 
 use crate::limits::{
-    IDEMPOTENCY_KEY_CHARS_MAX, PAYLOAD_BYTES_MAX, TTL_INFO_S, TTL_LOOPBACK_S, TTL_S, TTL_S_MAX,
+    IDEMPOTENCY_KEY_CHARS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX, TTL_INFO_S, TTL_LOOPBACK_S, TTL_S, TTL_S_MAX,
 };
 use crate::problem::{Code, Problem};
 use schemars::JsonSchema;
@@ -265,7 +265,15 @@ fn checked_payload(
     {
         return Err(Problem::field("payload.summary", "must be text"));
     }
-    let json = Value::Object(payload).to_string();
+    let payload = Value::Object(payload);
+    let depth = depth(&payload);
+    if depth > PAYLOAD_DEPTH_MAX {
+        return Err(Problem::field(
+            "payload",
+            format!("is nested {depth} levels deep and may be {PAYLOAD_DEPTH_MAX}"),
+        ));
+    }
+    let json = payload.to_string();
     let bytes = json.len();
     if bytes > PAYLOAD_BYTES_MAX {
         return Err(Problem::new(
@@ -275,6 +283,15 @@ fn checked_payload(
         ));
     }
     Ok(json)
+}
+
+/// How many objects and arrays stand inside one another; a bare value is 0 deep.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 fn checked_ttl(
@@ -473,6 +490,21 @@ mod tests {
     fn a_payload_over_its_limit_says_its_size() {
         let p = send(json!({"to": "T", "signal_type": "StatusUpdate", "payload": {"body": "x".repeat(PAYLOAD_BYTES_MAX)}})).unwrap_err();
         assert!(p.is(Code::TooLarge) && p.message.contains("65536"));
+    }
+
+    #[test]
+    fn a_payload_nested_deeper_than_the_limit_says_how_deep_it_is() {
+        let nested = |levels: usize| {
+            let inner = (1..levels).fold(json!("x"), |inner, _| json!([inner]));
+            send(json!({"to": "T", "signal_type": "StatusUpdate", "payload": {"deep": inner}}))
+        };
+        assert!(nested(PAYLOAD_DEPTH_MAX).is_ok());
+        let p = nested(PAYLOAD_DEPTH_MAX + 1).unwrap_err();
+        assert_eq!(p.status, 400);
+        assert!(
+            p.message.contains("payload") && p.message.contains("33") && p.message.contains("32"),
+            "{p:?}"
+        );
     }
 
     #[test]

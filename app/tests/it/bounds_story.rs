@@ -2,12 +2,14 @@
 
 use crate::harness::{PID, Server, ids, task};
 use crate::stream::Stream;
+use prism::client::{Client, Locator};
 use prism_core::Code;
 use prism_core::api::{ClientFrame, ServerFrame};
 use prism_core::limits::{INBOX_WAITING_MAX, PEERS_MAX, SESSIONS_PER_IDENTITY_MAX};
 use prism_core::receipt::State;
 use serde_json::json;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const FAST: &str = "[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n";
 
@@ -153,4 +155,66 @@ async fn a_socket_that_sends_too_much_is_read_slower_and_stays_open() {
     server.advance(Duration::from_secs(5));
     stream.say(ClientFrame::Ping).await;
     assert!(matches!(stream.next().await, ServerFrame::Pong));
+}
+
+/// A payload of so many arrays inside one another.
+fn nested(levels: usize) -> String {
+    let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+    format!(r#"{{"summary":"deep","deep":{open}{close}}}"#)
+}
+
+#[tokio::test]
+async fn a_payload_nested_too_deep_is_refused_and_an_old_one_blocks_no_inbox() {
+    let server = Server::start();
+    let donna = server.identity("Donna").await;
+    let (texi, session) = server.session("Texi").await;
+    let mut deep = task("Texi", "deep");
+    deep["payload"] = serde_json::from_str(&nested(120)).unwrap();
+    let refused = donna.call(PID, "signal", deep).await.unwrap_err();
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.message.contains("121") && refused.message.contains("32"));
+    // One that an earlier version took, at each depth that it did, and a plain one behind them.
+    let levels = [100, 124, 125, 126];
+    for _ in levels {
+        let sent = donna.call(PID, "signal", task("Texi", "deep")).await;
+        sent.unwrap();
+    }
+    let last = donna.call(PID, "signal", task("Texi", "plain")).await;
+    let last = last.unwrap()["signal_id"].clone();
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    for (i, levels) in levels.into_iter().enumerate() {
+        let sql = "update signal_queue set payload = ? where to_identity = 'Texi' and seq = ?";
+        db.execute(sql, rusqlite::params![nested(levels), i as i64 + 1])
+            .unwrap();
+    }
+    let mut stream = Stream::open(&server, &texi, Some(session), Some(0), vec![]).await;
+    let pushed = stream.backlog().await;
+    assert_eq!(pushed.len(), 5, "every frame can be read");
+    let note = texi.call(PID, "note", json!({"text": "walrus"})).await;
+    let note = note.unwrap();
+    let signals = note["signals"].as_array().unwrap();
+    assert_eq!(signals.len(), 5);
+    assert_eq!(signals[4]["signal_id"], last);
+    assert_eq!(signals[1]["payload"]["unreadable"], json!(nested(124)));
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_told_from_a_closed_connection() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\n{\"a\":";
+            drop(socket.read(&mut [0; 4096]).await);
+            drop(socket.write_all(answer.as_bytes()).await);
+        }
+    });
+    let client = Client::new(Locator::Url(url), "prk_x".into()).unwrap();
+    let problem = client.call(PID, "note", json!({"text": "x"})).await;
+    let problem = problem.unwrap_err();
+    assert!(problem.is(Code::Internal), "{problem:?}");
+    assert!(
+        problem.message.contains("could not be read"),
+        "{problem:?}"
+    );
 }

@@ -10,13 +10,14 @@ use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
 use prism_core::id::Quoted;
-use prism_core::limits::{INBOX_WAITING_MAX, LEASE_US};
+use prism_core::limits::{INBOX_WAITING_MAX, LEASE_US, PAYLOAD_DEPTH_MAX};
 use prism_core::receipt::{Layer, PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
 use prism_core::ring::ByCategory;
-use prism_core::signal::{AckState, Category, SignalType};
+use prism_core::signal::{AckState, Category, SignalType, depth};
 use prism_core::{Code, Identity, Moment, Problem};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 /// The columns an envelope is made of.
@@ -438,7 +439,7 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
         from_identity: sender.to_owned(),
         from_session: new.from_session,
         to_identity: new.to_persona.identity.to_string(),
-        payload: serde_json::Map::new(),
+        payload: Map::new(),
         in_reply_to,
         created_at: Some(new.now),
         trace_id: Some(new.trace_id),
@@ -823,18 +824,24 @@ fn category(row: &Row<'_>) -> rusqlite::Result<Option<Category>> {
         .transpose()
 }
 
-/// A payload that is no JSON any more still reaches its reader, as the text it is.
-fn payload(row: &Row<'_>) -> rusqlite::Result<serde_json::Map<String, serde_json::Value>> {
+/// A payload that is no JSON any more, or nested too deep for an answer, still reaches its reader,
+/// as the text it is.
+fn payload(row: &Row<'_>) -> rusqlite::Result<Map<String, Value>> {
     let text: String = row.get("payload")?;
-    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
-        let id: String = row.get("id").unwrap_or_default();
-        tracing::error!(%error, signal = id, "A payload in the queue cannot be read");
-        let summary = "The payload of this signal cannot be read; its text follows.";
-        serde_json::Map::from_iter([
-            ("summary".to_owned(), summary.into()),
-            ("unreadable".to_owned(), text.into()),
-        ])
-    }))
+    let why = match serde_json::from_str::<Map<String, Value>>(&text) {
+        Ok(payload) if payload.values().map(depth).max() < Some(PAYLOAD_DEPTH_MAX) => {
+            return Ok(payload);
+        }
+        Ok(_) => "it is nested too deep".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let id: String = row.get("id").unwrap_or_default();
+    tracing::error!(why, signal = id, "A payload in the queue cannot be read");
+    let summary = "The payload of this signal cannot be read; its text follows.";
+    Ok(Map::from_iter([
+        ("summary".to_owned(), summary.into()),
+        ("unreadable".to_owned(), text.into()),
+    ]))
 }
 
 fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {

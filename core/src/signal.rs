@@ -1,7 +1,8 @@
 //! What a signal is: its type, its category, its life.
 
 use crate::limits::{
-    IDEMPOTENCY_KEY_CHARS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX, TTL_INFO_S, TTL_LOOPBACK_S, TTL_S, TTL_S_MAX,
+    IDEMPOTENCY_KEY_CHARS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX, TTL_INFO_S, TTL_LOOPBACK_S,
+    TTL_S, TTL_S_MAX,
 };
 use crate::problem::{Code, Problem};
 use schemars::JsonSchema;

@@ -213,8 +213,5 @@ async fn an_answer_that_cannot_be_read_is_told_from_a_closed_connection() {
     let problem = client.call(PID, "note", json!({"text": "x"})).await;
     let problem = problem.unwrap_err();
     assert!(problem.is(Code::Internal), "{problem:?}");
-    assert!(
-        problem.message.contains("could not be read"),
-        "{problem:?}"
-    );
+    assert!(problem.message.contains("could not be read"), "{problem:?}");
 }

@@ -227,7 +227,10 @@ async fn build(
     dry_run: bool,
 ) -> Result<NewMemory, Problem> {
     let identity = Identity::parse(&line.identity)?;
-    let identity = if dry_run {
+    // What the operator wrote is the operator's: nobody has to be added for it.
+    let identity = if identity.is(prism.operator.as_str()) {
+        prism.operator.clone()
+    } else if dry_run {
         identity
     } else {
         prism

@@ -632,3 +632,28 @@ async fn memory_says_what_in_it_has_gone_stale() {
             .contains("never recalled")
     );
 }
+
+#[tokio::test]
+async fn what_the_operator_wrote_comes_in_as_the_operators() {
+    let server = Server::start();
+    let notes = write(
+        &server,
+        "notes.md",
+        "# A note\n\nthe otter sleeps at noon\n",
+    );
+    assert_eq!(import(&server, &notes, &[])["imported"], 1);
+    let named = write(&server, "named.md", "# Another\n\nthe otter eats at one\n");
+    let by_name = import(&server, &named, &["--as-identity", "Frank"]);
+    assert_eq!(by_name["imported"], 1);
+    let row = json!({"id": "j1", "kind": "journal", "identity": "frank",
+        "created_at": "2026-01-01T00:00:00Z", "title": "Otters", "text": "the otter swam"});
+    let file = write(&server, "rows.jsonl", &lines(&[row]));
+    assert_eq!(import(&server, &file, &[])["imported"], 1);
+    let asked = json!({"query": "the otter"});
+    let hits = server.operator().call(PID, "recall", asked).await.unwrap();
+    let hits = hits["results"].as_array().unwrap();
+    assert_eq!(hits.len(), 3, "{hits:?}");
+    for hit in hits {
+        assert_eq!(hit["identity"], "frank", "{hit}");
+    }
+}

@@ -212,3 +212,50 @@ async fn an_older_name_goes_on_until_the_operator_merges_it() {
         .unwrap();
     assert_eq!(broken, 0);
 }
+
+#[test]
+fn a_verdict_stays_on_its_spec_when_a_merge_gives_that_another_number() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    let spec = |title: &str| json!({"action": "create", "title": title, "body": title});
+    texi.call("prism_spec", spec("Giraffe feeder"));
+    texi.call("prism_note", json!({"text": "spec 1 is for giraffes"}));
+    let mut donna = Agent::launch(&server, Some("Donna"), &[("PRISM_PID", "OLD")]);
+    donna.call("prism_start", json!({}));
+    donna.call("prism_spec", spec("Penguin pool"));
+    let verdict = json!({"refers_to": "spec:SPEC-001", "verdict": "broken", "notes": "it leaks"});
+    donna.call("prism_confirm", verdict);
+    donna.call("prism_note", json!({"text": "spec 1 needs a plumber"}));
+    // A number somebody speaks of is not given to another spec.
+    donna.call("prism_note", json!({"text": "spec 2 lives elsewhere"}));
+    donna.call("prism_wrap", json!({"summary": "done here"}));
+    donna.close();
+    server.ok(None, &["project", "merge", "OLD", PID]);
+    let mut found = |query: &str, kind: &str| -> Value {
+        let asked = json!({"query": query, "kinds": [kind]});
+        let answer = texi.call("semantic_recall", asked);
+        let hits = answer["results"].as_array().unwrap();
+        let hit = hits.iter().find(|h| h.to_string().contains(query));
+        hit.unwrap_or_else(|| panic!("no {query}: {answer}"))
+            .clone()
+    };
+    let giraffe = found("Giraffe feeder", "spec");
+    assert!(!giraffe.to_string().contains("it leaks"), "{giraffe}");
+    let penguin = found("Penguin pool", "spec");
+    assert_eq!(penguin["verdicts"][0]["notes"], "it leaks", "{penguin}");
+    let told = found("it leaks", "confirmation").to_string();
+    assert!(
+        told.contains("spec:3") && !told.contains("SPEC-001"),
+        "{told}"
+    );
+    let graph = server.ok(None, &["graph", "show", "spec:3"]);
+    assert!(
+        graph.contains("plumber") && graph.contains("CONFIRMS"),
+        "{graph}"
+    );
+    let graph = server.ok(None, &["graph", "show", "spec:1"]);
+    assert!(
+        graph.contains("for giraffes") && !graph.contains("plumber") && !graph.contains("CONFIRMS"),
+        "{graph}"
+    );
+}

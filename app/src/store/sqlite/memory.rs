@@ -785,13 +785,13 @@ fn change_artifact(
     .map_err(failed)?;
     keep_version(c, &id, &change.by)?;
     let (indexed, entities) = indexed(&item);
-    reindex(c, &id, &change.by, &indexed)?;
+    reindex(c, &id, change.by.now, &indexed)?;
     connect(c, &id, &change.by, &entities, &[])?;
     Ok(item)
 }
 
 /// Replaces a row's search text; it is embedded again.
-fn reindex(c: &Connection, id: &str, by: &Author, indexed: &Indexed) -> Result<()> {
+pub(super) fn reindex(c: &Connection, id: &str, now: Moment, indexed: &Indexed) -> Result<()> {
     let rowid: i64 = c
         .query_row("select rowid from memory where id = ?", [id], |r| r.get(0))
         .map_err(failed)?;
@@ -811,8 +811,12 @@ fn reindex(c: &Connection, id: &str, by: &Author, indexed: &Indexed) -> Result<(
     )
     .map_err(failed)?;
     write_text(c, rowid, id, indexed)?;
-    c.execute("insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at", params![id, by.now.0])
-        .map_err(failed)?;
+    c.execute(
+        "insert into embed_intents (memory_id, queued_at) values (?, ?)
+         on conflict do update set queued_at = excluded.queued_at",
+        params![id, now.0],
+    )
+    .map_err(failed)?;
     Ok(())
 }
 

@@ -1,11 +1,18 @@
 //! Which folders use a project, and making one project out of two.
 
 use super::directory::the_tenant;
+use super::memory::reindex;
 use super::{Result, Sqlite, column, failed};
+use crate::clock;
+use crate::store::memory::ConfirmationRow;
 use crate::store::{FolderRow, Project};
 use prism_core::access::{Entry, Place, enter};
+use prism_core::memory::entity::Entity;
+use prism_core::memory::operator::{Directness, Verdict};
+use prism_core::memory::reference::{RefKind, Reference};
+use prism_core::memory::row;
 use prism_core::{Code, Moment, Problem, ProjectName};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 impl Sqlite {
@@ -184,8 +191,8 @@ fn merge(c: &Connection, old: &Project, new: &Project) -> Result<()> {
         .into());
     }
     merge_personas(c, &old_id, &new_id)?;
-    merge_entities(c, &old_id, &new_id)?;
     renumber_artifacts(c, &old_id, &new_id)?;
+    merge_entities(c, &old_id, &new_id)?;
     for (table, column) in references(c, "projects")? {
         // What both have already is there once.
         let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
@@ -269,29 +276,107 @@ fn merge_entities(c: &Connection, old: &str, new: &str) -> Result<()> {
     Ok(())
 }
 
-/// A number that both projects gave is given once: the old project's row gets the next free one.
+/// A number that both projects gave is given once: the old project's row gets the next one that
+/// nobody gave or spoke of, and what the old project knows of its row follows it.
 fn renumber_artifacts(c: &Connection, old: &str, new: &str) -> Result<()> {
     let mut both = c
         .prepare(
-            "select o.id, o.kind from artifacts o join artifacts n
+            "select o.id, o.kind, o.number, o.title from artifacts o join artifacts n
              on n.project_id = ?2 and n.kind = o.kind and n.number = o.number
              where o.project_id = ?1 order by o.number",
         )
         .map_err(failed)?;
-    let both: Vec<(String, String)> = both
-        .query_map([old, new], |r| Ok((r.get(0)?, r.get(1)?)))
+    let both: Vec<(String, String, i64, String)> = both
+        .query_map([old, new], |r| {
+            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
+        })
         .and_then(Iterator::collect)
         .map_err(failed)?;
-    for (id, kind) in both {
+    for (id, kind, was, title) in both {
+        let free = free_number(c, old, new, &kind)?;
         c.execute(
-            "update artifacts set number = (select max(number) + 1 from artifacts
-                 where project_id in (?2, ?3) and kind = ?4)
-             where id = ?1",
-            [&id, old, new, &kind],
+            "update artifacts set number = ?2 where id = ?1",
+            params![id, free],
         )
         .map_err(failed)?;
+        // Its node keeps its edges: mentions, verdicts, pieces.
+        c.execute(
+            "update entities set name = ?4 where project_id = ?1 and type = ?2 and name = ?3",
+            params![old, kind, was.to_string(), free.to_string()],
+        )
+        .map_err(failed)?;
+        if kind == "spec" {
+            repoint_verdicts(c, old, was, free, &title)?;
+        }
     }
     Ok(())
+}
+
+fn free_number(c: &Connection, old: &str, new: &str, kind: &str) -> Result<i64> {
+    let mut number: i64 = c
+        .query_row(
+            "select max(number) + 1 from artifacts where project_id in (?1, ?2) and kind = ?3",
+            [old, new, kind],
+            |r| r.get(0),
+        )
+        .map_err(failed)?;
+    let mut spoken_of = c
+        .prepare("select 1 from entities where project_id in (?1, ?2) and type = ?3 and name = ?4")
+        .map_err(failed)?;
+    while spoken_of
+        .exists(params![old, new, kind, number.to_string()])
+        .map_err(failed)?
+    {
+        number += 1;
+    }
+    Ok(number)
+}
+
+/// Verdicts name a spec by its number, also in the words they are found by.
+fn repoint_verdicts(c: &Connection, project: &str, was: i64, now: i64, title: &str) -> Result<()> {
+    let mut named = c
+        .prepare(
+            "select c.* from operator_confirmations c join memory m on m.id = c.id
+             where c.project_id = ? and c.refers_to_kind = 'spec'",
+        )
+        .map_err(failed)?;
+    let named: Vec<(String, ConfirmationRow)> = named
+        .query_map([project], |r| Ok((r.get("id")?, confirmation(r)?)))
+        .and_then(Iterator::collect)
+        .map_err(failed)?;
+    for (id, row) in named {
+        if Entity::spec(&row.refers_to_id).name != was.to_string() {
+            continue;
+        }
+        c.execute(
+            "update operator_confirmations set refers_to_id = ? where id = ?",
+            [&now.to_string(), &id],
+        )
+        .map_err(failed)?;
+        let row = ConfirmationRow {
+            refers_to_id: now.to_string(),
+            ..row
+        };
+        let target = Reference::Spec(now.to_string());
+        let (_, indexed) = row::confirmation(row, &target, Some(title));
+        reindex(c, &id, clock::now(), &indexed)?;
+    }
+    Ok(())
+}
+
+fn confirmation(r: &Row<'_>) -> rusqlite::Result<ConfirmationRow> {
+    let verdict: String = r.get("verdict")?;
+    let directness: String = r.get("directness")?;
+    Ok(ConfirmationRow {
+        refers_to_kind: RefKind::Spec.name(),
+        refers_to_id: r.get("refers_to_id")?,
+        verdict: Verdict::from_name(&verdict).ok_or(rusqlite::Error::InvalidQuery)?,
+        notes: r.get("notes")?,
+        confirmed_by: r.get("confirmed_by")?,
+        confirmed_via: r.get("confirmed_via")?,
+        directness: Directness::from_name(&directness).ok_or(rusqlite::Error::InvalidQuery)?,
+        on_own_delta: r.get("on_own_delta")?,
+    })
 }
 
 /// The columns that point at a table, whichever tables there are.

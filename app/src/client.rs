@@ -8,7 +8,7 @@ use crate::server::{
     CREATE_HEADER, FOLDER_HEADER, FORMERLY_HEADER, FOUND_HEADER, MACHINE_HEADER, SESSION_HEADER,
 };
 use prism_core::access::may_carry_key;
-use prism_core::limits::SEND_RETRY_S;
+use prism_core::limits::{IDLE_CONNECTION_S, SEND_RETRY_S};
 use prism_core::{Code, Identity, Problem, ProjectName, api};
 use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
@@ -148,6 +148,8 @@ impl Client {
             .timeout(REQUEST)
             .connect_timeout(Duration::from_secs(5))
             .tcp_nodelay(true)
+            // Given up before the server does: a request must not meet the server's close.
+            .pool_idle_timeout(Duration::from_secs(IDLE_CONNECTION_S / 2))
             // Wherever a server points, the key does not follow.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy();

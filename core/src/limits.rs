@@ -30,6 +30,8 @@ pub const CONNECTIONS_MAX: usize = 1_024;
 pub const FILES_RESERVED: usize = 96;
 /// Seconds that a connection may take to bring its first request, and a request its body.
 pub const FIRST_REQUEST_S: u64 = 10;
+/// Seconds that a connection may be idle after a request; WebSockets have limits of their own.
+pub const IDLE_CONNECTION_S: u64 = 60;
 /// Sockets that one identity may hold at once.
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.

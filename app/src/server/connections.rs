@@ -1,18 +1,18 @@
-//! How many connections a server holds, and how long one may be silent before its first request.
+//! How many connections a server holds, and how long one may be silent between requests.
 //!
-//! Whoever connects and asks nothing holds a descriptor without having shown a key. Such a
-//! connection ends after ten seconds, and at once when a newcomer finds no room.
+//! Whoever connects and asks nothing holds a descriptor without having shown a key, and so does
+//! whoever asked once and is silent since. Such a connection ends after a while, and the one that
+//! is idle longest ends at once when a newcomer finds no room.
 
 use crate::{clock, config};
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
-use prism_core::limits::{FILES_RESERVED, FIRST_REQUEST_S};
+use prism_core::limits::{FILES_RESERVED, FIRST_REQUEST_S, IDLE_CONNECTION_S};
 use prism_core::{Code, Moment, Problem};
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -20,8 +20,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 
-/// How long a connection may take to bring its first request.
-const FIRST_REQUEST: Duration = Duration::from_secs(FIRST_REQUEST_S);
+/// How often an idle connection looks at the clock; a test moves the clock meanwhile.
+const TICK: Duration = Duration::from_secs(FIRST_REQUEST_S);
+const TICK_OF_A_MOVED_CLOCK: Duration = Duration::from_millis(50);
 /// Connections that are told at once that there is no room; more than that are just closed.
 const TOLD_AT_ONCE: usize = 16;
 /// How long telling one may take.
@@ -49,26 +50,51 @@ pub struct Limited {
     most: usize,
     open: Arc<AtomicUsize>,
     telling: Arc<AtomicUsize>,
-    /// Those that may still be without a request, oldest first.
-    silent: VecDeque<Arc<Silence>>,
+    connections: Vec<Arc<Activity>>,
 }
 
-/// Whether a connection has brought a request yet, or was told to go.
-#[derive(Default)]
-pub struct Silence {
-    asked: AtomicBool,
+/// What a connection does now: serve requests, carry a WebSocket, or nothing.
+pub struct Activity {
+    requests: AtomicUsize,
+    /// Since when it is idle, in microseconds.
+    idle_since: AtomicI64,
+    /// Seconds that it may be idle.
+    patience_s: AtomicI64,
+    /// It carries a WebSocket now, which has limits of its own.
+    upgraded: AtomicBool,
     evicted: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Silence {
-    /// A request came: from now on the connection stays as long as it likes.
-    pub fn broken(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+impl Activity {
+    fn new() -> Self {
+        Self {
+            requests: AtomicUsize::new(0),
+            idle_since: AtomicI64::new(clock::now().0),
+            patience_s: AtomicI64::new(FIRST_REQUEST_S as i64),
+            upgraded: AtomicBool::new(false),
+            evicted: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        }
     }
 
-    fn is_over(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) || self.evicted.load(Ordering::Relaxed)
+    /// A request came: the connection is in use until the answer is dropped.
+    pub fn request(self: Arc<Self>) -> InUse {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        InUse(self)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0 && !self.upgraded.load(Ordering::Relaxed)
+    }
+
+    fn idle_since(&self) -> Moment {
+        Moment(self.idle_since.load(Ordering::Relaxed))
+    }
+
+    fn idle_until(&self) -> Moment {
+        self.idle_since()
+            .plus_s(self.patience_s.load(Ordering::Relaxed))
     }
 
     fn evict(&self) {
@@ -86,13 +112,36 @@ impl Silence {
     }
 }
 
+/// One request of a connection, from its headers to its answer.
+pub struct InUse(Arc<Activity>);
+
+impl InUse {
+    /// The answer turns the connection into a WebSocket.
+    pub fn upgraded(&self) {
+        self.0.upgraded.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let connection = &self.0;
+        connection
+            .patience_s
+            .store(IDLE_CONNECTION_S as i64, Ordering::Relaxed);
+        connection
+            .idle_since
+            .store(clock::now().0, Ordering::Relaxed);
+        connection.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What a request knows of its connection.
 #[derive(Clone)]
-pub struct Connection(pub Arc<Silence>);
+pub struct Connection(pub Arc<Activity>);
 
 impl Connected<IncomingStream<'_, Limited>> for Connection {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Self {
-        Self(stream.io().silence.clone())
+        Self(stream.io().activity.clone())
     }
 }
 
@@ -103,35 +152,34 @@ impl Limited {
             most,
             open: Arc::default(),
             telling: Arc::default(),
-            silent: VecDeque::new(),
+            connections: Vec::new(),
         }
     }
 
-    /// Makes room by ending the connection that has been silent longest; false when none is.
+    /// Makes room by ending the connection that is idle longest; false when all are in use.
     fn make_room(&mut self) -> bool {
-        while let Some(oldest) = self.silent.pop_front() {
-            // What nobody else holds is gone already, and made room by itself.
-            if !oldest.is_over() && Arc::strong_count(&oldest) > 1 {
-                oldest.evict();
-                return true;
-            }
-        }
-        false
+        // What nobody else holds is gone already.
+        self.connections.retain(|c| Arc::strong_count(c) > 1);
+        let idle = self.connections.iter().filter(|c| c.is_idle());
+        let idle = idle.filter(|c| !c.evicted.load(Ordering::Relaxed));
+        let Some(longest) = idle.min_by_key(|c| c.idle_since()) else {
+            return false;
+        };
+        longest.evict();
+        true
     }
 
     fn admit(&mut self, stream: TcpStream) -> Limit {
-        // Those that asked, and those that are gone, are silent no more.
-        if self.silent.len() >= self.most {
-            self.silent
-                .retain(|s| !s.is_over() && Arc::strong_count(s) > 1);
+        if self.connections.len() >= self.most {
+            self.connections.retain(|c| Arc::strong_count(c) > 1);
         }
-        let silence = Arc::new(Silence::default());
-        self.silent.push_back(silence.clone());
+        let activity = Arc::new(Activity::new());
+        self.connections.push(activity.clone());
         self.open.fetch_add(1, Ordering::Relaxed);
         Limit {
             stream,
-            silence,
-            patience: Some(Patience::new()),
+            activity,
+            tick: Some(Box::pin(tokio::time::sleep(tick()))),
             _place: Place(self.open.clone()),
         }
     }
@@ -218,57 +266,40 @@ impl Drop for Place {
 /// One connection within the limit.
 pub struct Limit {
     stream: TcpStream,
-    silence: Arc<Silence>,
-    /// Runs until the first request is there.
-    patience: Option<Patience>,
+    activity: Arc<Activity>,
+    /// When to look at the clock again; none once it carries a WebSocket.
+    tick: Option<Pin<Box<Sleep>>>,
     _place: Place,
 }
 
-/// Waits for the first request, by the clock that a test can move.
-struct Patience {
-    until: Moment,
-    tick: Pin<Box<Sleep>>,
-}
-
-impl Patience {
-    fn new() -> Self {
-        Self {
-            until: clock::now().plus_s(FIRST_REQUEST_S as i64),
-            tick: Box::pin(tokio::time::sleep(tick())),
-        }
-    }
-
-    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
-        while self.tick.as_mut().poll(context).is_ready() {
-            let left = u64::try_from(self.until.since_us(clock::now())).unwrap_or(0);
-            if left == 0 {
-                return true;
-            }
-            let left = Duration::from_micros(left).min(tick());
-            self.tick.set(tokio::time::sleep(left));
-        }
-        false
-    }
-}
-
-/// The whole wait at once, unless somebody moves the clock meanwhile.
 fn tick() -> Duration {
-    config::clock_file().map_or(FIRST_REQUEST, |_| FIRST_REQUEST / 200)
+    config::clock_file().map_or(TICK, |_| TICK_OF_A_MOVED_CLOCK)
 }
 
 impl Limit {
-    /// Fails once the connection was silent for too long.
+    /// Fails once the connection was idle for too long, or another needs its place more.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let Some(patience) = &mut self.patience else {
+        let Some(timer) = &mut self.tick else {
             return Ok(());
         };
-        if self.silence.asked.load(Ordering::Relaxed) {
-            self.patience = None;
+        if self.activity.upgraded.load(Ordering::Relaxed) {
+            self.tick = None;
             return Ok(());
         }
-        self.silence.wake_by(context.waker());
-        if patience.is_over(context) || self.silence.evicted.load(Ordering::Relaxed) {
+        self.activity.wake_by(context.waker());
+        if !self.activity.is_idle() {
+            return Ok(());
+        }
+        if self.activity.evicted.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::TimedOut.into());
+        }
+        while timer.as_mut().poll(context).is_ready() {
+            let left = self.activity.idle_until().since_us(clock::now());
+            let left = u64::try_from(left).unwrap_or(0);
+            if left == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            timer.set(tokio::time::sleep(Duration::from_micros(left).min(tick())));
         }
         Ok(())
     }
@@ -280,8 +311,12 @@ impl AsyncRead for Limit {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check(context)?;
-        Pin::new(&mut self.stream).poll_read(context, into)
+        // What has arrived is read, however late: only silence is a reason to end.
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if read.is_pending() {
+            self.check(context)?;
+        }
+        read
     }
 }
 

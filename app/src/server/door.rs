@@ -5,7 +5,7 @@ use super::{Refusal, text};
 use crate::prism::Prism;
 use axum::Extension;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{Method, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use prism_core::access::{host_allowed, origin_allowed};
@@ -18,13 +18,17 @@ pub async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    if let Some(Extension(ConnectInfo(Connection(silence)))) = connection {
-        silence.broken();
-    }
-    match judge(&prism, &request) {
+    let in_use = connection.map(|Extension(ConnectInfo(Connection(c)))| c.request());
+    let answer = match judge(&prism, &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => Refusal(problem).into_response(),
+    };
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(in_use) = &in_use
+    {
+        in_use.upgraded();
     }
+    answer
 }
 
 fn judge(prism: &Prism, request: &Request) -> Result<(), Problem> {

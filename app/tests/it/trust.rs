@@ -1,7 +1,9 @@
 //! Whom this machine's Prism trusts: which server gets a key, which home is used, what is run.
 
 use crate::harness::{Agent, BIN, PATIENCE, PID, Server, task, wait_for};
+use crate::stream::Stream;
 use prism::config::ServerFile;
+use prism_core::api::{ClientFrame, ServerFrame};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -314,60 +316,98 @@ fn ask(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer[..n]).into_owned()
 }
 
-#[test]
-fn silent_connections_make_room_and_busy_ones_stay() {
+#[tokio::test]
+async fn whoever_is_idle_longest_makes_room_and_what_is_in_use_stays() {
     let server = Server::start_with("[limits]\nconnections = 8\n");
-    let mut busy: Vec<_> = (0..7).map(|_| connect(&server)).collect();
-    for stream in &mut busy {
-        assert!(ask(stream).contains("200 OK"));
+    let (texi, session) = server.session("Texi").await;
+    let mut socket = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    socket.backlog().await;
+    // One after the other: some asked once, some say nothing or never end what they say.
+    let mut idle = Vec::new();
+    for i in 0..40 {
+        let mut stream = connect(&server);
+        match i % 2 {
+            0 => assert!(ask(&mut stream).contains("200 OK"), "number {i} gets in"),
+            _ => drop(stream.write_all(b"GET /healthz HTTP/1.1\r\nx-slow: ")),
+        }
+        idle.push(stream);
     }
-    // Whoever says nothing, or never ends what it says, holds one place between all of them.
-    let mut silent: Vec<_> = (0..40).map(|_| connect(&server)).collect();
-    for stream in &mut silent {
-        drop(stream.write_all(b"GET /healthz HTTP/1.1\r\nx-slow: "));
+    assert!(ask(&mut connect(&server)).contains("200 OK"));
+    for stream in &mut idle[..32] {
+        wait_for("its close", || (!is_open(stream)).then_some(()));
     }
-    let mut late = connect(&server);
-    assert!(ask(&mut late).contains("200 OK"), "a request gets through");
-    for stream in &mut silent {
-        let mut rest = Vec::new();
-        // Closed, with or without a reset: either way it is over.
-        drop(stream.read_to_end(&mut rest));
-        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
-    }
-    // All eight are in use now: the next is told so.
-    let refused = ask(&mut connect(&server));
-    for part in [
-        "429",
-        "too_many_connections",
-        "8 connections",
-        "config.toml",
-    ] {
-        assert!(refused.contains(part), "{part}: {refused}");
-    }
-    for stream in &mut busy {
-        assert!(ask(stream).contains("200 OK"), "who asked before stays");
-    }
-    drop(late);
+    assert!(ask(&mut idle[38]).contains("200 OK"), "the youngest stay");
+    socket.say(ClientFrame::Ping).await;
+    while !matches!(socket.next().await, ServerFrame::Pong) {}
+}
+
+#[tokio::test]
+async fn a_server_whose_connections_are_all_in_use_says_so() {
+    let server = Server::start_with("[limits]\nconnections = 2\n");
+    let (texi, session) = server.session("Texi").await;
+    let (donna, other) = server.session("Donna").await;
+    let mut first = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    first.backlog().await;
+    let mut second = Stream::open(&server, &donna, Some(other), None, vec![]).await;
+    second.backlog().await;
+    wait_for("a refusal", || {
+        let refused = ask(&mut connect(&server));
+        let parts = [
+            "429",
+            "too_many_connections",
+            "2 connections",
+            "config.toml",
+        ];
+        parts.iter().all(|p| refused.contains(p)).then_some(())
+    });
+    drop(second);
     wait_for("a free place", || {
         ask(&mut connect(&server)).contains("200 OK").then_some(())
     });
+}
+
+fn is_open(stream: &mut TcpStream) -> bool {
+    let brief = Duration::from_millis(200);
+    stream.set_read_timeout(Some(brief)).unwrap();
+    let read = stream.read(&mut [0; 1]);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Closed, with or without a reset: either way it is over.
+    read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 #[test]
 fn a_connection_that_asks_nothing_is_closed_after_ten_seconds() {
     let server = Server::start();
     let mut silent = connect(&server);
-    let brief = Duration::from_millis(200);
-    silent.set_read_timeout(Some(brief)).unwrap();
-    let open = |stream: &mut TcpStream| {
-        let read = stream.read(&mut [0; 1]);
-        read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
-    };
-    assert!(open(&mut silent), "it may take its time");
+    assert!(is_open(&mut silent), "it may take its time");
     wait_for("the close of a silent connection", || {
         server.advance(Duration::from_secs(11));
-        (!open(&mut silent)).then_some(())
+        (!is_open(&mut silent)).then_some(())
     });
+}
+
+#[tokio::test]
+async fn a_connection_that_asked_once_is_closed_after_a_minute_and_a_socket_is_not() {
+    let server = Server::start();
+    let (texi, session) = server.session("Texi").await;
+    let mut socket = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    socket.backlog().await;
+    let mut idle = connect(&server);
+    assert!(ask(&mut idle).contains("200 OK"));
+    server.advance(Duration::from_secs(30));
+    assert!(is_open(&mut idle), "it may be used again");
+    assert!(ask(&mut idle).contains("200 OK"));
+    server.advance(Duration::from_secs(31));
+    assert!(
+        is_open(&mut idle),
+        "the minute begins with its last request"
+    );
+    wait_for("the close of an idle connection", || {
+        server.advance(Duration::from_secs(31));
+        (!is_open(&mut idle)).then_some(())
+    });
+    socket.say(ClientFrame::Ping).await;
+    while !matches!(socket.next().await, ServerFrame::Pong) {}
 }
 
 #[tokio::test]

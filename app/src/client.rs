@@ -9,6 +9,7 @@ use crate::server::{
 };
 use prism_core::access::may_carry_key;
 use prism_core::limits::{IDLE_CONNECTION_S, SEND_RETRY_S};
+use prism_core::memory::surface::Warning;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
 use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
@@ -453,5 +454,15 @@ pub fn find_key(env: &Env, home: &Home, identity: Option<&Identity>) -> Result<S
                 "run `prism serve` once with this PRISM_HOME, or set PRISM_API_KEY",
             )
         }),
+    }
+}
+/// Puts warnings of this side of the wire behind those of an answer.
+pub fn warn_beside(answer: &mut Map<String, Value>, warnings: Vec<Warning>) {
+    if warnings.is_empty() {
+        return;
+    }
+    let said = answer.entry("warnings").or_insert_with(|| json!([]));
+    if let Value::Array(said) = said {
+        said.extend(warnings.into_iter().map(|warning| json!(warning)));
     }
 }

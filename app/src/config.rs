@@ -7,6 +7,7 @@ use crate::home::Home;
 use anyhow::{Context, Result, bail};
 use prism_core::access::FoundBy;
 use prism_core::limits::{CONNECTIONS_MAX, RATE_BURST, RATE_PER_S};
+use prism_core::memory::surface::{Warning, first_globs};
 use prism_core::retention::Retention;
 use prism_core::{Identity, ProjectName};
 use serde::{Deserialize, Serialize};
@@ -238,9 +239,8 @@ pub struct Found {
 #[derive(Deserialize)]
 struct ProjectFile {
     pid: Option<String>,
-    /// Globs of files that the operator sees the effect of.
-    #[serde(default)]
-    surfaces: Vec<String>,
+    /// Globs of files that the operator sees the effect of; what else stands there only warns.
+    surfaces: Option<toml::Value>,
 }
 
 /// `--pid`, else `PRISM_PID`, else `.prism/project.toml` upward, else the folder's name.
@@ -334,10 +334,51 @@ fn worktrees_of(folder: &Path) -> Option<(PathBuf, PathBuf)> {
     Some(worktree().unwrap_or_else(|| (dir.to_owned(), dir.to_owned())))
 }
 
-/// The project's own list of visible surfaces; empty means the default one.
-pub fn surfaces(cwd: &Path) -> Vec<String> {
-    let parsed = project_file(cwd).and_then(|(_, text)| toml::from_str::<ProjectFile>(&text).ok());
-    parsed.map(|p| p.surfaces).unwrap_or_default()
+/// The project's own list of visible surfaces, as much of it as fits into so many bytes of JSON;
+/// empty means the default one. What is wrong with it is said and stops nothing.
+pub fn surfaces(cwd: &Path, bytes: usize) -> (Vec<String>, Vec<Warning>) {
+    let Some((file, text)) = project_file(cwd) else {
+        return (Vec::new(), Vec::new());
+    };
+    let bad = |paths: Vec<String>, remediation: String| Warning {
+        kind: "bad_surfaces".into(),
+        paths,
+        remediation,
+    };
+    let listed = match toml::from_str::<ProjectFile>(&text).map(|p| p.surfaces) {
+        Ok(None) => return (Vec::new(), Vec::new()),
+        Ok(Some(toml::Value::Array(listed))) => listed,
+        Ok(Some(_)) => {
+            let said = "`surfaces` must be a list of globs, such as [\"ui/**\"], and is none: the \
+                        default surfaces count until it is mended.";
+            let file = file.display().to_string();
+            return (Vec::new(), vec![bad(vec![file], said.into())]);
+        }
+        Err(error) => {
+            let said = format!(
+                "This file is not valid, so the default surfaces count until it is mended: {}",
+                error.message()
+            );
+            let file = file.display().to_string();
+            return (Vec::new(), vec![bad(vec![file], said)]);
+        }
+    };
+    let given = listed.len();
+    let globs: Vec<String> = listed
+        .into_iter()
+        .filter_map(|glob| glob.as_str().map(str::to_owned))
+        .collect();
+    let mut warnings = Vec::new();
+    if globs.len() < given {
+        let said = format!(
+            "{} of {given} items of `surfaces` are no text and were passed over: mend them.",
+            given - globs.len()
+        );
+        warnings.push(bad(vec![file.display().to_string()], said));
+    }
+    let (globs, cut) = first_globs(globs, bytes);
+    warnings.extend(cut);
+    (globs, warnings)
 }
 
 /// The repository's folder around this one.

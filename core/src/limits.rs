@@ -78,6 +78,30 @@ pub const NOTE_CHARS_MAX: usize = 2_000;
 /// Characters of the name an agent gives its session.
 pub const SESSION_NAME_CHARS_MAX: usize = 64;
 
+/// Characters of one text field of memory.
+pub const TEXT_CHARS_MAX: usize = 50_000;
+/// Items in one list field of memory.
+pub const LIST_ITEMS_MAX: usize = 500;
+/// Dead ends in one checkpoint or wrap; each is embedded by itself.
+pub const RULED_OUT_MAX: usize = 100;
+/// Characters of the path of one file.
+pub const PATH_CHARS_MAX: usize = 1_024;
+/// Characters of one tag.
+pub const TAG_CHARS_MAX: usize = 200;
+/// Characters of one loop that stays open.
+pub const OPEN_LOOP_CHARS_MAX: usize = 2_000;
+
+/// Bytes, as JSON, that `prism_start` tells of the past.
+pub const OPENING_BYTES_MAX: usize = 64 * 1024;
+/// Bytes, as JSON, that a pickup tells of the past.
+pub const PICKUP_BYTES_MAX: usize = 128 * 1024;
+/// Bytes, as JSON, of one list of todos, specs or plans.
+pub const LISTED_BYTES_MAX: usize = 160 * 1024;
+
+/// Ends of a whole path that are held against the surfaces, the shortest first.
+pub const PATH_ENDS_MAX: usize = 32;
+/// Bytes, as JSON, of the files that a shim adds to a checkpoint, and so of the surfaces.
+pub const ADDED_LIST_BYTES_MAX: usize = 64 * 1024;
 /// Globs that one project may name as surfaces the operator sees.
 pub const SURFACE_GLOBS_MAX: usize = 200;
 /// Characters of one such glob.
@@ -133,6 +157,8 @@ pub const GATE_WINDOW_US: i64 = 24 * 3600 * SECOND_US;
 const _: () = assert!(PREVIEW_CHARS_MAX <= SUMMARY_CHARS_MAX);
 // A payload travels inside a body and inside a frame, each with its wrapping.
 const _: () = assert!(PAYLOAD_BYTES_MAX * 2 <= BODY_BYTES_MAX);
+// What a shim adds to a checkpoint leaves room for what the agent says.
+const _: () = assert!(2 * ADDED_LIST_BYTES_MAX + TEXT_CHARS_MAX < BODY_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(FRAME_BYTES_MAX <= CONTROL_BYTES_MAX);
 // A frame of ids, each 36 digits with quotes and comma, fits into a message.

@@ -1,5 +1,6 @@
 //! Memory: what a row is, what it says of itself, and what it touches.
 
+pub mod brief;
 pub mod entity;
 pub mod import;
 pub mod markdown;
@@ -13,6 +14,7 @@ pub mod surface;
 pub mod transcript;
 pub mod vector;
 
+use crate::limits::{LIST_ITEMS_MAX, TEXT_CHARS_MAX};
 use crate::signal::names;
 use question::cue;
 
@@ -81,11 +83,6 @@ impl Kind {
     }
 }
 
-/// Characters of one text field of memory.
-pub const TEXT_CHARS_MAX: usize = 50_000;
-/// Items in one list field of memory.
-pub const LIST_ITEMS_MAX: usize = 500;
-
 /// Checks a text that must say something.
 pub fn required(field: &str, text: &str) -> Result<String, crate::Problem> {
     let trimmed = text.trim();
@@ -104,14 +101,36 @@ pub fn optional(field: &str, text: Option<&str>) -> Result<Option<String>, crate
 }
 
 fn bounded(field: &str, text: &str) -> Result<String, crate::Problem> {
-    let chars = text.chars().count();
-    if chars > TEXT_CHARS_MAX {
+    within(field, text, TEXT_CHARS_MAX)?;
+    Ok(text.to_owned())
+}
+
+fn within(field: &str, text: &str, most: usize) -> Result<(), crate::Problem> {
+    match text.chars().count() {
+        chars if chars > most => Err(crate::Problem::field(
+            field,
+            format!("has {chars} characters and may have {most}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks how many items a list has, and how many characters each of them.
+pub fn check_list(field: &str, items: &[String], chars: usize) -> Result<(), crate::Problem> {
+    check_number(field, items.len(), LIST_ITEMS_MAX)?;
+    let mut each = items.iter().enumerate();
+    each.try_for_each(|(i, item)| within(&format!("{field}[{i}]"), item, chars))
+}
+
+/// Checks how many items a list has.
+pub fn check_number(field: &str, items: usize, most: usize) -> Result<(), crate::Problem> {
+    if items > most {
         return Err(crate::Problem::field(
             field,
-            format!("has {chars} characters and may have {TEXT_CHARS_MAX}"),
+            format!("has {items} items and may have {most}"),
         ));
     }
-    Ok(text.to_owned())
+    Ok(())
 }
 
 /// One searchable part of a row. Each gets a vector of its own: joined into

@@ -10,6 +10,29 @@ pub fn clip(text: &str, max: usize) -> String {
     cut
 }
 
+/// The longest beginning of a text that takes at most so many bytes inside JSON.
+pub fn within_json(text: &str, bytes: usize) -> &str {
+    let mut taken = 0;
+    let over = text.char_indices().find(|(_, c)| {
+        taken += json_bytes(*c);
+        taken > bytes
+    });
+    over.map_or(text, |(at, _)| &text[..at])
+}
+
+/// Bytes that a text takes inside JSON, without its quotes.
+pub fn json_len(text: &str) -> usize {
+    text.chars().map(json_bytes).sum()
+}
+
+fn json_bytes(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    }
+}
+
 /// Removes whole escape sequences, control characters and bidi controls, and
 /// folds white space, so that another agent's text stays text on one line.
 pub fn one_line(text: &str) -> String {
@@ -212,6 +235,11 @@ mod tests {
             prop_assert!(!kept.chars().any(is_bidi_control));
             let line = one_line(&text);
             prop_assert!(line.chars().all(|c| !c.is_control() && !is_bidi_control(c)));
+            let json = serde_json::to_string(&text).unwrap();
+            prop_assert_eq!(json_len(&text) + 2, json.len());
+            let begun = within_json(&text, 20);
+            prop_assert!(text.starts_with(begun) && json_len(begun) <= 20);
+            prop_assert!(begun == text || json_len(&text) > 20);
             prop_assert!(clip(&line, 60).chars().count() <= 60);
         }
     }

@@ -211,6 +211,7 @@ impl Document {
 #[command(after_help = "Examples:
   prism todo add \"clean up old branches\"
   prism todo list
+  prism todo list 4
   prism todo update 4 --status doing
   prism todo done 4")]
 pub struct Todo {
@@ -236,6 +237,9 @@ enum TodoAction {
     },
     /// List them
     List {
+        /// Only this one, whole
+        #[arg(conflicts_with = "status")]
+        number: Option<i64>,
         /// open, doing, blocked, done, dropped or all [default: all that are not over]
         #[arg(long)]
         status: Option<String>,
@@ -282,7 +286,9 @@ impl Todo {
                 "tags": tags,
                 "paths": paths,
             }),
-            TodoAction::List { status } => json!({"action": "list", "status": status}),
+            TodoAction::List { number, status } => {
+                json!({"action": "list", "number": number, "status": status})
+            }
             TodoAction::Update {
                 number,
                 title,

@@ -7,6 +7,7 @@ use clap::Args;
 use prism_core::api::memory::{ArtifactView, DeltaView, DeltasAnswer, PickedUp, RuledOut, Wrapped};
 use prism_core::api::{SessionView, Started, WhoisAnswer};
 use prism_core::id::Quoted;
+use prism_core::limits::ADDED_LIST_BYTES_MAX;
 use prism_core::presence::SessionState;
 use prism_core::text::{clip, one_line};
 use serde_json::{Value, json};
@@ -224,22 +225,26 @@ impl Record {
                 ruled_out_in_delta: delta_of.next(),
             })
             .collect();
+        let (surfaces, warnings) = crate::config::surfaces(&cwd, ADDED_LIST_BYTES_MAX);
         let mut request = json!({
             "summary": written(self.summary)?,
             "next": self.next,
             "open_loops": self.open_loops,
             "operator_visible_effect": self.operator_visible_effect,
             "tried_and_ruled_out": ruled_out,
-            "surfaces": crate::config::surfaces(&cwd),
+            "surfaces": surfaces,
             "root": crate::config::repository(&cwd),
         });
         // What the session had found at its start is known to its host alone: nobody guesses here.
         if !self.touched_files.is_empty() {
             request["touched_files"] = json!(self.touched_files);
         }
-        let (kept, answer): (Wrapped, _) = context
+        let (kept, mut answer): (Wrapped, Value) = context
             .ask_in(Some(session.session_id), verb, request)
             .await?;
+        if let Value::Object(answer) = &mut answer {
+            crate::client::warn_beside(answer, warnings);
+        }
         if context.json {
             print_json(&answer);
             return Ok(());

@@ -1,16 +1,17 @@
 //! `prism recall`, `cite`, `confirm`, `input`, `remember`, `note`, `graph` and `memory`.
 
-use super::{Context, keep, print_json, written};
+use super::{Context, keep, print_json, print_warnings, written};
 use crate::clock;
 use crate::ui::{Failure, Outcome, Progress, Style, ago, note, out, short, table};
 use clap::{Args, Subcommand};
 use prism_core::api::memory::{
     Captured, GraphAnswer, MemoryStats, Metrics, RecallHit, Recalled, Reembedding, Rot,
 };
+use prism_core::limits::ADDED_LIST_BYTES_MAX;
 use prism_core::memory::question::telling_words;
 use prism_core::memory::vector::RULED_OUT;
 use prism_core::text::{clip, one_line};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -562,16 +563,18 @@ async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
 
 async fn rot(context: &Context) -> Outcome {
     let cwd = std::env::current_dir().map_err(anyhow::Error::from)?;
-    let (rot, answer): (Rot, _) = context
-        .ask(
-            "memory_rot",
-            json!({"surfaces": crate::config::surfaces(&cwd)}),
-        )
+    let (surfaces, warnings) = crate::config::surfaces(&cwd, ADDED_LIST_BYTES_MAX);
+    let (rot, mut answer): (Rot, Value) = context
+        .ask("memory_rot", json!({ "surfaces": surfaces }))
         .await?;
+    if let Value::Object(answer) = &mut answer {
+        crate::client::warn_beside(answer, warnings);
+    }
     if context.json {
         print_json(&answer);
         return Ok(());
     }
+    print_warnings(&answer);
     let style = context.style;
     out(&format!(
         "{} {:.3} of {} rows (0 is fresh, 1 is rotten)",

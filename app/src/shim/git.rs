@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tokio::process::Command;
 
-/// Files named at the most.
-const FILES_MAX: usize = 500;
 /// A repository that takes longer is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -55,24 +53,24 @@ impl Baseline {
             .collect();
         touched.sort();
         touched.dedup();
-        touched.truncate(FILES_MAX);
         Some(touched)
     }
 }
 
 /// Names whole paths as the repository does. Its root is told without symbolic links; a host may
 /// have come by one.
-pub fn name_from(root: &Path, files: &mut [serde_json::Value]) {
+pub fn name_from(root: &Path, files: &mut [String]) {
     for file in files {
-        let Some(path) = file.as_str().map(Path::new).filter(|p| p.is_absolute()) else {
+        let path = Path::new(file.as_str());
+        if !path.is_absolute() {
             continue;
-        };
+        }
         let real = std::fs::canonicalize(path);
         let inside = path
             .strip_prefix(root)
             .or_else(|_| real.as_deref().unwrap_or(path).strip_prefix(root));
         if let Some(named) = inside.ok().and_then(Path::to_str) {
-            *file = named.to_owned().into();
+            *file = named.to_owned();
         }
     }
 }

@@ -5,6 +5,7 @@ mod transport;
 
 use super::session::Unconfirmed;
 use super::{Session, Shim};
+use crate::client;
 use crate::config::failpoint;
 use crate::shim::cache::Cache;
 use crate::verb::{self, Is, VERBS, Verb, Who};
@@ -228,11 +229,12 @@ impl Host {
             in_its_own_project(verb.name, named.as_deref(), &session.pid)?;
         }
         let pid = named.unwrap_or_else(|| session.pid.clone());
+        let mut warnings = Vec::new();
         if verb.is(Is::Record) {
             for hidden in ["touched_files_source", "surfaces", "root"] {
                 arguments.remove(hidden);
             }
-            session.complete_wrap(&mut arguments).await;
+            warnings = session.complete_wrap(&mut arguments).await;
         }
         if verb.is(Is::End) {
             // What is not confirmed when the session ends goes back to the queue.
@@ -260,6 +262,7 @@ impl Host {
                 return Err(problem);
             }
         };
+        client::warn_beside(&mut answer, warnings);
         let drained = merge_drained(&mut answer, session.identity.as_str());
         if drained.lease_id.is_some() || !drained.envelopes.is_empty() {
             session.record_drain(&drained, &pid);

@@ -6,10 +6,12 @@ use super::{git, probe};
 use crate::client::Client;
 use crate::config;
 use prism_core::delivery::Drained;
-use prism_core::limits::PENDING_MAX;
+use prism_core::limits::{ADDED_LIST_BYTES_MAX, BODY_BYTES_MAX, PENDING_MAX};
+use prism_core::memory::surface::{Warning, first_files};
 use prism_core::presence::Surface;
 use prism_core::ring::Which;
 use prism_core::{Code, Identity};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -236,28 +238,56 @@ impl Session {
     }
 
     /// Fills in what a checkpoint or wrap left out: the files git saw change, the project's
-    /// surfaces.
-    pub async fn complete_wrap(&self, arguments: &mut Map<String, Value>) {
-        if !arguments.contains_key("touched_files")
-            && let Some(baseline) = self.baseline().await
-            && let Some(files) = baseline.touched().await
-        {
-            arguments.insert("touched_files".into(), json!(files));
-            arguments.insert("touched_files_source".into(), "git".into());
-        }
-        if let Some(root) = self.baseline().await.map(git::Baseline::root) {
-            if let Some(Value::Array(files)) = arguments.get_mut("touched_files") {
-                git::name_from(root, files);
-            }
+    /// surfaces. What does not fit into the request is left out and said: a session's work is
+    /// written down however much there is of it.
+    pub async fn complete_wrap(&self, arguments: &mut Map<String, Value>) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let baseline = self.baseline().await;
+        let mut files = match arguments.remove("touched_files") {
+            None => match baseline {
+                Some(baseline) => baseline.touched().await.inspect(|_| {
+                    arguments.insert("touched_files_source".into(), "git".into());
+                }),
+                None => None,
+            },
+            Some(given) => match Vec::<String>::deserialize(&given) {
+                Ok(files) => Some(files),
+                Err(_) => {
+                    // The server says what is wrong with it.
+                    arguments.insert("touched_files".into(), given);
+                    None
+                }
+            },
+        };
+        if let Some(root) = baseline.map(git::Baseline::root) {
+            git::name_from(root, files.as_deref_mut().unwrap_or_default());
             arguments.insert("root".into(), json!(root));
         }
-        let surfaces = std::env::current_dir()
-            .map(|cwd| config::surfaces(&cwd))
+        let cwd = std::env::current_dir().ok();
+        let (surfaces, wrong) = cwd
+            .map(|cwd| config::surfaces(&cwd, room_beside(arguments) / 2))
             .unwrap_or_default();
+        warnings.extend(wrong);
         if !surfaces.is_empty() {
             arguments.insert("surfaces".into(), json!(surfaces));
         }
+        if let Some(files) = files {
+            let (files, cut) = first_files(files, room_beside(arguments));
+            warnings.extend(cut);
+            arguments.insert("touched_files".into(), json!(files));
+        }
+        warnings
     }
+}
+
+/// Bytes that a list may take beside what a request says already.
+fn room_beside(arguments: &Map<String, Value>) -> usize {
+    /// For the names of what is added, and what stands around it.
+    const WRAPPING: usize = 1_024;
+    let taken = json!(arguments).to_string().len() + WRAPPING;
+    BODY_BYTES_MAX
+        .saturating_sub(taken)
+        .min(ADDED_LIST_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@ use prism_core::api::memory::{
 };
 use prism_core::gate::{Assignment, AssignmentSource};
 use prism_core::id::Quoted;
+use prism_core::limits::{PATH_CHARS_MAX, TAG_CHARS_MAX};
+use prism_core::memory::brief::Room;
 use prism_core::memory::entity::find;
 use prism_core::memory::row::{self, New, Parts};
-use prism_core::memory::{Kind, optional, required};
+use prism_core::memory::{Kind, check_list, optional, required};
 use prism_core::{Code, Problem, text};
 use serde_json::{Map, json};
 use uuid::Uuid;
@@ -310,7 +312,11 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
             .ok_or_else(|| Problem::field("number", "must say which todo"))
     };
     let mut fields = Map::new();
-    for (name, list) in [("tags", &request.tags), ("paths", &request.paths)] {
+    for (name, list, chars) in [
+        ("tags", &request.tags, TAG_CHARS_MAX),
+        ("paths", &request.paths, PATH_CHARS_MAX),
+    ] {
+        check_list(name, list, chars)?;
         if !list.is_empty() {
             fields.insert(name.into(), json!(list));
         }
@@ -357,6 +363,12 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
                 warnings: warning.into_iter().collect(),
             })
         }
+        "list" if request.number.is_some() => Ok(shown(
+            prism
+                .store
+                .artifact(caller.project.id, Kind::Todo, number()?, None)
+                .await?,
+        )),
         "list" => {
             let status = match request.status.as_deref() {
                 None | Some("open") => Status::Open,
@@ -455,10 +467,9 @@ async fn listed(
         .store
         .artifacts(caller.project.id, kind, status, 100)
         .await?;
-    // A list is for choosing; `get` shows the whole.
-    items
-        .iter_mut()
-        .for_each(|i| i.body = text::clip(&i.body, 200));
+    // A list is for choosing; one by its number is shown whole.
+    let each = items.iter_mut();
+    each.for_each(|item| Room::ARTIFACT.artifact(item));
     Ok(Artifacts {
         id: None,
         number: None,

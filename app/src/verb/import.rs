@@ -9,12 +9,17 @@ use crate::store::memory::{
 };
 use prism_core::api::memory::{Import, Imported, RuledOut};
 use prism_core::id::Quoted;
+use prism_core::limits::{
+    OPEN_LOOP_CHARS_MAX, PATH_CHARS_MAX, RULED_OUT_MAX, TAG_CHARS_MAX, TEXT_CHARS_MAX,
+};
 use prism_core::memory::entity::find;
 use prism_core::memory::import::{Line, NOT_SAID, target, without_nulls};
 use prism_core::memory::operator::{Class, Confidence, Directness, Verdict, is_routine};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative, New};
-use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
+use prism_core::memory::{
+    DeltaKind, EdgeKind, Indexed, Kind, check_list, check_number, optional, required,
+};
 use prism_core::signal::sha256_hex;
 use prism_core::{Code, Identity, Problem, text};
 use serde_json::{Map, Value, json};
@@ -201,19 +206,13 @@ fn read(row: &Value) -> Result<Line, Problem> {
     if line.created_at.is_none() {
         return Err(Problem::field("created_at", "must be there"));
     }
-    for (field, n) in [
-        ("open_loops", line.open_loops.len()),
-        ("touched_files", line.touched_files.len()),
-        ("pieces", line.pieces.len()),
-        ("tags", line.tags.len()),
-    ] {
-        if n > LIST_ITEMS_MAX {
-            return Err(Problem::field(
-                field,
-                format!("has {n} items and may have {LIST_ITEMS_MAX}"),
-            ));
-        }
-    }
+    check_list("open_loops", &line.open_loops, OPEN_LOOP_CHARS_MAX)?;
+    check_list("touched_files", &line.touched_files, PATH_CHARS_MAX)?;
+    check_list("paths", &line.paths, PATH_CHARS_MAX)?;
+    check_list("pieces", &line.pieces, TEXT_CHARS_MAX)?;
+    check_list("tags", &line.tags, TAG_CHARS_MAX)?;
+    let ruled_out = line.tried_and_ruled_out.len();
+    check_number("tried_and_ruled_out", ruled_out, RULED_OUT_MAX)?;
     Ok(line)
 }
 

@@ -7,10 +7,11 @@ use crate::store::Table;
 use crate::store::memory::{DeltaRow, NewMemory, PickupFrom, Row, Status};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
 use prism_core::id::Quoted;
-use prism_core::limits::{PEERS_MAX, SESSION_NAME_CHARS_MAX};
+use prism_core::limits::{OPEN_LOOP_CHARS_MAX, PEERS_MAX, RULED_OUT_MAX, SESSION_NAME_CHARS_MAX};
+use prism_core::memory::brief::Room;
 use prism_core::memory::row;
-use prism_core::memory::surface::{Surfaces, Warning, is_whole, relative_to};
-use prism_core::memory::{DeltaKind, Kind, LIST_ITEMS_MAX, optional, required};
+use prism_core::memory::surface::{Surfaces, Warning, first_files, is_whole, relative_to};
+use prism_core::memory::{DeltaKind, Kind, check_list, check_number, optional, required};
 use prism_core::presence::SessionState;
 use prism_core::{Code, Problem, api, text};
 use uuid::Uuid;
@@ -57,7 +58,16 @@ pub async fn start(
     let peers_more = peers.len().saturating_sub(PEERS_MAX) as u64;
     peers.truncate(PEERS_MAX);
     let counts = prism.store.pending_counts(caller.project.id).await?;
-    let opening = prism.store.opening(author(caller), live).await?;
+    let mut opening = prism.store.opening(author(caller), live).await?;
+    let deltas = opening.recent_deltas.iter_mut();
+    deltas.for_each(|row| Room::DELTA.delta(row));
+    let open = opening
+        .open_todos
+        .iter_mut()
+        .chain(&mut opening.open_postmortems);
+    open.for_each(|row| Room::ARTIFACT.artifact(row));
+    let rejected = opening.anti_examples.iter_mut();
+    rejected.for_each(|row| Room::DELTA.input(row));
     let unwrapped_session = opening.unwrapped.map(|(session_id, last_delta_at, deltas)| api::UnwrappedSession {
         session_id,
         last_delta_at,
@@ -146,7 +156,7 @@ async fn record(
     kind: DeltaKind,
 ) -> Result<Wrapped, Problem> {
     let (given, root) = (Surfaces::of(&request.surfaces), request.root.clone());
-    let row = checked(prism, caller, request, kind).await?;
+    let (row, cut) = checked(prism, caller, request, kind).await?;
     // Where the project's folder is known, what lies outside of it is no surface of the project.
     let watched: Vec<String> = row
         .touched_files
@@ -159,6 +169,7 @@ async fn record(
         .into_iter()
         .collect();
     warnings.extend(given.warnings);
+    warnings.extend(cut);
     let id = clock::new_id();
     let indexed =
         Kind::of_delta(kind).map(|kind| row::delta(kind, caller.persona.identity.as_str(), &row));
@@ -195,7 +206,7 @@ async fn checked(
     caller: &Caller,
     request: Wrap,
     kind: DeltaKind,
-) -> Result<DeltaRow, Problem> {
+) -> Result<(DeltaRow, Option<Warning>), Problem> {
     let mut row = DeltaRow::of(kind, required("summary", &request.summary)?);
     row.next = optional("next", request.next.as_deref())?;
     row.open_loops = request.open_loops;
@@ -215,23 +226,13 @@ async fn checked(
         Some(root) => relative_to(root, &path),
         None => path,
     };
-    row.touched_files = request
-        .touched_files
-        .unwrap_or_default()
-        .into_iter()
-        .map(name)
-        .collect();
-    for (field, list) in [
-        ("open_loops", &row.open_loops),
-        ("touched_files", &row.touched_files),
-    ] {
-        if list.len() > LIST_ITEMS_MAX {
-            return Err(Problem::field(
-                field,
-                format!("has {} items and may have {LIST_ITEMS_MAX}", list.len()),
-            ));
-        }
-    }
+    let files = request.touched_files.unwrap_or_default().into_iter();
+    // Whatever a session touched, its work is written down.
+    let (files, cut) = first_files(files.map(name).collect(), usize::MAX);
+    row.touched_files = files;
+    check_list("open_loops", &row.open_loops, OPEN_LOOP_CHARS_MAX)?;
+    let ruled_out = request.tried_and_ruled_out.len();
+    check_number("tried_and_ruled_out", ruled_out, RULED_OUT_MAX)?;
     for (i, mut attempt) in request.tried_and_ruled_out.into_iter().enumerate() {
         attempt.approach = required(
             &format!("tried_and_ruled_out[{i}].approach"),
@@ -256,7 +257,7 @@ async fn checked(
         }
         row.tried_and_ruled_out.push(attempt);
     }
-    Ok(row)
+    Ok((row, cut))
 }
 
 pub async fn pickup(prism: &Prism, caller: &Caller, request: Pickup) -> Result<PickedUp, Problem> {
@@ -284,9 +285,11 @@ pub async fn pickup(prism: &Prism, caller: &Caller, request: Pickup) -> Result<P
         (None, Some(session)) => format!("session {}", &session.to_string()[..8]),
         (None, None) => String::new(),
     };
-    let (wrap, deltas) = store
+    let (mut wrap, mut deltas) = store
         .baton(project, PickupFrom { identity, session }, DELTAS_PICKED_UP)
         .await?;
+    wrap.iter_mut().for_each(|row| Room::BATON.delta(row));
+    deltas.iter_mut().for_each(|row| Room::DELTA.delta(row));
     let mut warnings = Vec::new();
     if wrap.is_none() {
         warnings.push(Warning {
@@ -302,7 +305,7 @@ pub async fn pickup(prism: &Prism, caller: &Caller, request: Pickup) -> Result<P
         format!("{} picked up from {from}", caller.persona.identity),
     )
     .await?;
-    let decisions = store
+    let mut decisions = store
         .artifacts(
             project,
             Kind::Decision,
@@ -310,13 +313,16 @@ pub async fn pickup(prism: &Prism, caller: &Caller, request: Pickup) -> Result<P
             DECISIONS_PICKED_UP,
         )
         .await?;
+    let mut open_todos = store
+        .artifacts(project, Kind::Todo, Status::Open, TODOS_PICKED_UP)
+        .await?;
+    let listed = decisions.iter_mut().chain(&mut open_todos);
+    listed.for_each(|row| Room::ARTIFACT.artifact(row));
     Ok(PickedUp {
         delta_id,
         wrap,
         deltas,
-        open_todos: store
-            .artifacts(project, Kind::Todo, Status::Open, TODOS_PICKED_UP)
-            .await?,
+        open_todos,
         decisions,
         warnings,
     })

@@ -7,11 +7,11 @@ use crate::store::Table;
 use crate::store::memory::{Author, Edge, NewMemory, Node, Row};
 use prism_core::api::memory::{self as wire, Id};
 use prism_core::id::Quoted;
-use prism_core::limits::SURFACE_GLOBS_MAX;
+use prism_core::limits::{SURFACE_GLOBS_MAX, TAG_CHARS_MAX, TEXT_CHARS_MAX};
 use prism_core::memory::entity::{self, Entity};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative};
-use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, LIST_ITEMS_MAX, optional, required};
+use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, check_list, optional, required};
 use prism_core::{Problem, api, text};
 
 /// Who writes, as every row records it.
@@ -135,18 +135,9 @@ pub async fn remember(
     caller: &Caller,
     request: wire::Remember,
 ) -> Result<Id, Problem> {
-    for (field, n) in [
-        ("tags", request.tags.len()),
-        ("refs", request.refs.len()),
-        ("pieces", request.pieces.len()),
-    ] {
-        if n > LIST_ITEMS_MAX {
-            return Err(Problem::field(
-                field,
-                format!("has {n} items and may have {LIST_ITEMS_MAX}"),
-            ));
-        }
-    }
+    check_list("tags", &request.tags, TAG_CHARS_MAX)?;
+    check_list("refs", &request.refs, TEXT_CHARS_MAX)?;
+    check_list("pieces", &request.pieces, TEXT_CHARS_MAX)?;
     let mut edges = Vec::new();
     for reference in &request.refs {
         let reference = Reference::parse("refs", reference)?;

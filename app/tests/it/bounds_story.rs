@@ -1,13 +1,16 @@
 //! What one agent may ask of everybody, and how it is told when that is too much.
 
-use crate::harness::{PID, Server, ids, task};
+use crate::harness::{Agent, PID, Server, ids, task};
 use crate::stream::Stream;
 use prism::client::{Client, Locator};
 use prism_core::Code;
 use prism_core::api::{ClientFrame, ServerFrame};
-use prism_core::limits::{INBOX_WAITING_MAX, PEERS_MAX, SESSIONS_PER_IDENTITY_MAX};
+use prism_core::limits::{
+    INBOX_WAITING_MAX, LISTED_BYTES_MAX, OPENING_BYTES_MAX, PEERS_MAX, PICKUP_BYTES_MAX,
+    SESSIONS_PER_IDENTITY_MAX,
+};
 use prism_core::receipt::State;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -214,4 +217,180 @@ async fn an_answer_that_cannot_be_read_is_told_from_a_closed_connection() {
     let problem = problem.unwrap_err();
     assert!(problem.is(Code::Internal), "{problem:?}");
     assert!(problem.message.contains("could not be read"), "{problem:?}");
+}
+
+fn kinds(answer: &Value) -> Vec<&str> {
+    let warnings = answer["warnings"].as_array().map(Vec::as_slice);
+    let kinds = warnings.unwrap_or_default().iter();
+    kinds.map(|w| w["kind"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_path_without_end_is_left_out_and_the_checkpoint_is_kept() {
+    let server = Server::start_with(FAST);
+    let (eve, _) = server.session("Eve").await;
+    let endless = format!("/{}", "a/".repeat(100_000));
+    for n in 0..3 {
+        let request = json!({"summary": format!("{n}"), "touched_files": [endless, "/r/a.css"]});
+        let answer = eve.call(PID, "checkpoint", request).await.unwrap();
+        let warned = kinds(&answer);
+        assert_eq!(
+            warned,
+            ["missing_operator_visible_effect", "touched_files_cut"]
+        );
+        assert_eq!(answer["warnings"][0]["paths"], json!(["/r/a.css"]));
+        let said = answer["warnings"][1].to_string();
+        assert!(said.contains("1 of 2") && said.contains("1024") && said.len() < 1_000);
+    }
+    let many = json!({"summary": "many", "touched_files": vec!["f"; 501]});
+    let answer = eve.call(PID, "checkpoint", many).await.unwrap();
+    assert_eq!(kinds(&answer), ["touched_files_cut"]);
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let mut rows = db
+        .prepare(
+            "select json_array_length(touched_files) from session_deltas
+             where delta_kind = 'checkpoint' order by created_at",
+        )
+        .unwrap();
+    let kept: Vec<i64> = rows
+        .query_map([], |r| r.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(kept, [1, 1, 1, 500]);
+}
+
+fn project_says(server: &Server, text: &str) {
+    let folder = server.folder().join(".prism");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("project.toml"), text).unwrap();
+}
+
+#[test]
+fn no_list_of_surfaces_keeps_a_session_from_starting_or_ending() {
+    let server = Server::start();
+    let globs: Vec<String> = (0..20_000).map(|n| format!("some/folder/{n}/**")).collect();
+    let mut texi = server.agent("Texi");
+    let touched = json!({"summary": "x", "touched_files": ["some/folder/7/x", "a.css"]});
+    for (text, warned, seen) in [
+        (
+            format!("surfaces = {}", json!(globs)),
+            "too_many_surface_globs",
+            "some/folder/7/x",
+        ),
+        (
+            format!("surfaces = [{}]", json!("é".repeat(300_000))),
+            "bad_surface_glob",
+            "",
+        ),
+        ("surfaces = \"x\"".into(), "bad_surfaces", "a.css"),
+        ("surfaces = [1, \"*.css\"]".into(), "bad_surfaces", "a.css"),
+        ("surfaces = [".into(), "bad_surfaces", "a.css"),
+    ] {
+        project_says(&server, &text);
+        let kept = texi.call("prism_checkpoint", touched.clone());
+        assert!(kinds(&kept).contains(&warned), "{kept}");
+        if !seen.is_empty() {
+            assert_eq!(kept["warnings"][0]["paths"], json!([seen]), "{warned}");
+        }
+        let rot = server.cli(None, &["memory", "rot"]);
+        assert!(rot.status.success(), "{warned}: {rot:?}");
+        let kept = server.ok(Some("Texi"), &["--json", "checkpoint", "by hand"]);
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        assert!(kinds(&kept).contains(&warned), "{kept}");
+    }
+    // The folder's file is read to find the project, too.
+    for text in ["surfaces = \"x\"", "pid = \"PID-FILE\"\nsurfaces = 7"] {
+        project_says(&server, text);
+        let mut command = server.command(Some("Donna"));
+        let mut donna = Agent::run(command.env_remove("PRISM_PID"));
+        donna.call("prism_start", json!({}));
+        let wrapped = donna.call("prism_wrap", json!({"summary": "x"}));
+        assert_eq!(kinds(&wrapped), ["bad_surfaces"]);
+    }
+}
+
+#[test]
+fn files_with_long_names_are_cut_to_what_fits_and_the_wrap_is_kept() {
+    let server = Server::start();
+    let git = std::process::Command::new("git")
+        .args(["init", "-q"])
+        .current_dir(server.folder())
+        .status();
+    assert!(git.unwrap().success());
+    let mut texi = server.agent("Texi");
+    texi.call("prism_checkpoint", json!({"summary": "nothing yet"}));
+    let deep = server.folder().join("d".repeat(250)).join("e".repeat(250));
+    std::fs::create_dir_all(&deep).unwrap();
+    for n in 0..500 {
+        std::fs::write(deep.join(format!("{n:03}{}", "f".repeat(100))), "x").unwrap();
+    }
+    let kept = texi.call("prism_checkpoint", json!({"summary": "long names"}));
+    assert_eq!(kept["touched_files_source"], "git");
+    assert_eq!(kinds(&kept), ["touched_files_cut"]);
+    // Also beside the largest text that goes into one request.
+    let long = "x".repeat(50_000);
+    let most = json!({"summary": long, "next": long, "operator_visible_effect": long,
+        "tried_and_ruled_out": [{"approach": long, "outcome": long}]});
+    let kept = texi.call("prism_wrap", most);
+    assert_eq!(kinds(&kept), ["touched_files_cut"]);
+}
+
+#[tokio::test]
+async fn what_one_agent_writes_does_not_fill_the_opening_of_another() {
+    let server = Server::start_with(FAST);
+    let (eve, _) = server.session("Eve").await;
+    let text = "x".repeat(50_000);
+    let todo = json!({"action": "add", "title": text, "body": text,
+        "paths": vec!["p".repeat(1_024); 100], "tags": vec!["t".repeat(200); 200]});
+    for _ in 0..21 {
+        eve.call(PID, "todo", todo.clone()).await.unwrap();
+    }
+    let postmortem = json!({"title": text, "what_happened": text, "choice_point": text,
+        "prevention": text});
+    for _ in 0..10 {
+        let written = eve.call(PID, "postmortem", postmortem.clone());
+        written.await.unwrap();
+    }
+    let decision = json!({"title": text, "context": text, "decision": text, "consequences": text});
+    for _ in 0..10 {
+        eve.call(PID, "decide", decision.clone()).await.unwrap();
+    }
+    let dead_end = json!({"approach": "a".repeat(500), "outcome": "o".repeat(500)});
+    let record = json!({"summary": text, "next": text, "operator_visible_effect": "x".repeat(9_000),
+        "open_loops": vec!["l".repeat(2_000); 20], "tried_and_ruled_out": vec![dead_end; 90]});
+    for _ in 0..10 {
+        eve.call(PID, "checkpoint", record.clone()).await.unwrap();
+    }
+    eve.call(PID, "wrap", record).await.unwrap();
+
+    let (donna, _) = server.session("Donna").await;
+    let started = donna.call(PID, "start", json!({})).await.unwrap();
+    assert_eq!(started["open_todos"].as_array().unwrap().len(), 20);
+    assert_eq!(started["open_todos"][0]["more"]["paths"], json!(97));
+    assert_eq!(started["recent_deltas"][0]["more"]["open_loops"], json!(17));
+    let told = started.to_string().len();
+    assert!(told < OPENING_BYTES_MAX, "{told}");
+    let picked = donna.call(PID, "pickup", json!({"from_identity": "Eve"}));
+    let picked = picked.await.unwrap();
+    assert_eq!(picked["wrap"]["open_loops"].as_array().unwrap().len(), 20);
+    let told = picked.to_string().len();
+    assert!(told < PICKUP_BYTES_MAX, "{told}");
+    let (eve, _) = server.session("Eve").await;
+    for _ in 0..79 {
+        eve.call(PID, "todo", todo.clone()).await.unwrap();
+    }
+    let listed = donna.call(PID, "todo", json!({"action": "list"}));
+    let listed = listed.await.unwrap();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 100);
+    let told = listed.to_string().len();
+    assert!(told < LISTED_BYTES_MAX, "{told}");
+    // One of them, by its number, is shown whole.
+    let one = donna.call(PID, "todo", json!({"action": "list", "number": 7}));
+    let one = one.await.unwrap();
+    assert_eq!(one["item"]["body"].as_str().unwrap().len(), 50_000);
+    assert_eq!(
+        one["item"]["fields"]["paths"].as_array().unwrap().len(),
+        100
+    );
 }

@@ -3,6 +3,7 @@
 use crate::gate::GateWarning;
 use crate::memory::surface::Warning;
 use crate::moment::Moment;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 wire! {
@@ -67,6 +68,8 @@ wire! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")] pieces: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")] would_break_it: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")] session_id: Option<Uuid>,
+        /// What is not shown here: characters of a text, items of a list.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")] more: BTreeMap<String, u64>,
     }
 
     ArtifactView {
@@ -83,6 +86,8 @@ wire! {
         #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")] fields: serde_json::Map<String, serde_json::Value>,
         /// The row that took its place.
         #[serde(default, skip_serializing_if = "Option::is_none")] superseded_by: Option<Uuid>,
+        /// What is not shown here: characters of a text, items of a list.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")] more: BTreeMap<String, u64>,
     }
 
     Deltas {
@@ -217,7 +222,7 @@ wire! {
     }
 
     Todo {
-        /// add, list, update or done
+        /// add, list (with a number: that one, whole), update or done
         action: String,
         #[serde(default)] number: Option<i64>,
         #[serde(default)] title: Option<String>,
@@ -289,6 +294,8 @@ wire! {
         #[serde(default)] surface: Option<String>,
         captured_at: Moment,
         #[serde(default)] operator_review: Option<String>,
+        /// What is not shown here: characters of a text, items of a list.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")] more: BTreeMap<String, u64>,
     }
 
     InputsAnswer { inputs: Vec<InputView> }
@@ -314,7 +321,7 @@ wire! {
     GraphEdge { kind: String, out: bool, node: GraphNode }
 
     MemoryStats {
-        rows: std::collections::BTreeMap<String, u64>,
+        rows: BTreeMap<String, u64>,
         entities: u64,
         edges: u64,
         recalls: u64,
@@ -348,7 +355,7 @@ wire! {
         /// Ids of routine acks, which are never captured.
         #[serde(default, skip_serializing_if = "Vec::is_empty")] routine: Vec<String>,
         /// The file's ids and ours.
-        ids: std::collections::BTreeMap<String, Uuid>,
+        ids: BTreeMap<String, Uuid>,
     }
 
     Training { inputs: Vec<TrainingInput> }

@@ -1,6 +1,9 @@
 //! Surfaces the operator sees: work on them should say what changed for the eye.
 
-use crate::limits::{SURFACE_GLOB_CHARS_MAX, SURFACE_GLOBS_MAX};
+use crate::limits::{
+    LIST_ITEMS_MAX, PATH_CHARS_MAX, PATH_ENDS_MAX, SURFACE_GLOB_CHARS_MAX, SURFACE_GLOBS_MAX,
+};
+use crate::text::{clip, json_len};
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +42,7 @@ impl Surfaces {
         let (mut builder, mut bad) = (GlobSetBuilder::new(), Vec::new());
         let mut add = |pattern: &str| match glob(pattern) {
             Some(glob) => drop(builder.add(glob)),
-            None => bad.push(crate::text::clip(pattern, 100)),
+            None => bad.push(clip(pattern, NAMED_CHARS)),
         };
         if patterns.is_empty() {
             DEFAULT.iter().for_each(|pattern| add(pattern));
@@ -60,15 +63,7 @@ impl Surfaces {
             });
         }
         if patterns.len() > SURFACE_GLOBS_MAX {
-            warnings.push(Warning {
-                kind: "too_many_surface_globs".into(),
-                paths: Vec::new(),
-                remediation: format!(
-                    "`surfaces` of .prism/project.toml has {} globs and the first \
-                     {SURFACE_GLOBS_MAX} count: join some of them.",
-                    patterns.len()
-                ),
-            });
+            warnings.push(too_many_globs(patterns.len(), SURFACE_GLOBS_MAX));
         }
         let globs = builder.build().unwrap_or_else(|_| {
             warnings.push(Warning {
@@ -84,13 +79,17 @@ impl Surfaces {
     }
 
     /// Whether the operator sees the effect of this file. Where a whole path is all there is, any
-    /// end of it may be the project's name for the file.
+    /// end of it may be the project's name for the file. What is too long for a path is none.
     pub fn holds(&self, path: &str) -> bool {
+        if is_too_long(path) {
+            return false;
+        }
         let path = path.trim_start_matches("./").replace('\\', "/");
         if !is_whole(&path) {
             return self.globs.is_match(&path);
         }
-        path.match_indices('/')
+        path.rmatch_indices('/')
+            .take(PATH_ENDS_MAX)
             .any(|(at, _)| self.globs.is_match(&path[at + 1..]))
     }
 
@@ -113,6 +112,75 @@ impl Surfaces {
 
 /// Paths that one warning names.
 const PATHS_NAMED: usize = 20;
+/// Characters that a warning shows of what is too long.
+const NAMED_CHARS: usize = 100;
+
+fn too_many_globs(given: usize, kept: usize) -> Warning {
+    Warning {
+        kind: "too_many_surface_globs".into(),
+        paths: Vec::new(),
+        remediation: format!(
+            "`surfaces` of .prism/project.toml has {given} globs and the first {kept} count: join \
+             some of them."
+        ),
+    }
+}
+
+/// The first globs of a project's list: so many that they travel in so many bytes of JSON.
+pub fn first_globs(mut globs: Vec<String>, bytes: usize) -> (Vec<String>, Option<Warning>) {
+    let given = globs.len();
+    globs.truncate(SURFACE_GLOBS_MAX);
+    // One that is too long is passed over and said by whoever reads the list.
+    for glob in &mut globs {
+        if let Some((end, _)) = glob.char_indices().nth(SURFACE_GLOB_CHARS_MAX + 1) {
+            glob.truncate(end);
+        }
+    }
+    globs.truncate(how_many_fit(&globs, bytes));
+    let warning = (globs.len() < given).then(|| too_many_globs(given, globs.len()));
+    (globs, warning)
+}
+
+/// The files that a checkpoint names: so many, none with too long a path, all within so many bytes
+/// of JSON. What is left out is said.
+pub fn first_files(mut files: Vec<String>, bytes: usize) -> (Vec<String>, Option<Warning>) {
+    let given = files.len();
+    let mut too_long = Vec::new();
+    files.retain(|path| {
+        let keep = !is_too_long(path);
+        if !keep && too_long.len() < PATHS_NAMED {
+            too_long.push(clip(path, NAMED_CHARS));
+        }
+        keep
+    });
+    files.truncate(LIST_ITEMS_MAX);
+    files.truncate(how_many_fit(&files, bytes));
+    let warning = (files.len() < given).then(|| Warning {
+        kind: "touched_files_cut".into(),
+        paths: too_long,
+        remediation: format!(
+            "{} of {given} touched files are kept: a checkpoint names {LIST_ITEMS_MAX} at the \
+             most, each with at most {PATH_CHARS_MAX} characters, as far as they fit into its \
+             request. Name the ones that matter in touched_files.",
+            files.len()
+        ),
+    });
+    (files, warning)
+}
+
+fn how_many_fit(items: &[String], bytes: usize) -> usize {
+    let mut taken = 0;
+    let over = items.iter().position(|item| {
+        // With quotes and a comma.
+        taken += json_len(item) + 3;
+        taken > bytes
+    });
+    over.unwrap_or(items.len())
+}
+
+fn is_too_long(path: &str) -> bool {
+    path.chars().nth(PATH_CHARS_MAX).is_some()
+}
 
 fn glob(pattern: &str) -> Option<Glob> {
     if pattern.chars().count() > SURFACE_GLOB_CHARS_MAX {
@@ -202,6 +270,52 @@ mod tests {
         assert_eq!(surfaces.warnings[0].kind, "too_many_surface_globs");
         assert!(surfaces.warnings[0].remediation.contains("201"));
         assert!(surfaces.holds("d199/x") && !surfaces.holds("late/x"));
+    }
+
+    #[test]
+    fn a_long_path_is_no_surface_and_of_a_deep_one_the_last_ends_are_tried() {
+        let surfaces = Surfaces::of(&own(&["ui/**/x", "**/y"]));
+        let deep = |n: usize, end: &str| format!("/{}{end}", "a/".repeat(n));
+        let last = PATH_ENDS_MAX - 2;
+        assert!(surfaces.holds(&format!("/a/ui/{}x", "b/".repeat(last))));
+        assert!(!surfaces.holds(&format!("/a/ui/{}x", "b/".repeat(last + 1))));
+        let within = (PATH_CHARS_MAX - 2) / 2;
+        assert!(surfaces.holds(&deep(within, "y")));
+        assert!(!surfaces.holds(&deep(within + 1, "y")));
+        assert!(!surfaces.holds(&deep(100_000, "y")));
+    }
+
+    #[test]
+    fn what_of_a_list_travels_is_its_beginning_and_the_rest_is_said() {
+        let globs: Vec<String> = (0..20_000).map(|n| format!("d{n}/**")).collect();
+        let (kept, warning) = first_globs(globs.clone(), usize::MAX);
+        assert_eq!(kept, globs[..SURFACE_GLOBS_MAX]);
+        let warning = warning.unwrap();
+        assert_eq!(warning.kind, "too_many_surface_globs");
+        assert!(warning.remediation.contains("20000") && warning.remediation.contains("200"));
+        assert_eq!(first_globs(globs[..9].to_vec(), 999).1, None);
+        let long = vec!["x".repeat(3 * SURFACE_GLOB_CHARS_MAX)];
+        assert_eq!(
+            first_globs(long, usize::MAX).0[0].len(),
+            SURFACE_GLOB_CHARS_MAX + 1
+        );
+
+        let files: Vec<String> = (0..501)
+            .map(|n| format!("{n:03}/{}", "é".repeat(600)))
+            .collect();
+        let (kept, warning) = first_files(files.clone(), usize::MAX);
+        assert_eq!((kept.len(), warning.unwrap().paths.len()), (500, 0));
+        let (kept, _) = first_files(files, 10_000);
+        assert!(serde_json::to_string(&kept).unwrap().len() <= 10_001);
+        assert_eq!(kept.len(), 8);
+        let (kept, warning) = first_files(vec!["a".into(), "x".repeat(PATH_CHARS_MAX + 1)], 99);
+        let warning = warning.unwrap();
+        assert_eq!(
+            (kept, warning.kind.as_str()),
+            (own(&["a"]), "touched_files_cut")
+        );
+        assert_eq!(warning.paths[0].chars().count(), NAMED_CHARS);
+        assert!(warning.remediation.contains("1 of 2") && warning.remediation.contains("1024"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use prism_core::memory::{EdgeKind, Indexed, Kind};
 use prism_core::{Code, Moment, Problem};
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// A column that says what took a row's place.
@@ -845,6 +845,7 @@ pub(super) fn delta(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeltaView> {
         pieces: parsed(row, "pieces")?,
         would_break_it: row.get("would_break_it")?,
         session_id: column::opt_id(row, "session_id")?,
+        more: BTreeMap::new(),
     })
 }
 
@@ -864,6 +865,7 @@ pub(super) fn artifact(row: &rusqlite::Row<'_>) -> rusqlite::Result<ArtifactView
         fields: fields.as_object().cloned().unwrap_or_default(),
         // Asked for by lists only.
         superseded_by: column::opt_id(row, "superseded_by").unwrap_or_default(),
+        more: BTreeMap::new(),
     })
 }
 
@@ -879,5 +881,6 @@ pub(super) fn input(row: &rusqlite::Row<'_>) -> rusqlite::Result<InputView> {
         surface: row.get("surface")?,
         captured_at: column::moment(row, "captured_at")?,
         operator_review: row.get("operator_review")?,
+        more: BTreeMap::new(),
     })
 }

@@ -395,6 +395,12 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
                 optional("title", request.title.as_deref())?,
                 optional("body", request.body.as_deref())?,
             );
+            if title.is_none() && body.is_none() && status.is_none() && fields.is_empty() {
+                return Err(Problem::field(
+                    "action",
+                    "`update` needs a title, a body, a status, paths or tags",
+                ));
+            }
             changed(
                 prism,
                 caller,

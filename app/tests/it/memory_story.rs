@@ -724,6 +724,7 @@ async fn bad_input_names_its_field_and_stores_nothing() {
         ("todo", json!({"action": "done"}), "number"),
         ("todo", json!({"action": "fly"}), "action"),
         ("spec", json!({"action": "update", "number": 1}), "action"),
+        ("todo", json!({"action": "update", "number": 1}), "action"),
     ] {
         let problem = texi.call(PID, verb, request.clone()).await.unwrap_err();
         assert!(
@@ -879,6 +880,11 @@ async fn a_recall_leaves_an_event_that_can_be_cited_and_filters_hold() {
         texi.call(PID, "memory_cite", cite.clone()).await.unwrap()["ok"],
         true
     );
+    // Whether it helped is for whoever asked to say.
+    let other = server.identity("Wren").await;
+    let refused = other.call(PID, "memory_cite", cite.clone()).await;
+    let refused = refused.unwrap_err();
+    assert!(refused.is(Code::NotYours), "{refused:?}");
     let first_digits = |id: &Value| id.as_str().unwrap()[..8].to_owned();
     let by_prefix = json!({
         "recall_event_id": first_digits(&cite["recall_event_id"]),

@@ -55,13 +55,21 @@ impl Sqlite {
                 &event,
             )?
             .to_string();
-            let brought: String = c
+            let (brought, asked_by): (String, String) = c
                 .query_row(
-                    "select results from memory_recall_events where id = ?",
+                    "select results, identity from memory_recall_events where id = ?",
                     [&event],
-                    |r| r.get(0),
+                    |r| Ok((r.get(0)?, r.get(1)?)),
                 )
                 .map_err(failed)?;
+            if !asked_by.eq_ignore_ascii_case(&identity) {
+                return Err(Problem::new(
+                    Code::NotYours,
+                    format!("{asked_by} asked that, and {identity} cannot say what helped"),
+                    "cite a result of your own recall",
+                )
+                .into());
+            }
             let result = brought_by(&brought, &result)?;
             c.execute(
                 "insert or replace into memory_citations

@@ -22,12 +22,14 @@ use crate::config::{self, Env, ProjectChoice};
 use crate::home::Home;
 use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
+use prism_core::api::ProjectList;
 use prism_core::api::memory::Id;
 use prism_core::text::one_line;
 use prism_core::{Code, Identity, Problem};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
 
 /// Signals, proof of delivery and memory for one operator and many coding agents.
@@ -244,11 +246,13 @@ pub struct Context {
     /// None: the operator.
     pub identity: Option<Identity>,
     pub project: ProjectChoice,
+    /// Whether anybody looked whose folder this is.
+    folder_checked: AtomicBool,
 }
 
 impl Context {
     fn new(shared: &Shared) -> Result<Self, Failure> {
-        let env = Env::read();
+        let env = Env::read()?;
         let parse = |name: &str| Identity::parse(name).map_err(Failure::from);
         let identity = shared
             .identity
@@ -265,6 +269,7 @@ impl Context {
             json: shared.json,
             identity,
             project,
+            folder_checked: AtomicBool::new(false),
             env,
         })
     }
@@ -297,6 +302,9 @@ impl Context {
         body: Value,
     ) -> Result<Value, Failure> {
         let client = self.client()?.with_session(session);
+        if self.identity.is_none() && !path.starts_with("project_") {
+            self.warn_of_foreign_folder(&client).await;
+        }
         let first = match (path, body.clone()) {
             ("signal", Value::Object(map)) => client.send_signal(self.pid(), map).await,
             (_, body) => client.call(self.pid(), path, body).await,
@@ -315,6 +323,40 @@ impl Context {
                 Ok(client.call(self.pid(), path, body).await?)
             }
             (first, _) => Ok(first?),
+        }
+    }
+
+    /// The operator may write anywhere, but not by accident: says once when the project that was
+    /// found belongs to another folder.
+    async fn warn_of_foreign_folder(&self, client: &Client) {
+        let Some(found) = &self.project.found else {
+            return;
+        };
+        if self.folder_checked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let list = client.call(self.pid(), "project_list", json!({})).await;
+        let Some(list) = list
+            .ok()
+            .and_then(|l| serde_json::from_value::<ProjectList>(l).ok())
+        else {
+            return;
+        };
+        let mine = list.projects.iter().filter(|p| p.pid == self.pid());
+        let machine = config::machine_id();
+        let folders = mine.flat_map(|p| &p.folders);
+        let folders: Vec<_> = folders.filter(|f| f.machine_id == machine).collect();
+        let Some(first) = folders.first() else {
+            return;
+        };
+        if !folders.iter().any(|f| f.folder == found.folder) {
+            note(&format!(
+                "warning: {pid} is the project of {there}, and this is {here}; name another with \
+                 --pid, or run `prism project allow {pid}` here if they are one",
+                pid = self.pid(),
+                there = first.folder,
+                here = found.folder
+            ));
         }
     }
 
@@ -372,10 +414,13 @@ fn dispatch(cli: Cli) -> Outcome {
         out(String::from_utf8_lossy(&script).trim_end());
         return Ok(());
     }
+    // A project file that cannot be read must not keep a host from its shim.
+    if let Command::Mcp = cli.command {
+        return block_on(false, crate::shim::run(Env::read()?));
+    }
     let context = Context::new(&cli.shared)?;
     match cli.command {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
-        Command::Mcp => return block_on(false, crate::shim::run(context.env.clone())),
         Command::Bench(bench) => return block_on(true, bench.run(context)),
         Command::Model(model) => return model.run(&context),
         Command::EmbedWorker(worker) => return worker.run(),

@@ -38,9 +38,21 @@ pub struct Env {
 }
 
 impl Env {
-    pub fn read() -> Self {
+    /// What cannot be read is an error: left out, it would mean another home, another project or
+    /// the operator.
+    pub fn read() -> Result<Self> {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
-        Self {
+        for (name, value) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("PRISM_") && value.to_str().is_none() {
+                bail!("{name} is not valid UTF-8: set it again, or unset it");
+            }
+        }
+        let identity = std::env::var("PRISM_AGENT_IDENTITY").ok();
+        if identity.is_some_and(|i| !i.is_empty() && i.trim().is_empty()) {
+            bail!("PRISM_AGENT_IDENTITY is blank: give the agent's name, or unset it");
+        }
+        Ok(Self {
             home: var("HOME"),
             prism_home: var("PRISM_HOME"),
             identity: var("PRISM_AGENT_IDENTITY"),
@@ -64,7 +76,7 @@ impl Env {
             ]
             .iter()
             .any(|name| std::env::var_os(name).is_some()),
-        }
+        })
     }
 
     /// `$PRISM_HOME`, else `~/.prism`.
@@ -151,6 +163,8 @@ impl Default for Limits {
 }
 
 const CONFIG: &str = "config.toml";
+/// Characters of the operator's key after `prk_`, at the least.
+const KEY_CHARS_MIN: usize = 32;
 
 impl Config {
     pub fn load(home: &Home) -> Result<Option<Self>> {
@@ -171,13 +185,35 @@ impl Config {
         })
     }
 
+    /// Whether a server may run with it: the key opens everything, so nobody may guess it, and the
+    /// operator has an inbox.
+    pub fn check(&self) -> Result<()> {
+        let secret = self.api_key.strip_prefix("prk_").unwrap_or_default();
+        let is_key = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if secret.len() < KEY_CHARS_MIN || !secret.chars().all(is_key) {
+            bail!(
+                "the api_key in {CONFIG} is no key: write `prk_` and at least {KEY_CHARS_MIN} \
+                 random letters or digits"
+            );
+        }
+        if self.operator.is(prism_core::id::BOT) {
+            bail!(
+                "`operator` in {CONFIG} is {}, the name of agents without one: choose another",
+                self.operator
+            );
+        }
+        Ok(())
+    }
+
     /// Reads the configuration, or makes one with a fresh operator's key.
     pub fn load_or_create(home: &Home, env: &Env) -> Result<Self> {
         home.create()?;
         if let Some(config) = Self::load(home)? {
+            config.check()?;
             return Ok(config);
         }
         let operator = env.user.as_deref().and_then(|u| Identity::parse(u).ok());
+        let operator = operator.filter(|name| !name.is(prism_core::id::BOT));
         let operator = match operator {
             Some(name) => name,
             None => Identity::parse("operator").map_err(|p| anyhow::anyhow!(p.message))?,

@@ -43,7 +43,8 @@ const GOODBYE: Duration = Duration::from_millis(500);
 pub struct Shim {
     env: Env,
     home: Home,
-    project: ProjectChoice,
+    /// Which project, or why nobody can tell: then every verb that needs one says so.
+    project: Result<ProjectChoice, Problem>,
     fixed_identity: Option<Identity>,
     operator_key: Option<String>,
     client_name: OnceLock<String>,
@@ -110,7 +111,13 @@ impl Shim {
         }
         let cwd = std::env::current_dir()
             .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
-        let project = config::choose_project(None, &env, &cwd)?;
+        let project = config::choose_project(None, &env, &cwd).map_err(|error| {
+            Problem::new(
+                Code::InvalidRequest,
+                prism_core::text::one_line(&format!("{error:#}")),
+                "mend it, or set PRISM_PID, and start this host again",
+            )
+        });
         let operator_key = client::operator_key(&env, &home).ok().flatten();
         Ok(Self {
             home,
@@ -137,8 +144,12 @@ impl Shim {
     }
 
     /// The project this host works in.
-    pub fn pid(&self) -> &str {
-        self.project.pid.as_str()
+    pub fn pid(&self) -> Result<&str, Problem> {
+        Ok(self.project()?.pid.as_str())
+    }
+
+    fn project(&self) -> Result<&ProjectChoice, Problem> {
+        self.project.as_ref().map_err(Clone::clone)
     }
 
     /// The host introduced itself. With an identity in the environment the
@@ -273,10 +284,10 @@ impl Shim {
 
     /// Registers a session, making whatever it needs: key, project, persona.
     async fn open(self: &Arc<Self>, identity: Identity) -> Result<Arc<Session>, Problem> {
+        let project = self.project()?;
         let locator = Locator::of(&self.env, &self.home)?;
         let key = self.key_of(&identity, &locator, None).await?;
         let mut client = Client::new(locator.clone(), key)?;
-        let project = &self.project;
         let surface = self.surface();
         let request = json!({"surface": surface.name(), "machine_id": config::machine_id(), "process_pid": std::process::id()});
         let register = |client: Client| {
@@ -291,7 +302,7 @@ impl Shim {
         let answer = match register(client.clone()).await {
             Err(p) if p.is(Code::UnknownProject) || p.is(Code::NoPersona) => {
                 self.operator(&locator, &p)?
-                    .ensure_persona(self.project.pid.as_str(), &identity)
+                    .ensure_persona(project.pid.as_str(), &identity)
                     .await?;
                 register(client.clone()).await?
             }
@@ -335,8 +346,9 @@ impl Shim {
 
     /// How to join two names of one project, while the older one goes on.
     pub fn old_name_note(&self, session: &Session) -> Option<Value> {
-        let (old, new) = (&session.pid, self.project.pid.as_str());
-        (self.project.found.is_some() && old != new).then(|| {
+        let project = self.project().ok()?;
+        let (old, new) = (&session.pid, project.pid.as_str());
+        (project.found.is_some() && old != new).then(|| {
             json!({
                 "kind": "project_has_an_older_name",
                 "remediation": format!(
@@ -375,7 +387,9 @@ impl Shim {
 
     fn operator(&self, locator: &Locator, otherwise: &Problem) -> Result<Client, Problem> {
         match &self.operator_key {
-            Some(key) => Ok(Client::new(locator.clone(), key.clone())?.standing_at(&self.project)),
+            Some(key) => {
+                Ok(Client::new(locator.clone(), key.clone())?.standing_at(self.project()?))
+            }
             None => Err(otherwise.clone()),
         }
     }
@@ -414,11 +428,7 @@ impl Shim {
         );
         let operator = self.operator(locator, &missing)?.creating_project();
         let answer: Value = operator
-            .call(
-                self.project.pid.as_str(),
-                "key_mint",
-                json!({ "identity": identity }),
-            )
+            .call(self.pid()?, "key_mint", json!({ "identity": identity }))
             .await?;
         let key = answer["key"]
             .as_str()

@@ -1,5 +1,6 @@
 //! `prism doctor`: looks at this machine's Prism and says what is wrong.
 
+use super::keys::other_operator_keys;
 use super::{Context, print_json};
 use crate::client::{self, Client, Locator};
 use crate::clock;
@@ -93,11 +94,14 @@ fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
         ),
     }
     match Config::load(&context.home) {
-        Ok(Some(config)) => add(
-            Level::Good,
-            "config",
-            format!("the operator is {}", config.operator),
-        ),
+        Ok(Some(config)) => match config.check() {
+            Ok(()) => add(
+                Level::Good,
+                "config",
+                format!("the operator is {}", config.operator),
+            ),
+            Err(e) => add(Level::Wrong, "config", format!("{e:#}")),
+        },
         Ok(None) => add(
             Level::Note,
             "config",
@@ -160,6 +164,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
             );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
             look_at_history(&client, context.pid(), add).await;
+            look_at_operator_keys(&client, context.pid(), add).await;
             add(
                 Level::Good,
                 "project",
@@ -175,6 +180,20 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 "server",
                 format!("{}{held}; {}", problem.message, problem.hint),
             );
+        }
+    }
+}
+
+async fn look_at_operator_keys(
+    client: &Client,
+    pid: &str,
+    add: &mut impl FnMut(Level, &str, String),
+) {
+    // An agent's key may not ask; there is nothing wrong with that.
+    let answer = client.call(pid, "key_list", json!({})).await.ok();
+    if let Some(keys) = answer.and_then(|a| serde_json::from_value(a).ok()) {
+        for warning in other_operator_keys(&keys, client.key()) {
+            add(Level::Note, "keys", warning);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `prism persona` and `prism key`.
 
 use super::{Context, print_json};
-use crate::client::key_file;
+use crate::client::{self, key_file};
 use crate::clock;
-use crate::ui::{Outcome, ago, out, short, table};
+use crate::ui::{Outcome, ago, note, out, short, table};
 use clap::{Args, Subcommand};
 use prism_core::{Identity, api};
 use serde_json::json;
@@ -120,6 +120,10 @@ impl Key {
                     })
                     .collect();
                 out(&table(&rows));
+                let used = client::find_key(&context.env, &context.home, None)?;
+                for warning in other_operator_keys(&keys, &used) {
+                    note(&warning);
+                }
             }
             KeyAction::Revoke { key_id } => {
                 let answer = context
@@ -134,4 +138,20 @@ impl Key {
         }
         Ok(())
     }
+}
+
+/// A key of the operator's that is not the one in use opens everything all the same.
+pub fn other_operator_keys(keys: &api::Keys, used: &str) -> Vec<String> {
+    let others = keys
+        .keys
+        .iter()
+        .filter(|k| k.operator && k.revoked_at.is_none() && !used.starts_with(k.prefix.as_str()));
+    let warning = |k: &api::KeyView| {
+        format!(
+            "{}… is not the key in use and still opens everything: `prism key revoke {}`",
+            k.prefix,
+            short(k.key_id)
+        )
+    };
+    others.map(warning).collect()
 }

@@ -42,13 +42,31 @@ impl Prism {
         let wrong = match (&row.identity, row.revoked_at) {
             (Some(agent), _) => format!("is the key of the agent {agent}"),
             (None, Some(_)) => "was revoked".to_owned(),
-            (None, None) => return Ok(()),
+            (None, None) => {
+                self.warn_of_other_operator_keys(&row);
+                return Ok(());
+            }
         };
         Err(Problem::new(
             Code::Conflict,
             format!("the api_key in config.toml {wrong}"),
             "put the operator's key there, or a fresh one: `prk_` and 40 random letters or digits",
         ))
+    }
+
+    /// A key that left `config.toml` opens everything until it is revoked.
+    fn warn_of_other_operator_keys(&self, own: &KeyRow) {
+        for key in self.directory.keys() {
+            if key.identity.is_none() && key.revoked_at.is_none() && key.id != own.id {
+                let id = key.id.to_string();
+                tracing::warn!(
+                    "{}… is no longer in config.toml and still opens everything: \
+                     `prism key revoke {}`",
+                    key.prefix,
+                    &id[..8]
+                );
+            }
+        }
     }
 
     /// The name to use for a project that was found: the one of earlier versions goes on where it

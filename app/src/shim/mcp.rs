@@ -218,7 +218,7 @@ impl Host {
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
-            in_its_own_project(verb.name, named.as_deref(), self.shim.pid())?;
+            in_its_own_project(verb.name, named.as_deref(), self.shim.pid()?)?;
             let identity = arguments.remove("identity");
             let identity = identity.as_ref().and_then(Value::as_str);
             self.shim.start(identity).await?
@@ -297,7 +297,7 @@ impl Host {
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
-        in_its_own_project("prism_loopback_test", named.as_deref(), self.shim.pid())?;
+        in_its_own_project("prism_loopback_test", named.as_deref(), self.shim.pid()?)?;
         let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| {
             Problem::new(
                 Code::InvalidRequest,

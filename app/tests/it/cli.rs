@@ -396,3 +396,24 @@ fn the_server_may_go_away_in_the_middle_of_a_send() {
         assert_eq!(times, 1, "{id} of {} that were stored", stored.len());
     }
 }
+
+#[test]
+fn an_environment_that_cannot_be_read_makes_nobody_the_operator() {
+    use std::os::unix::ffi::OsStrExt;
+    let server = Server::start();
+    let not_text = std::ffi::OsStr::from_bytes(b"Ad\xff");
+    for (name, value) in [
+        ("PRISM_AGENT_IDENTITY", not_text),
+        ("PRISM_AGENT_IDENTITY", "  ".as_ref()),
+        ("PRISM_PID", not_text),
+        ("PRISM_HOME", not_text),
+        ("PRISM_API_KEY", not_text),
+    ] {
+        let mut command = server.command(None);
+        let output = command.env(name, value).args(["key", "list"]).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.stdout.is_empty() && told.contains(name), "{told}");
+    }
+}

@@ -308,3 +308,68 @@ async fn an_operators_watch_ends_with_its_key() {
         .unwrap();
     assert!(socket::decode(&next(&mut stays).await).is_some());
 }
+
+#[test]
+fn a_server_starts_with_no_key_that_can_be_guessed_and_with_no_nameless_operator() {
+    let mut server = Server::start();
+    let good = server.operator_key();
+    server.terminate();
+    for (operator, key, says) in [
+        ("frank", "", "api_key"),
+        ("frank", "x", "at least 32"),
+        ("frank", "prk_short", "at least 32"),
+        ("frank", &good[4..], "prk_"),
+        ("bot", good.as_str(), "`operator`"),
+    ] {
+        let config = format!("operator = \"{operator}\"\napi_key = \"{key}\"\n");
+        server
+            .home()
+            .write("config.toml", config.as_bytes())
+            .unwrap();
+        let output = server.command(None).args(["serve", "--port", "0"]).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{config}: {output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            told.contains(says) && told.contains("config.toml"),
+            "{told}"
+        );
+        if key.len() > 4 {
+            assert!(!told.contains(key), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_left_the_configuration_is_told_until_it_is_revoked() {
+    let mut server = Server::start();
+    let old = server.operator_key();
+    server.ok(None, &["status"]);
+    server.terminate();
+    let fresh = prism::clock::new_key().unwrap();
+    let config = format!("operator = \"frank\"\napi_key = \"{fresh}\"\n");
+    server
+        .home()
+        .write("config.toml", config.as_bytes())
+        .unwrap();
+    server.resume();
+    let listed = server.command(None).args(["key", "list"]).output().unwrap();
+    let told = String::from_utf8(listed.stderr).unwrap();
+    assert!(
+        told.contains(&old[..12]) && !told.contains(&fresh[..12]),
+        "{told}"
+    );
+    let doctor = server.command(None).arg("doctor").output().unwrap();
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains("prism key revoke"), "{doctor}");
+    let id = told.split("prism key revoke ").nth(1).unwrap();
+    server.ok(
+        None,
+        &["key", "revoke", id.trim_end().trim_end_matches('`')],
+    );
+    let listed = server.command(None).args(["key", "list"]).output().unwrap();
+    assert!(
+        listed.status.success() && listed.stderr.is_empty(),
+        "{listed:?}"
+    );
+}

@@ -259,3 +259,41 @@ fn a_verdict_stays_on_its_spec_when_a_merge_gives_that_another_number() {
         "{graph}"
     );
 }
+
+#[test]
+fn a_project_file_with_a_typo_costs_the_verbs_and_not_the_shim() {
+    let server = Server::start();
+    let place = folder(&server, "typo");
+    std::fs::create_dir_all(place.join(".prism")).unwrap();
+    for text in ["pid = ", "pid = 5", "pid = \"../x\""] {
+        std::fs::write(place.join(".prism/project.toml"), text).unwrap();
+        let mut texi = finds(&server, "Texi", &place);
+        let counted = texi.call("prism_signals", json!({"action": "count"}));
+        assert!(counted["count"].is_object(), "{counted}");
+        for verb in ["prism_start", "prism_status", "prism_loopback_test"] {
+            let refused = texi.refused(verb, json!({}));
+            let message = refused["message"].as_str().unwrap();
+            assert!(message.contains(".prism/project.toml"), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn the_operator_is_told_when_the_project_of_a_folder_is_another_folders() {
+    let server = Server::start();
+    let (first, second) = (folder(&server, "a/app"), folder(&server, "b/app"));
+    finds(&server, "Texi", &first).call("prism_start", json!({}));
+    let told = |folder: &Path, args: &[&str]| {
+        let output = cli(&server, folder, args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let warned = told(&second, &["note", "whose is this?"]);
+    for part in ["a/app", "b/app", "--pid", "prism project allow app"] {
+        assert!(warned.contains(part), "{part}: {warned}");
+    }
+    assert_eq!(told(&first, &["note", "this is ours"]), "");
+    assert_eq!(told(&second, &["--pid", "app", "note", "meant so"]), "");
+    told(&second, &["project", "allow", "app"]);
+    assert_eq!(told(&second, &["note", "ours as well"]), "");
+}

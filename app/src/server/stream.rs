@@ -184,7 +184,17 @@ async fn greet(
         .undrained(caller.persona.id, HELLO_PENDING_MAX)
         .await?;
     if failpoint("hello.dawdle") {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Tells that the inbox was read, and waits until what was read is drained.
+        drop(ws.send(Message::Ping(Default::default())).await);
+        while !prism
+            .store
+            .undrained(caller.persona.id, 1)
+            .await?
+            .0
+            .is_empty()
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
     let answer = ServerFrame::Hello {
         project_id: caller.project.id,

@@ -181,13 +181,16 @@ async fn an_older_name_goes_on_until_the_operator_merges_it() {
     let busy = cli(&server, &main, &["project", "merge", "fix", "main"]);
     assert_eq!(busy.status.code(), Some(2), "a session is open there");
     found.call("prism_wrap", json!({"summary": "done here"}));
+    let empty = other.call("prism_signals_pending", json!({}));
+    assert_eq!(empty["signals"], json!([]), "{empty}");
     ok(&server, &main, &["project", "merge", "fix", "main"]);
     let started = finds(&server, "Donna", &fix).call("prism_start", json!({}));
     assert_eq!(
         (&started["pid"], &started["warnings"]),
         (&json!("main"), &Value::Null)
     );
-    let waiting = other.call("prism_signals_pending", json!({}));
+    // It knew its inbox to be empty; any verb brings what the merge put there.
+    let waiting = other.call("prism_status", json!({}));
     assert_eq!(
         waiting["signals"][0]["payload"]["summary"], "waits in the older project",
         "{waiting}"

@@ -294,30 +294,44 @@ async fn vectors_of_another_model_are_never_compared_and_are_made_anew() {
     notes(&mira).await;
     embedded(&mira).await;
     server.terminate();
+    // The other model's vectors of one note mean what another note says: whoever compares them
+    // with a question gets a wrong answer.
     let database = Connection::open(server.home().path("prism.db")).unwrap();
-    assert!(
+    let meaning = |note: &str| -> Vec<u8> {
+        let of_note = "select v.vector from memory_vectors v join memory m
+            on m.rowid = v.memory_row where m.text like ? order by v.ordinal desc limit 1";
         database
-            .execute("update memory_vectors set model = 'some-other-model'", [])
+            .query_row(of_note, [format!("%{note}%")], |r| r.get(0))
             .unwrap()
-            >= 4
-    );
+    };
+    let (right, wrong) = (meaning("resize observer"), meaning("courier mail"));
+    let changed = database
+        .execute(
+            "update memory_vectors set model = 'some-other-model', vector = iif(memory_row =
+                (select rowid from memory where text like '%resize observer%'), ?2, ?1)",
+            [right, wrong],
+        )
+        .unwrap();
+    assert!(changed >= 4);
     drop(database);
-    std::fs::remove_file(server.home().path("models")).unwrap();
-    server.resume();
+    // The question can be embedded, but no row gets new vectors yet.
+    server.resume_with(&[("PRISM_FAILPOINTS", "embed.disk_full")]);
     let operator = server.operator();
-    let stats = wait_until("they are queued again", || async {
-        let stats = operator.call(PID, "memory_stats", json!({})).await.unwrap();
-        (stats["embed_pending"] == 4).then_some(stats)
+    let query = "why the picture of chairs no longer shakes when the window changes its width";
+    let answer = wait_until("the question is asked by meaning", || async {
+        let answer = recall(&operator, query).await;
+        let vector = &answer["legs"]["vector"];
+        (vector["state"] == "on" && vector["pending"] == 4).then_some(answer)
     })
     .await;
-    assert!(stats["vectors"].as_u64() >= Some(4));
-    give_model(&server);
-    server.ok(None, &["memory", "reembed"]);
-    let answer = recall(
-        &operator,
-        "why the picture of chairs no longer shakes when the window changes its width",
-    )
-    .await;
+    assert_eq!(answer["legs"]["vector"]["hits"], 0, "{answer:#}");
+    let stats = operator.call(PID, "memory_stats", json!({})).await.unwrap();
+    assert!(stats["vectors"].as_u64() >= Some(4), "they are there");
+    server.terminate();
+    server.resume();
+    let operator = server.operator();
+    embedded(&operator).await;
+    let answer = recall(&operator, query).await;
     assert!(
         answer["results"][0]["text"]
             .as_str()
@@ -609,6 +623,7 @@ async fn what_another_project_holds_changes_neither_scores_nor_what_is_pending_h
     }
     let (beside, pending) = asked().await;
     assert_eq!(pending, 2, "those of the other project wait on their own");
+    assert_eq!(alone.len(), beside.len());
     for (alone, beside) in alone.iter().zip(&beside) {
         assert!((alone - beside).abs() < 0.01, "{alone} {beside}");
     }

@@ -1,7 +1,7 @@
 //! What is known of deliveries and waits for the next commit: pushes and receipts, one entry for
 //! each signal and session, so that a push and its receipt are one write.
 
-use super::{Result, column, failed, proven};
+use super::{Result, StoreError, column, failed, proven};
 use crate::bus::Pushed;
 use crate::store::Report;
 use prism_core::bell::Strategy;
@@ -16,6 +16,10 @@ use uuid::Uuid;
 
 /// How long what nobody waits for may ride before it is committed on its own.
 pub const RIDE: Duration = Duration::from_millis(20);
+/// Deliveries whose facts are kept when they cannot be written: there stays room for new ones.
+const KEPT_FACTS_MAX: usize = RIDING_FACTS_MAX / 2;
+/// How long what could not be written waits until it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Riding {
@@ -30,8 +34,17 @@ struct Waiting {
     /// Pushes that came to something else than their row says.
     paths: Vec<(Uuid, PublishPath)>,
     since: Option<Instant>,
+    /// They could not be written; when to try again.
+    retry_at: Option<Instant>,
     /// Somebody waits to read them.
     wanted: bool,
+}
+
+/// What a commit carries; it comes back when the commit fails.
+pub struct Taken {
+    facts: HashMap<(Uuid, Uuid), Facts>,
+    paths: Vec<(Uuid, PublishPath)>,
+    written: Result<()>,
 }
 
 /// What is known of one signal in one session, in the order it was reported.
@@ -94,6 +107,9 @@ impl Riding {
     /// When what rides has ridden long enough.
     pub fn due_at(&self) -> Option<Instant> {
         let waiting = self.waiting();
+        if waiting.retry_at.is_some() {
+            return waiting.retry_at;
+        }
         match (waiting.since, waiting.facts.len() >= RIDING_FACTS_MAX / 2) {
             (Some(since), true) => Some(since),
             (since, _) => since.map(|at| at + RIDE),
@@ -105,21 +121,81 @@ impl Riding {
         self.waiting().wanted || self.due_at().is_some_and(|at| at <= Instant::now())
     }
 
-    /// Writes what rides.
-    pub fn write(&self, c: &Connection) -> Result<()> {
+    /// Takes what rides, for `write` to write.
+    pub fn take(&self) -> Taken {
         let Waiting { facts, paths, .. } = std::mem::take(&mut *self.waiting());
         self.room.notify_waiters();
-        for (signal_id, path) in paths {
+        Taken {
+            facts,
+            paths,
+            written: Ok(()),
+        }
+    }
+
+    /// Keeps what a commit could not carry, before anything newer: without its push, every later
+    /// report of a session is a stranger's.
+    pub fn keep(&self, taken: Option<Taken>) {
+        let mut waiting = self.waiting();
+        if let Some(Taken { facts, paths, .. }) = taken {
+            let newer = std::mem::take(&mut waiting.facts);
+            let lost = facts.len().saturating_sub(KEPT_FACTS_MAX);
+            waiting.facts = facts.into_iter().take(KEPT_FACTS_MAX).collect();
+            for ((signal_id, session_id), facts) in newer {
+                for (state, at) in facts.reported {
+                    waiting.add(signal_id, session_id, state, at, facts.strategy);
+                }
+            }
+            let newer = std::mem::take(&mut waiting.paths);
+            waiting.paths = paths
+                .into_iter()
+                .take(KEPT_FACTS_MAX)
+                .chain(newer)
+                .collect();
+            waiting.since.get_or_insert_with(Instant::now);
+            if lost > 0 {
+                tracing::error!(
+                    "Lost the receipts of {lost} deliveries: too many wait to be written"
+                );
+            }
+        }
+        if waiting.since.is_some() {
+            waiting.retry_at = Some(Instant::now() + RETRY);
+        }
+    }
+}
+
+impl Taken {
+    /// Notes what came of writing it.
+    pub fn tried(mut self, written: Result<()>) -> Self {
+        if let Err(error) = &written {
+            tracing::warn!(%error, "Could not write receipts");
+        }
+        self.written = written;
+        self
+    }
+
+    /// Whether it is on disk or never will be: what the disk refused may be taken later, what is
+    /// wrong in itself would only hold up the rest.
+    pub fn is_settled(&self, committed: bool) -> bool {
+        match &self.written {
+            Ok(()) => committed,
+            Err(StoreError::Unwritable(_)) => false,
+            Err(_) => true,
+        }
+    }
+
+    pub fn write(&self, c: &Connection) -> Result<()> {
+        for (signal_id, path) in &self.paths {
             c.prepare_cached("update signal_queue set publish_path = ? where id = ?")
                 .and_then(|mut s| s.execute(params![path.name(), signal_id.to_string()]))
                 .map_err(failed)?;
         }
         let mut news = Vec::new();
-        for ((signal_id, session_id), facts) in facts {
+        for ((signal_id, session_id), facts) in &self.facts {
             news.extend(write(
                 c,
-                signal_id,
-                session_id,
+                *signal_id,
+                *session_id,
                 &facts.reported,
                 facts.strategy,
             )?);
@@ -227,4 +303,41 @@ fn was_leased(c: &Connection, signal: &str, session: &str) -> Result<bool> {
     )
     .and_then(|mut s| s.query_row(params![signal, session], |r| r.get(0)))
     .map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_disk_refused_is_tried_again_and_what_is_wrong_in_itself_is_not() {
+        let full = || Err(StoreError::Unwritable("full".into()));
+        let wrong = || Err(StoreError::Failed("no such signal".into()));
+        let riding = Riding::default();
+        for (written, committed, settled) in [
+            (Ok(()), true, true),
+            (Ok(()), false, false),
+            (full(), true, false),
+            (wrong(), true, true),
+            (wrong(), false, true),
+        ] {
+            let told = format!("{written:?}, committed: {committed}");
+            let taken = riding.take().tried(written);
+            assert_eq!(taken.is_settled(committed), settled, "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_leaves_room_for_what_is_new() {
+        let riding = Riding::default();
+        for n in 0..RIDING_FACTS_MAX as u128 {
+            let signal = Uuid::from_u128(n);
+            let mut waiting = riding.waiting();
+            waiting.add(signal, signal, State::Pushed, Moment(1), None);
+        }
+        let taken = riding.take();
+        riding.keep(Some(taken));
+        assert_eq!(riding.waiting().facts.len(), KEPT_FACTS_MAX);
+        assert!(!riding.is_due(), "a full disk is not asked all the time");
+    }
 }

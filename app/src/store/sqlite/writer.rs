@@ -179,12 +179,11 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
 fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding) {
     let begun = connection.execute_batch("begin immediate").map_err(failed);
     // What rides goes first: a job may want to read it.
-    if begun.is_ok()
-        && riding.is_due()
-        && let Err(error) = in_savepoint(connection, |c| riding.write(c))
-    {
-        tracing::warn!(%error, "Could not write receipts");
-    }
+    let carried = (begun.is_ok() && riding.is_due()).then(|| {
+        let taken = riding.take();
+        let written = in_savepoint(connection, |c| taken.write(c));
+        taken.tried(written)
+    });
     let mut places = Vec::with_capacity(group.len());
     let mut settles: Vec<Settle> = Vec::with_capacity(group.len());
     for Queued { job, place } in group {
@@ -194,6 +193,11 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding) {
     let fate = begun.and_then(|()| connection.execute_batch("commit").map_err(failed));
     if fate.is_err() && !connection.is_autocommit() {
         drop(connection.execute_batch("rollback"));
+    }
+    let to_keep = carried.filter(|taken| !taken.is_settled(fate.is_ok()));
+    if fate.is_err() || to_keep.is_some() {
+        // Before anybody is answered: what the answers bring is newer.
+        riding.keep(to_keep);
     }
     if failpoint("writer.answer_late") {
         // Long enough for a test to see the row and hang up before it is answered.
@@ -235,6 +239,11 @@ fn in_savepoint<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Report;
+    use prism_core::Moment;
+    use prism_core::receipt::State;
+    use rusqlite::OptionalExtension;
+    use uuid::Uuid;
 
     fn writer() -> Writer {
         let connection = Connection::open_in_memory().unwrap();
@@ -346,5 +355,60 @@ mod tests {
         });
         futures_util::future::join_all(sends).await;
         assert_eq!(*told.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn receipts_that_a_commit_could_not_carry_are_carried_by_a_later_one() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        super::super::migrate::migrate(&mut connection).unwrap();
+        // A child without its parent fails the commit. The signal and the session that the
+        // receipts speak of are no matter here.
+        connection
+            .execute_batch(
+                "drop table deliveries;
+                 create table deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
+                    rendered_at, drained_at, strategy, primary key (signal_id, session_id));
+                 create table parent (x integer primary key);
+                 create table child (x references parent(x) deferrable initially deferred);
+                 pragma foreign_keys = on;",
+            )
+            .unwrap();
+        let riding = Arc::<Riding>::default();
+        let writer = Writer::start(connection, riding.clone()).unwrap();
+        let at = |state, at| Report {
+            signal_id: Uuid::from_u128(1),
+            session_id: Uuid::from_u128(2),
+            state,
+            strategy: None,
+            at: Moment(at),
+        };
+        let known = || async {
+            let times = "select pushed_at, received_at, rung_at from deliveries";
+            let row = writer.write(
+                move |c| {
+                    c.query_row(times, [], |r| Ok([r.get(0)?, r.get(1)?, r.get(2)?]))
+                        .optional()
+                        .map_err(failed)
+                },
+                |row: Option<[Option<i64>; 3]>| row,
+            );
+            row.await.unwrap()
+        };
+        riding.add(&[at(State::Pushed, 1)]).await;
+        riding.want();
+        let fails = writer.write(
+            |c| {
+                c.execute_batch("insert into child values (7)")
+                    .map_err(failed)
+            },
+            |()| (),
+        );
+        assert!(fails.await.is_err());
+        riding.add(&[at(State::Received, 2)]).await;
+        riding
+            .add(&[at(State::Pushed, 3), at(State::Rung, 4)])
+            .await;
+        writer.settle().await.unwrap();
+        assert_eq!(known().await, Some([Some(1), Some(2), Some(4)]));
     }
 }

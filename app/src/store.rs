@@ -233,6 +233,13 @@ pub struct Page {
     pub more: bool,
 }
 
+/// How much one drain may take; the first signal it takes whatever its size.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainLimit {
+    pub signals: usize,
+    pub payload_bytes: usize,
+}
+
 #[derive(Clone, Debug)]
 pub struct Drain {
     pub lease_id: Uuid,
@@ -447,6 +454,11 @@ impl Store {
         }
     }
 
+    /// Writes a session's wrap and ends it, both or neither; gives back what it had leased.
+    pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {
+        on_engine!(self, s => s.wrap_session(id, wrap))
+    }
+
     /// Ends a session and gives back what it had leased and not confirmed.
     pub async fn release_session(
         &self,
@@ -492,7 +504,7 @@ impl Store {
         &self,
         persona: Uuid,
         holder: Option<Uuid>,
-        limit: usize,
+        limit: DrainLimit,
         now: Moment,
     ) -> Result<Option<Drain>> {
         on_engine!(self, s => s.lease(persona, holder, limit, now))
@@ -668,7 +680,13 @@ impl Store {
         on_engine!(self, s => s.imported(project, source, lines))
     }
 
-    pub async fn import(&self, project: Uuid, source: String, rows: Vec<ImportRow>) -> Result<()> {
+    /// Writes a batch of lines, unless another import brought some of them meanwhile.
+    pub async fn import(
+        &self,
+        project: Uuid,
+        source: String,
+        rows: Vec<ImportRow>,
+    ) -> Result<bool> {
         on_engine!(self, s => s.import(project, source, rows))
     }
 

@@ -23,10 +23,11 @@ use crate::clock;
 use crate::config::failpoint;
 use crate::presence::Came;
 use crate::prism::{Caller, Prism};
+use crate::store::DrainLimit;
 use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool};
 use prism_core::api::memory as wire;
 use prism_core::gate::Material::{self, Always, CreateOrUpdate, UnlessAcknowledging};
-use prism_core::limits::PIGGYBACK_SIGNALS_MAX;
+use prism_core::limits::{PIGGYBACK_BYTES_MAX, PIGGYBACK_SIGNALS_MAX};
 use prism_core::loopback::Probe;
 use prism_core::signal::SendSignal;
 use prism_core::{Code, Problem, api};
@@ -237,6 +238,11 @@ pub fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
 }
 
 /// Adds what waits in the caller's inbox to an answer, under a lease.
+const PIGGYBACK: DrainLimit = DrainLimit {
+    signals: PIGGYBACK_SIGNALS_MAX,
+    payload_bytes: PIGGYBACK_BYTES_MAX,
+};
+
 async fn piggyback(
     prism: &Prism,
     caller: &Caller,
@@ -250,9 +256,7 @@ async fn piggyback(
     if !prism.store.has_pending(inbox, now).await? {
         return Ok(());
     }
-    let leased = prism
-        .store
-        .lease(inbox, Some(session), PIGGYBACK_SIGNALS_MAX, now);
+    let leased = prism.store.lease(inbox, Some(session), PIGGYBACK, now);
     let Some(drain) = leased.await? else {
         return Ok(());
     };

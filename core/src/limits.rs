@@ -66,6 +66,10 @@ pub const RIDING_FACTS_MAX: usize = 20_000;
 
 /// Envelopes that ride on the answer of one verb.
 pub const PIGGYBACK_SIGNALS_MAX: usize = 20;
+/// Bytes of payloads that ride on the answer of one verb; the first one rides whatever its size.
+pub const PIGGYBACK_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of payloads that one `prism_signals_pending` returns; the first one whatever its size.
+pub const PENDING_BYTES_MAX: usize = 1024 * 1024;
 /// Envelopes that one `prism_signals_pending` returns unless asked otherwise.
 pub const PENDING_DEFAULT: usize = 50;
 /// Envelopes that one `prism_signals_pending` may be asked for.

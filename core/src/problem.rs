@@ -94,6 +94,16 @@ impl Problem {
         )
     }
 
+    /// What a session that has ended is told, whatever it asks for.
+    pub fn session_over() -> Self {
+        Self::new(
+            Code::SessionReleased,
+            "this session is over, or never was",
+            "call prism_start to open a new one \
+             (over HTTP: session_register, without the Prism-Session header)",
+        )
+    }
+
     pub fn with(mut self, fact: &str, value: impl Into<Value>) -> Self {
         self.facts.insert(fact.into(), value.into());
         self

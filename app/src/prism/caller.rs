@@ -133,14 +133,7 @@ impl Prism {
     }
 
     fn session_of(&self, id: Uuid, persona: &Persona) -> Result<SessionRow, Problem> {
-        let over = || {
-            Problem::new(
-                Code::SessionReleased,
-                "this session is over, or never was",
-                "call prism_start to open a new one (over HTTP: session_register, without the Prism-Session header)",
-            )
-        };
-        let row = self.presence.get(id).ok_or_else(over)?;
+        let row = self.presence.get(id).ok_or_else(Problem::session_over)?;
         if row.persona_id != persona.id {
             return Err(Problem::new(
                 Code::NotYours,
@@ -149,7 +142,7 @@ impl Prism {
             ));
         }
         if row.released_at.is_some() {
-            return Err(over());
+            return Err(Problem::session_over());
         }
         Ok(row)
     }

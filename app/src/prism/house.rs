@@ -6,11 +6,11 @@ use crate::config;
 use crate::presence::Came;
 use crate::retention::Pruner;
 use crate::store::{ReturnedRow, SessionRow};
-use prism_core::Problem;
 use prism_core::api::{ServerFrame, close};
 use prism_core::envelope::Envelope;
 use prism_core::receipt::State;
 use prism_core::signal::SignalType;
+use prism_core::{Moment, Problem};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,13 +60,24 @@ impl Prism {
             .store
             .release_session(session.id, reason.to_owned(), now)
             .await?;
+        self.released(session, reason, returned, now);
+        Ok(())
+    }
+
+    /// Tells whoever it concerns of a session that the store has just ended.
+    pub fn released(
+        &self,
+        session: &SessionRow,
+        reason: &str,
+        returned: Vec<ReturnedRow>,
+        now: Moment,
+    ) {
         let left = self.presence.release(session.id, now);
         self.hub.close_session(session.id, close::RELEASED, reason);
         self.tell_returned(returned);
         if let Some(left) = left {
             self.announce(&left, SignalType::PeerLeft);
         }
-        Ok(())
     }
 
     /// What was leased and not confirmed waits again: whoever is there marks it unread and rings.

@@ -28,6 +28,8 @@ use uuid::Uuid;
 
 /// Lines of one batch.
 const BATCH_LINES_MAX: usize = 500;
+/// How often a batch is read anew because another import was faster with some of its lines.
+const ATTEMPTS: usize = 10;
 /// Characters of a source's name and of a line's own id.
 const NAME_CHARS_MAX: usize = 300;
 
@@ -46,6 +48,24 @@ struct Built {
 }
 
 pub async fn import(prism: &Prism, caller: &Caller, request: Import) -> Result<Imported, Problem> {
+    for _ in 0..ATTEMPTS {
+        if let Some(answer) = attempt(prism, caller, &request).await? {
+            return Ok(answer);
+        }
+    }
+    Err(Problem::new(
+        Code::Conflict,
+        "others import lines of this source at the same time",
+        "import the file again when they are done: what is in already is not written twice",
+    ))
+}
+
+/// None: another import brought some of these lines while they were read here.
+async fn attempt(
+    prism: &Prism,
+    caller: &Caller,
+    request: &Import,
+) -> Result<Option<Imported>, Problem> {
     let source = required("source", &request.source)?;
     if source.chars().count() > NAME_CHARS_MAX {
         return Err(Problem::field(
@@ -156,10 +176,10 @@ pub async fn import(prism: &Prism, caller: &Caller, request: Import) -> Result<I
     }
     if request.dry_run {
         answer.ids.clear();
-        return Ok(answer);
+        return Ok(Some(answer));
     }
-    prism.store.import(caller.project.id, source, new).await?;
-    Ok(answer)
+    let written = prism.store.import(caller.project.id, source, new).await?;
+    Ok(written.then_some(answer))
 }
 
 /// A routine ack is never captured, whichever way it comes.

@@ -142,11 +142,7 @@ pub async fn checkpoint(prism: &Prism, caller: &Caller, request: Wrap) -> Result
 }
 
 pub async fn wrap(prism: &Prism, caller: &Caller, request: Wrap) -> Result<Wrapped, Problem> {
-    let wrapped = record(prism, caller, request, DeltaKind::Wrap).await?;
-    if let Some(session) = &caller.session {
-        prism.release(session, "wrap").await?;
-    }
-    Ok(wrapped)
+    record(prism, caller, request, DeltaKind::Wrap).await
 }
 
 async fn record(
@@ -181,19 +177,24 @@ async fn record(
     let edges = row::attempts_to_edges(id, &row.tried_and_ruled_out);
     let source = row.touched_files_source;
     let entities = entities_of(prism, caller, &spoken);
-    prism
-        .store
-        .remember(NewMemory {
-            id,
-            by: author(caller),
-            row: Row::Delta(row),
-            indexed,
-            entities,
-            edges,
-            supersedes: None,
-            imported_session: None,
-        })
-        .await?;
+    let new = NewMemory {
+        id,
+        by: author(caller),
+        row: Row::Delta(row),
+        indexed,
+        entities,
+        edges,
+        supersedes: None,
+        imported_session: None,
+    };
+    match &caller.session {
+        Some(session) if kind == DeltaKind::Wrap => {
+            let now = new.by.now;
+            let returned = prism.store.wrap_session(session.id, new).await?;
+            prism.released(session, "wrap", returned, now);
+        }
+        _ => drop(prism.store.remember(new).await?),
+    }
     Ok(Wrapped {
         delta_id: id,
         touched_files_source: source.into(),

@@ -3,11 +3,11 @@
 use crate::bus::Pushed;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::{Ack, Audience, Committed, NewSignal, SendOutcome, TraceRow};
+use crate::store::{Ack, Audience, Committed, DrainLimit, NewSignal, SendOutcome, TraceRow};
 use prism_core::api::gate::Acknowledged;
 use prism_core::api::{self, ServerFrame};
 use prism_core::envelope::Envelope;
-use prism_core::limits::{NOTE_CHARS_MAX, PENDING_DEFAULT, PENDING_MAX};
+use prism_core::limits::{NOTE_CHARS_MAX, PENDING_BYTES_MAX, PENDING_DEFAULT, PENDING_MAX};
 use prism_core::presence::RecipientState;
 use prism_core::receipt::{Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline};
 use prism_core::signal::{AckState, DeliveryClass, SendSignal};
@@ -129,9 +129,13 @@ pub async fn pending(
     if let Some(session) = caller.session_id() {
         prism.presence.read(session, clock::now());
     }
+    let room = DrainLimit {
+        signals: limit,
+        payload_bytes: PENDING_BYTES_MAX,
+    };
     let drain = prism
         .store
-        .lease(caller.persona.id, caller.session_id(), limit, clock::now())
+        .lease(caller.persona.id, caller.session_id(), room, clock::now())
         .await?;
     Ok(match drain {
         Some(drain) => api::Pending {

@@ -6,8 +6,8 @@ use prism::client::{Client, Locator};
 use prism_core::Code;
 use prism_core::api::{ClientFrame, ServerFrame};
 use prism_core::limits::{
-    INBOX_WAITING_MAX, LISTED_BYTES_MAX, OPENING_BYTES_MAX, PEERS_MAX, PICKUP_BYTES_MAX,
-    SESSIONS_PER_IDENTITY_MAX,
+    INBOX_WAITING_MAX, LISTED_BYTES_MAX, OPENING_BYTES_MAX, PEERS_MAX, PENDING_BYTES_MAX,
+    PICKUP_BYTES_MAX, PIGGYBACK_BYTES_MAX, SESSIONS_PER_IDENTITY_MAX,
 };
 use prism_core::receipt::State;
 use serde_json::{Value, json};
@@ -393,4 +393,34 @@ async fn what_one_agent_writes_does_not_fill_the_opening_of_another() {
         one["item"]["fields"]["paths"].as_array().unwrap().len(),
         100
     );
+}
+
+#[tokio::test]
+async fn what_rides_on_an_answer_and_what_one_drain_brings_is_bounded_in_bytes() {
+    let server = Server::start_with(FAST);
+    let donna = server.identity("Donna").await;
+    let (texi, _) = server.session("Texi").await;
+    let mut sent = Vec::new();
+    for n in 0..40 {
+        let mut large = task("Texi", &format!("large {n}"));
+        large["payload"]["pad"] = json!("y".repeat(60_000));
+        let answer = donna.call(PID, "signal", large).await.unwrap();
+        sent.push(answer["signal_id"].as_str().unwrap().to_owned());
+    }
+    let status = texi.call(PID, "status", json!({})).await.unwrap();
+    let mut read = ids(&status);
+    assert_eq!((read.len(), &status["signals_more"]), (1, &json!(39)));
+    assert!(status.to_string().len() < PIGGYBACK_BYTES_MAX + 64 * 1024);
+    loop {
+        let request = json!({"limit": 200});
+        let pending = texi.call(PID, "signals_pending", request).await.unwrap();
+        assert!(pending.to_string().len() < PENDING_BYTES_MAX + 64 * 1024);
+        read.extend(ids(&pending));
+        let more = pending["more"].as_u64().unwrap_or(0) as usize;
+        assert_eq!(more, 40 - read.len());
+        if read.len() == 40 {
+            break;
+        }
+    }
+    assert_eq!(read, sent, "in order, each once");
 }

@@ -657,3 +657,32 @@ async fn what_the_operator_wrote_comes_in_as_the_operators() {
         assert_eq!(hit["identity"], "frank", "{hit}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_is_imported_by_several_at_once_comes_in_once() {
+    let server = Server::start();
+    let rows: Vec<_> = (0..300)
+        .map(|n| {
+            let row = json!({"id": format!("n{n}"), "kind": "note", "identity": "Mira",
+                "created_at": "2026-03-01T09:30:00Z", "text": format!("otter {n}")});
+            json!({"line": n + 1, "row": row})
+        })
+        .collect();
+    let request = json!({"source": "otters.jsonl", "lines": rows});
+    let mut imports = Vec::new();
+    for _ in 0..4 {
+        let (operator, request) = (server.operator(), request.clone());
+        imports.push(tokio::spawn(async move {
+            operator.call(PID, "import", request).await
+        }));
+    }
+    let (mut imported, mut known) = (0, 0);
+    for import in imports {
+        let answer = import.await.unwrap().unwrap();
+        imported += answer["imported"].as_u64().unwrap();
+        known += answer["known"].as_u64().unwrap();
+    }
+    assert_eq!((imported, known), (300, 900));
+    let stats = server.operator().call(PID, "memory_stats", json!({})).await;
+    assert_eq!(stats.unwrap()["rows"], json!({"note": 300}));
+}

@@ -673,3 +673,44 @@ async fn a_recalls_event_keeps_who_asked_what_and_what_came() {
     assert!(event["latency_us"].as_i64().unwrap() > 0);
     assert!(event["occurred_at"].as_i64().unwrap() > 0);
 }
+
+#[tokio::test]
+async fn a_session_is_wrapped_once_however_many_try_and_then_writes_no_checkpoint() {
+    let server = Server::start_with(FAST);
+    let (donna, _) = server.session("Donna").await;
+    let (texi, _) = server.session("Texi").await;
+    let mut tries = Vec::new();
+    for n in 0..10 {
+        let texi = texi.clone();
+        let wrap = json!({"summary": format!("wrap {n}")});
+        tries.push(tokio::spawn(
+            async move { texi.call(PID, "wrap", wrap).await },
+        ));
+    }
+    let mut wrapped = Vec::new();
+    for each in tries {
+        match each.await.unwrap() {
+            Ok(answer) => wrapped.push(answer["delta_id"].clone()),
+            Err(refused) => assert!(
+                refused.is(Code::SessionReleased) && refused.status == 410,
+                "{refused:?}"
+            ),
+        }
+    }
+    let written = ask(&donna, "deltas", json!({"kind": "wrap"})).await;
+    let written: Vec<_> = written["deltas"].as_array().unwrap().iter().collect();
+    assert_eq!((wrapped.len(), written.len()), (1, 1), "{written:#?}");
+    assert_eq!(written[0]["id"], wrapped[0]);
+    // A request that came in before the session ended, and is written after it.
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let release = "update sessions set released_at = 1 where identity = 'Donna'";
+    assert_eq!(db.execute(release, []).unwrap(), 1);
+    for verb in ["wrap", "checkpoint"] {
+        let late = donna.call(PID, verb, json!({"summary": "late"})).await;
+        let late = late.unwrap_err();
+        assert!(late.is(Code::SessionReleased), "{verb}: {late:?}");
+    }
+    let late = "select count(*) from session_deltas where summary = 'late'";
+    let late: i64 = db.query_row(late, [], |r| r.get(0)).unwrap();
+    assert_eq!(late, 0);
+}

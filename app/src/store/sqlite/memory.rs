@@ -49,10 +49,30 @@ impl Sqlite {
         .await
     }
 
-    /// Writes a batch of lines, all or none.
-    pub async fn import(&self, project: Uuid, source: String, rows: Vec<ImportRow>) -> Result<()> {
+    /// Writes a batch of lines, all or none; none, too, when another import brought some of them
+    /// since they were looked up.
+    pub async fn import(
+        &self,
+        project: Uuid,
+        source: String,
+        rows: Vec<ImportRow>,
+    ) -> Result<bool> {
         let written = self
             .write(move |c| {
+                let lines: Vec<&str> = rows.iter().map(|row| row.line_id.as_str()).collect();
+                let in_already: bool = c
+                    .prepare_cached(
+                        "select exists (select 1 from json_each(?3) j cross join imports i
+                            on i.project_id = ?1 and i.source = ?2 and i.line_id = j.value)",
+                    )
+                    .and_then(|mut s| {
+                        let bound = params![project.to_string(), source, json(&lines)];
+                        s.query_row(bound, |r| r.get(0))
+                    })
+                    .map_err(failed)?;
+                if in_already {
+                    return Ok(false);
+                }
                 for row in rows {
                     let id = row.new.id.to_string();
                     remember(c, row.new)?;
@@ -60,7 +80,7 @@ impl Sqlite {
                         .and_then(|mut s| s.execute(params![project.to_string(), source, row.line_id, row.sha256, id]))
                         .map_err(failed)?;
                 }
-                Ok(())
+                Ok(true)
             })
             .await;
         self.embed_wanted.notify_one();
@@ -371,7 +391,7 @@ fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
 }
 
-fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
+pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
     let id = new.id.to_string();
     let number = match &new.row {
         Row::Delta(row) => insert_delta(c, &id, &new.by, row)?,
@@ -404,7 +424,24 @@ fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
     Ok(number)
 }
 
+/// Released is for good: what a session says of its work comes before that, or not at all.
+fn refuse_released(c: &Connection, session: Uuid) -> Result<()> {
+    let over: Option<bool> = c
+        .prepare_cached("select released_at is not null from sessions where id = ?")
+        .and_then(|mut s| s.query_row([session.to_string()], |r| r.get(0)).optional())
+        .map_err(failed)?;
+    match over {
+        Some(true) => Err(Problem::session_over().into()),
+        _ => Ok(()),
+    }
+}
+
 fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<Option<i64>> {
+    if matches!(d.kind, DeltaKind::Wrap | DeltaKind::Checkpoint)
+        && let Some(session) = by.session_id
+    {
+        refuse_released(c, session)?;
+    }
     if d.kind == DeltaKind::Start {
         // The session has begun with this row: after a crash it is not begun again.
         c.prepare_cached(

@@ -1,6 +1,8 @@
 //! Sessions: one running agent host of one identity each.
 
+use super::memory::remember;
 use super::{Result, Sqlite, column, failed, signals};
+use crate::store::memory::NewMemory;
 use crate::store::{ReturnedRow, SessionRow};
 use prism_core::Moment;
 use rusqlite::{Connection, Row, params};
@@ -60,6 +62,28 @@ impl Sqlite {
             }
             Ok(())
         });
+    }
+
+    pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {
+        let inboxes = self.inboxes.clone();
+        let wrapped = self
+            .writer
+            .write(
+                move |c| {
+                    let now = wrap.by.now;
+                    remember(c, wrap)?;
+                    release(c, &id.to_string(), "wrap", now)
+                },
+                move |returned| {
+                    for row in &returned {
+                        inboxes.filled(row.to_persona);
+                    }
+                    returned
+                },
+            )
+            .await;
+        self.embed_wanted.notify_one();
+        wrapped
     }
 
     pub async fn release_session(

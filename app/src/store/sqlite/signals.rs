@@ -3,8 +3,8 @@
 use super::{Result, Sqlite, column, failed, proven, riding};
 use crate::clock;
 use crate::store::{
-    Ack, Audience, Committed, ConfirmedRow, Drain, EndedRow, InboxRow, NewSignal, Page, Report,
-    ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
+    Ack, Audience, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow, NewSignal, Page,
+    Report, ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
@@ -124,7 +124,7 @@ impl Sqlite {
         &self,
         persona: Uuid,
         holder: Option<Uuid>,
-        limit: usize,
+        limit: DrainLimit,
         now: Moment,
     ) -> Result<Option<Drain>> {
         let inboxes = self.inboxes.clone();
@@ -552,11 +552,12 @@ fn lease(
     c: &Connection,
     persona: Uuid,
     holder: Option<Uuid>,
-    limit: usize,
+    limit: DrainLimit,
     now: Moment,
 ) -> Result<Leased> {
     let persona = persona.to_string();
-    let rows = rows_of(c, &free_rows(), params![persona, now.0, limit as i64])?;
+    let bound = params![persona, now.0, limit.signals as i64];
+    let (rows, rest) = rows_within(c, &free_rows(), bound, limit.payload_bytes)?;
     let envelopes: Vec<Envelope> = rows
         .into_iter()
         .filter(|row| may_lease(row.lease, now))
@@ -581,7 +582,7 @@ fn lease(
             ])
             .map_err(failed)?;
     }
-    let more: i64 = match envelopes.len() < limit {
+    let more: i64 = match envelopes.len() < limit.signals && !rest {
         true => 0,
         false => c
             .prepare_cached(&free_count())
@@ -870,21 +871,40 @@ pub(super) fn inbox_sql(condition: &str) -> String {
 }
 
 fn rows_of(c: &Connection, sql: &str, bound: &[&dyn rusqlite::ToSql]) -> Result<Vec<InboxRow>> {
+    rows_within(c, sql, bound, usize::MAX).map(|(rows, _)| rows)
+}
+
+/// The first rows whose payloads fit into so many bytes, at least one, and whether others did not.
+fn rows_within(
+    c: &Connection,
+    sql: &str,
+    bound: &[&dyn rusqlite::ToSql],
+    payload_bytes: usize,
+) -> Result<(Vec<InboxRow>, bool)> {
     let mut statement = c.prepare_cached(sql).map_err(failed)?;
-    let rows = statement
-        .query_map(bound, |row| {
-            let until = column::opt_moment(row, "leased_until")?;
-            Ok(InboxRow {
-                seq: row.get::<_, Option<i64>>("seq")?.unwrap_or(0),
-                drained: column::opt_moment(row, "drained_at")?.is_some(),
-                lease: column::opt_id(row, "lease_id")?
-                    .zip(until)
-                    .map(|(lease_id, until)| Lease { lease_id, until }),
-                envelope: envelope(row)?,
-            })
-        })
-        .map_err(failed)?;
-    rows.collect::<rusqlite::Result<_>>().map_err(failed)
+    let mut found = statement.query(bound).map_err(failed)?;
+    let (mut rows, mut bytes) = (Vec::new(), 0usize);
+    while let Some(row) = found.next().map_err(failed)? {
+        let payload = row.get_ref("payload").map_err(failed)?;
+        bytes += payload.as_bytes().map_or(0, <[u8]>::len);
+        if bytes > payload_bytes && !rows.is_empty() {
+            return Ok((rows, true));
+        }
+        rows.push(inbox_row(row).map_err(failed)?);
+    }
+    Ok((rows, false))
+}
+
+fn inbox_row(row: &Row<'_>) -> rusqlite::Result<InboxRow> {
+    let until = column::opt_moment(row, "leased_until")?;
+    Ok(InboxRow {
+        seq: row.get::<_, Option<i64>>("seq")?.unwrap_or(0),
+        drained: column::opt_moment(row, "drained_at")?.is_some(),
+        lease: column::opt_id(row, "lease_id")?
+            .zip(until)
+            .map(|(lease_id, until)| Lease { lease_id, until }),
+        envelope: envelope(row)?,
+    })
 }
 
 /// Everything that is known of one signal.

@@ -2,7 +2,9 @@
 
 use super::{ENGINES, Engine, Opened, on_every_engine, runtime};
 use prism::clock::new_id;
-use prism::store::{Audience, NewSignal, Persona, Project, SendOutcome, SessionRow, Store};
+use prism::store::{
+    Audience, DrainLimit, NewSignal, Persona, Project, SendOutcome, SessionRow, Store,
+};
 use prism_core::Moment;
 use prism_core::limits::LEASE_US;
 use prism_core::signal::SendSignal;
@@ -296,7 +298,7 @@ impl StateMachineTest for Sut {
                     .block_on(sut.store().lease(
                         sut.people.recipient.id,
                         Some(sut.session),
-                        limit,
+                        of_any_size(limit),
                         sut.now(),
                     ))
                     .unwrap();
@@ -419,6 +421,13 @@ proptest! {
     }
 }
 
+fn of_any_size(signals: usize) -> DrainLimit {
+    DrainLimit {
+        signals,
+        payload_bytes: usize::MAX,
+    }
+}
+
 #[test]
 fn what_was_leased_and_not_confirmed_before_a_crash_comes_back_in_its_time() {
     on_every_engine(async |opened| {
@@ -430,6 +439,7 @@ fn what_was_leased_and_not_confirmed_before_a_crash_comes_back_in_its_time() {
             opened.store.send(signal).await.unwrap();
         }
         let lease = async |opened: &Opened, limit, at| {
+            let limit = of_any_size(limit);
             let leased = opened.store.lease(inbox, Some(session), limit, at).await;
             leased.unwrap()
         };

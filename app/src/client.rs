@@ -57,7 +57,11 @@ impl Locator {
             // A key of this home never goes to a server that is not of this home.
             Self::HomeAt(home, url) => match of_home(home)? {
                 Some(own) if own == *url => Ok(own),
-                _ => Err(Problem::new(
+                None => Err(not_running(&format!(
+                    "no prism server runs on {}",
+                    home.dir().display()
+                ))),
+                Some(_) => Err(Problem::new(
                     Code::MissingKey,
                     format!(
                         "PRISM_URL is {url}, which is not the running server of {}",

@@ -139,6 +139,7 @@ impl Task {
                 true => store
                     .embed_jobs(BATCH_ROWS, ATTEMPTS_MAX)
                     .await
+                    .inspect_err(|error| tracing::warn!(%error, "The queue cannot be read"))
                     .unwrap_or_default(),
                 false => Vec::new(),
             };

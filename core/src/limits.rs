@@ -39,6 +39,9 @@ pub const OUTBOX_FRAMES_MAX: usize = 64;
 /// Rows read from the store in one replay step.
 pub const REPLAY_ROWS: usize = 64;
 
+/// Signals that one call dismisses by name.
+pub const DISMISS_IDS_MAX: usize = 1_000;
+
 /// Signals that may wait in one inbox.
 pub const INBOX_WAITING_MAX: usize = 10_000;
 /// Sessions of one identity that may be open at once.

@@ -25,6 +25,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// How long a socket may take to read one frame.
+const SEND: Duration = Duration::from_secs(20);
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -221,6 +223,15 @@ async fn greet(
     }
 }
 
+/// Ends a send that its reader does not take in time: whoever pings and never reads must not keep
+/// a socket whose key was revoked or whose session is over.
+async fn said(sending: impl Future<Output = Result<(), axum::Error>>) -> Result<(), axum::Error> {
+    let late = |_| Err(axum::Error::new("the reader does not read"));
+    tokio::time::timeout(SEND, sending)
+        .await
+        .unwrap_or_else(late)
+}
+
 /// Writes what the socket is owed; the backlog ends with `live`.
 async fn write(
     prism: &Prism,
@@ -237,21 +248,21 @@ async fn write(
             {
                 Ok(())
             }
-            Work::Send(frame) => sink.send(Message::Text(frame)).await,
+            Work::Send(frame) => said(sink.send(Message::Text(frame))).await,
             Work::Close(code, reason) => {
                 if code == close::RELEASED {
                     drop(
-                        sink.send(Message::Text(encode(&ServerFrame::Released {
+                        said(sink.send(Message::Text(encode(&ServerFrame::Released {
                             reason: reason.clone(),
-                        })))
+                        }))))
                         .await,
                     );
                 }
                 drop(
-                    sink.send(Message::Close(Some(CloseFrame {
+                    said(sink.send(Message::Close(Some(CloseFrame {
                         code,
                         reason: reason.into(),
-                    })))
+                    }))))
                     .await,
                 );
                 return;

@@ -31,6 +31,7 @@ mod writer;
 use super::{Result, StoreError};
 use crate::bus::Bus;
 pub use candidates::WordHits;
+use prism_core::{Code, Problem};
 use readers::Readers;
 use rusqlite::Connection;
 use std::path::Path;
@@ -130,6 +131,20 @@ impl Sqlite {
     pub async fn close(&self) {
         self.writer.stop().await;
     }
+}
+
+/// A row that is written beside its project must have found it: two projects may have become one
+/// since the caller was admitted.
+fn beside_its_project(rows: usize) -> Result<()> {
+    if rows == 1 {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::UnknownProject,
+        "this project has become part of another one",
+        "`prism project list` shows what there is; ask again there",
+    )
+    .into())
 }
 
 /// Names a failure of SQLite by what the operator can do about it.

@@ -81,6 +81,9 @@ pub async fn revoke(
             ));
         }
     };
+    if key.revoked_at.is_some() {
+        return Ok(api::Ok { ok: true });
+    }
     let last_operator_key = key.identity.is_none()
         && keys
             .iter()
@@ -96,12 +99,9 @@ pub async fn revoke(
     }
     // Shut first, then written down: whatever happens in between, the key opens nothing.
     let now = clock::now();
-    let before = key.revoked_at;
-    prism
-        .directory
-        .set_revoked(key.id, Some(before.unwrap_or(now)));
+    prism.directory.set_revoked(key.id, Some(now));
     if let Err(error) = prism.store.revoke_key(key.id, now).await {
-        prism.directory.set_revoked(key.id, before);
+        prism.directory.set_revoked(key.id, None);
         return Err(error.into());
     }
     prism

@@ -7,7 +7,9 @@ use crate::store::{Ack, Audience, Committed, DrainLimit, NewSignal, SendOutcome,
 use prism_core::api::gate::Acknowledged;
 use prism_core::api::{self, ServerFrame};
 use prism_core::envelope::Envelope;
-use prism_core::limits::{NOTE_CHARS_MAX, PENDING_BYTES_MAX, PENDING_DEFAULT, PENDING_MAX};
+use prism_core::limits::{
+    DISMISS_IDS_MAX, NOTE_CHARS_MAX, PENDING_BYTES_MAX, PENDING_DEFAULT, PENDING_MAX,
+};
 use prism_core::presence::RecipientState;
 use prism_core::receipt::{Receipt, SessionReceipt, SignalFacts, State, TraceEvent, timeline};
 use prism_core::signal::{AckState, DeliveryClass, SendSignal};
@@ -204,6 +206,13 @@ pub async fn dismiss(
     caller: &Caller,
     request: api::SignalsAck,
 ) -> Result<api::Dismissed, Problem> {
+    if request.signal_ids.len() > DISMISS_IDS_MAX {
+        let n = request.signal_ids.len();
+        return Err(Problem::field(
+            "signal_ids",
+            format!("has {n} and may have {DISMISS_IDS_MAX}; dismiss the rest with another call"),
+        ));
+    }
     let dismissed = prism
         .store
         .dismiss(

@@ -84,7 +84,7 @@ impl Sqlite {
         unlabelled: bool,
         n: usize,
     ) -> Result<Vec<GateEventView>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             let only = if unlabelled { "and outcome = 'warned' and label is null" } else { "" };
             list(
                 c,
@@ -110,7 +110,7 @@ impl Sqlite {
     }
 
     pub async fn gate_report(&self, project: Uuid) -> Result<GateReport> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             let p = project.to_string();
             let tally = |by: &str| {
                 list(

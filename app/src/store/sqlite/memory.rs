@@ -1,7 +1,7 @@
 //! Writing memory: the row, its search text, its edges and its embed intent, at once.
 
 use super::opening::{BOOKKEEPING, CLOSED};
-use super::{Result, Sqlite, column, failed, verdicts};
+use super::{Result, Sqlite, beside_its_project, column, failed, verdicts};
 use crate::store::memory::{
     ArtifactChange, ArtifactRow, Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
     NewMemory, Node, Row, SignalSummary, Status,
@@ -392,6 +392,10 @@ fn json<T: serde::Serialize>(value: &T) -> String {
 }
 
 pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
+    let projects = c
+        .prepare_cached("select count(*) from projects where id = ?")
+        .and_then(|mut s| s.query_row([new.by.project_id.to_string()], |r| r.get::<_, i64>(0)));
+    beside_its_project(projects.map_err(failed)? as usize)?;
     let id = new.id.to_string();
     let number = match &new.row {
         Row::Delta(row) => insert_delta(c, &id, &new.by, row)?,

@@ -78,7 +78,7 @@ impl Sqlite {
         identity: Option<String>,
         n: usize,
     ) -> Result<Vec<LoopbackRun>> {
-        self.read(move |c| {
+        self.read_memory(move |c| {
             list(
                 c,
                 "select loopback_id, session_id, identity, outcome, envelope, finished_at

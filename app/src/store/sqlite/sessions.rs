@@ -1,7 +1,7 @@
 //! Sessions: one running agent host of one identity each.
 
 use super::memory::remember;
-use super::{Result, Sqlite, column, failed, signals};
+use super::{Result, Sqlite, beside_its_project, column, failed, signals};
 use crate::store::memory::NewMemory;
 use crate::store::{ReturnedRow, SessionRow};
 use prism_core::Moment;
@@ -16,7 +16,7 @@ pub(super) const LEASED: &str = "select id, to_persona_id from signal_queue
 impl Sqlite {
     pub async fn add_session(&self, s: SessionRow) -> Result<()> {
         self.write(move |c| {
-            c.execute(
+            let rows = c.execute(
                 "insert into sessions (id, tenant_id, project_id, persona_id, identity, surface, machine_id, process_pid, name, created_at, last_seen_at)
                  select ?, tenant_id, ?, ?, ?, ?, ?, ?, ?, ?, ? from projects where id = ?",
                 params![
@@ -32,8 +32,8 @@ impl Sqlite {
                     s.last_seen_at.0,
                     s.project_id.to_string()
                 ],
-            )
-            .map_err(failed)?;
+            );
+            beside_its_project(rows.map_err(failed)?)?;
             c.execute(
                 "update personas set started_at = coalesce(started_at, ?) where id = ?",
                 params![s.created_at.0, s.persona_id.to_string()],
@@ -55,13 +55,24 @@ impl Sqlite {
     }
 
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
-        self.writer.write_later("when sessions were last seen", move |c| {
-            let mut update = c.prepare_cached("update sessions set last_seen_at = ?, first_verb_at = ?, last_verb_at = ? where id = ?").map_err(failed)?;
-            for s in sessions {
-                update.execute(params![s.last_seen_at.0, s.first_verb_at.map(|m| m.0), s.last_verb_at.map(|m| m.0), s.id.to_string()]).map_err(failed)?;
-            }
-            Ok(())
-        });
+        self.writer
+            .write_later("when sessions were last seen", move |c| {
+                // What another write has put down meanwhile is never taken back.
+                let mut update = c
+                    .prepare_cached(
+                        "update sessions set last_seen_at = max(last_seen_at, ?1),
+                        first_verb_at = coalesce(first_verb_at, ?2),
+                        last_verb_at = max(coalesce(last_verb_at, ?3), coalesce(?3, last_verb_at)) where id = ?4",
+                    )
+                    .map_err(failed)?;
+                for s in sessions {
+                    let (first, last) = (s.first_verb_at.map(|m| m.0), s.last_verb_at.map(|m| m.0));
+                    update
+                        .execute(params![s.last_seen_at.0, first, last, s.id.to_string()])
+                        .map_err(failed)?;
+                }
+                Ok(())
+            });
     }
 
     pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {

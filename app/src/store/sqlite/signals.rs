@@ -1,6 +1,6 @@
 //! The queue: send, lease, confirm, end, trace.
 
-use super::{Result, Sqlite, column, failed, proven, riding};
+use super::{Result, Sqlite, beside_its_project, column, failed, proven, riding};
 use crate::clock;
 use crate::store::{
     Ack, Audience, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow, NewSignal, Page,
@@ -399,7 +399,7 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
     {
         check_room(c, &new, &to_persona, seq)?;
     }
-    c.prepare_cached(
+    let rows = c.prepare_cached(
         "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity,
             seq, from_identity, from_session, signal_type, category, payload, in_reply_to,
             delivery_class, idempotency_key, body_sha256, created_at, expires_at, ended_at,
@@ -432,6 +432,7 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
         ])
     })
     .map_err(failed)?;
+    beside_its_project(rows)?;
     let envelope = Envelope {
         signal_id: new.signal_id,
         signal_type: new.send.signal_type.name().into(),

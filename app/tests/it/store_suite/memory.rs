@@ -509,3 +509,17 @@ fn an_import_is_written_whole_or_not_at_all_and_never_twice() {
         assert_eq!(known(&opened.crash()).await.len(), 3);
     });
 }
+
+#[test]
+fn a_row_whose_project_has_gone_is_refused_and_not_answered_as_written() {
+    on_every_engine(async |opened| {
+        opened.store.load().await.unwrap();
+        let (mut project, _) = opened.project("P", &[]).await;
+        project.id = new_id();
+        let refused = opened.store.remember(note(&project, 1, "lost")).await;
+        let Err(StoreError::Refused(problem)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(problem.is(Code::UnknownProject), "{problem}");
+    });
+}

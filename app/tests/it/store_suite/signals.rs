@@ -461,3 +461,31 @@ fn what_was_leased_and_not_confirmed_before_a_crash_comes_back_in_its_time() {
         assert_eq!(again.envelopes, open.envelopes, "and the confirmed one not");
     });
 }
+
+#[test]
+fn a_send_into_a_project_that_has_gone_is_refused_and_takes_no_place() {
+    super::on_every_engine(async |opened| {
+        opened.store.load().await.unwrap();
+        let (mut project, people) = opened.project("P", &["Donna", "Texi"]).await;
+        project.id = new_id();
+        let request = json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {}});
+        let send = serde_json::from_value::<SendSignal>(request).unwrap();
+        let new = NewSignal {
+            signal_id: new_id(),
+            trace_id: new_id(),
+            project,
+            from_persona: people[0].clone(),
+            from_session: None,
+            to_persona: people[1].clone(),
+            send: send.check().unwrap(),
+            now: Moment(1),
+            audience: Audience::Everybody,
+            recipient_live: false,
+            failed: false,
+        };
+        let refused = opened.store.send(new).await;
+        assert!(refused.is_err(), "a send without a row is no send");
+        let heads = opened.store.heads(vec![people[1].id]).await.unwrap();
+        assert_eq!(heads, [(people[1].id, 0)]);
+    });
+}

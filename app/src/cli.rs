@@ -500,6 +500,12 @@ pub fn print_json(answer: &Value) {
     out(&prism_core::text::escape_json(&json));
 }
 
+/// The same on one line, for what goes on and on.
+pub fn print_json_line(answer: &impl serde::Serialize) {
+    let json = serde_json::to_string(answer).unwrap_or_default();
+    out(&prism_core::text::escape_json(&json));
+}
+
 /// Says on stderr what an answer warns of: stdout is for the answer.
 pub fn print_warnings(answer: &Value) {
     let warnings = answer["warnings"].as_array().map(Vec::as_slice);

@@ -133,6 +133,30 @@ fn not_running(message: &str) -> Problem {
     )
 }
 
+/// The one way an HTTP client is made here.
+pub fn http_client(https: bool, timeout: Duration) -> Result<reqwest::Client, Problem> {
+    // The first provider installed wins; a second call changes nothing.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let http = reqwest::Client::builder()
+        .timeout(timeout)
+        .connect_timeout(Duration::from_secs(5))
+        .tcp_nodelay(true)
+        // Given up before the server does: a request must not meet the server's close.
+        .pool_idle_timeout(Duration::from_secs(IDLE_CONNECTION_S / 2))
+        // Wherever a server points, the key does not follow.
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy();
+    // Reading the machine's certificates takes longer than a whole call within it.
+    let http = if https { http } else { http.tls_certs_only([]) };
+    http.build().map_err(|e| {
+        Problem::new(
+            Code::Internal,
+            format!("no HTTP client: {e}"),
+            "report this",
+        )
+    })
+}
+
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -147,32 +171,8 @@ pub struct Client {
 
 impl Client {
     pub fn new(locator: Locator, key: String) -> Result<Self, Problem> {
-        // The first provider installed wins; a second call changes nothing.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let http = reqwest::Client::builder()
-            .timeout(REQUEST)
-            .connect_timeout(Duration::from_secs(5))
-            .tcp_nodelay(true)
-            // Given up before the server does: a request must not meet the server's close.
-            .pool_idle_timeout(Duration::from_secs(IDLE_CONNECTION_S / 2))
-            // Wherever a server points, the key does not follow.
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy();
-        // Reading the machine's certificates takes longer than a whole call within it.
-        let http = if locator.is_https() {
-            http
-        } else {
-            http.tls_certs_only([])
-        };
-        let http = http.build().map_err(|e| {
-            Problem::new(
-                Code::Internal,
-                format!("no HTTP client: {e}"),
-                "report this",
-            )
-        })?;
         Ok(Self {
-            http,
+            http: http_client(locator.is_https(), REQUEST)?,
             locator,
             key,
             session: None,
@@ -237,6 +237,23 @@ impl Client {
     /// Calls a verb once.
     pub async fn call(&self, pid: &str, path: &str, body: Value) -> Result<Value, Problem> {
         self.attempt(pid, path, &body).await.map_err(|f| f.problem)
+    }
+
+    /// Calls a verb, again while the server is too busy to take it; then says so.
+    pub async fn call_while_busy(
+        &self,
+        pid: &str,
+        path: &str,
+        body: Value,
+        within: Duration,
+    ) -> Result<Value, Problem> {
+        let mut retries = Retries::within(within);
+        loop {
+            match self.call(pid, path, body.clone()).await {
+                Err(problem) if problem.is_busy() && retries.wait(&problem).await => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Failure> {
@@ -305,14 +322,12 @@ impl Client {
         let key = given.unwrap_or_else(|| clock::new_id().to_string());
         body.insert("idempotency_key".into(), key.clone().into());
         let body = Value::Object(body);
-        let started = Instant::now();
+        let mut retries = Retries::within(RETRY);
         let mut perhaps_sent = false;
-        let mut pause = Duration::from_millis(20);
         loop {
             // A server that took the request and says nothing is waited for as long, no longer.
-            let left = RETRY.saturating_sub(started.elapsed());
             let attempt = self.attempt(pid, "signal", &body);
-            let failure = match tokio::time::timeout(left, attempt).await {
+            let failure = match tokio::time::timeout(retries.left(), attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure {
@@ -320,14 +335,20 @@ impl Client {
                     sent: Sent::Perhaps,
                 },
             };
+            let busy = failure.problem.is_busy();
             match failure.sent {
+                // Too busy to look at it: that says nothing of an earlier attempt.
+                Sent::Answered if busy => {}
                 Sent::Answered => return Err(failure.problem),
                 Sent::Perhaps => perhaps_sent = true,
                 // Nothing runs there and nothing was sent: say so at once.
                 Sent::No if !perhaps_sent => return Err(failure.problem),
                 Sent::No => {}
             }
-            if started.elapsed() >= RETRY {
+            if !retries.wait(&failure.problem).await {
+                if busy && !perhaps_sent {
+                    return Err(failure.problem);
+                }
                 let message = format!(
                     "the server took the signal and gave no readable answer within {SEND_RETRY_S} s; \
                      it may or may not be stored"
@@ -339,8 +360,6 @@ impl Client {
                 )
                 .with("idempotency_key", key));
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(500));
         }
     }
 
@@ -356,6 +375,38 @@ impl Client {
             .await?;
         serde_json::from_value(answer)
             .map_err(|e| Problem::new(Code::Internal, e.to_string(), "report this"))
+    }
+}
+
+/// When to ask again, and until when.
+struct Retries {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Retries {
+    fn within(time: Duration) -> Self {
+        Self {
+            until: Instant::now() + time,
+            pause: Duration::from_millis(20),
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Waits as long as the server says, else a little longer each time; false when the time that
+    /// is left is not enough for it.
+    async fn wait(&mut self, problem: &Problem) -> bool {
+        let told = problem.retry_after_ms().map(Duration::from_millis);
+        let pause = told.unwrap_or(self.pause);
+        if pause >= self.left() {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(500));
+        true
     }
 }
 

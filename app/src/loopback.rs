@@ -1,6 +1,6 @@
 //! Running a probe from outside the server: the shim for its agent, the CLI for the operator.
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::clock;
 use crate::home::Home;
 use crate::shim::files::{self, ShimFile};
@@ -11,6 +11,9 @@ use prism_core::{Code, Moment, Problem};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
+
+/// How long a shim may take to say what it saw: one that hangs must not hang the probe.
+const DOOR: Duration = Duration::from_millis(250);
 
 /// How a probe is run.
 #[derive(Clone, Debug)]
@@ -165,20 +168,8 @@ struct Door {
 
 impl Door {
     fn of(home: &Home, session: Uuid) -> Result<Self, Problem> {
-        // A shim that hangs must not hang the probe.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_millis(250))
-            .build()
-            .map_err(|e| {
-                Problem::new(
-                    Code::Internal,
-                    format!("no HTTP client: {e}"),
-                    "report this",
-                )
-            })?;
         Ok(Self {
-            http,
+            http: client::http_client(false, DOOR)?,
             file: files::of_session(home, session),
         })
     }

@@ -233,7 +233,7 @@ impl IntoResponse for Refusal {
         let status =
             StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self.0.body())).into_response();
-        if let Some(ms) = self.0.facts.get("retry_after_ms").and_then(Value::as_u64)
+        if let Some(ms) = self.0.retry_after_ms()
             && let Ok(seconds) = ms.div_ceil(1000).to_string().parse()
         {
             response.headers_mut().insert(header::RETRY_AFTER, seconds);

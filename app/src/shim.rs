@@ -40,6 +40,10 @@ use tokio::sync::Mutex;
 /// How long a shim whose host is gone may take to say goodbye.
 const GOODBYE: Duration = Duration::from_millis(500);
 
+/// The pause between two attempts to open a session, at first and at most.
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
+const OPEN_PAUSE_MAX: Duration = Duration::from_secs(2);
+
 pub struct Shim {
     env: Env,
     home: Home,
@@ -161,16 +165,22 @@ impl Shim {
         }
         let shim = self.clone();
         tokio::spawn(async move {
-            let mut pause = Duration::from_millis(100);
-            // The server may come later than the host; a verb that comes first opens the session
-            // itself.
+            let mut pause = OPEN_PAUSE;
+            let mut reported = String::new();
+            // The server may come later than the host, or have no room yet; a verb that comes
+            // first opens the session itself.
             while let Err(problem) = shim.session().await {
-                if !problem.is(Code::ServerUnreachable) {
+                if !problem.is_busy() && problem.status < 500 {
                     tracing::warn!(%problem, "Could not open a session");
                     return;
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(2));
+                if !problem.is(Code::ServerUnreachable) && reported != problem.code {
+                    tracing::warn!(%problem, "No session yet; this is tried again");
+                    reported.clone_from(&problem.code);
+                }
+                let told = problem.retry_after_ms().map(Duration::from_millis);
+                tokio::time::sleep(told.unwrap_or(pause)).await;
+                pause = (pause * 2).min(OPEN_PAUSE_MAX);
             }
         });
     }

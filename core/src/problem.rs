@@ -113,6 +113,17 @@ impl Problem {
         self.code == code.name()
     }
 
+    /// A bound was met that passes with time: the same request, not taken now, may be taken later.
+    /// A full inbox does not count: it waits for a reader, who may not come.
+    pub fn is_busy(&self) -> bool {
+        self.status == Code::TooManyRequests.status() && !self.is(Code::InboxFull)
+    }
+
+    /// How long to wait before asking again, in milliseconds, if that was said.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        self.facts.get("retry_after_ms").and_then(Value::as_u64)
+    }
+
     /// The body every door answers a refusal with.
     pub fn body(&self) -> Value {
         serde_json::json!({ "error": self })
@@ -138,6 +149,20 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Code::ALL.len());
         assert!(Code::ALL.iter().all(|c| (400..600).contains(&c.status())));
+    }
+
+    #[test]
+    fn every_bound_passes_with_time_but_a_full_inbox() {
+        let busy = |code: &&Code| Problem::new(**code, "x", "x").is_busy();
+        let busy: Vec<_> = Code::ALL.iter().filter(busy).map(|c| c.name()).collect();
+        let bounds = [
+            "too_many_requests",
+            "too_many_connections",
+            "too_many_sessions",
+        ];
+        assert_eq!(busy, bounds);
+        let told = Problem::new(Code::TooManyRequests, "x", "x").with("retry_after_ms", 7);
+        assert_eq!(told.retry_after_ms(), Some(7));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `prism send`, `pending`, `trace` and `signals`.
 
-use super::{Context, print_json, written};
+use super::{Context, print_json, print_warnings, written};
 use crate::clock;
 use crate::shim::cache::Cache;
 use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
@@ -407,28 +407,9 @@ async fn plain(context: &Context, path: &str, body: Value, done: &str) -> Outcom
             .map(|n| format!("{n} "))
             .unwrap_or_default();
         out(&format!("{n}{done}"));
-        let warnings = answer.get("warnings").and_then(Value::as_array);
-        for warning in warnings.into_iter().flatten() {
-            out(&advice(warning, context.style));
-        }
+        print_warnings(&answer);
     }
     Ok(())
-}
-
-/// What the gate advises, on as many lines as it has things to say.
-fn advice(warning: &Value, style: Style) -> String {
-    let said = |field: &str| text::one_line(warning[field].as_str().unwrap_or_default());
-    let mut lines = vec![format!(
-        "{} {}  {}",
-        style.paint("33", "warning"),
-        said("kind"),
-        style.dim(&said("task_class"))
-    )];
-    lines.push(format!("  {}", said("remediation")));
-    if warning["suggested_query"].is_string() {
-        lines.push(style.dim(&format!("  prism recall {:?}", said("suggested_query"))));
-    }
-    lines.join("\n")
 }
 
 fn cache(context: &Context) -> Result<Cache, Failure> {

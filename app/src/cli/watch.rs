@@ -1,6 +1,6 @@
 //! `prism watch`: the project's signals as they are sent.
 
-use super::Context;
+use super::{Context, print_json_line};
 use crate::clock;
 use crate::shim::socket;
 use crate::ui::{Failure, Outcome, out, short};
@@ -47,7 +47,7 @@ fn show(context: &Context, frame: Option<ServerFrame>) {
     let Some(frame) = frame else { return };
     if context.json {
         if !matches!(frame, ServerFrame::Pong | ServerFrame::Live) {
-            out(&serde_json::to_string(&frame).unwrap_or_default());
+            print_json_line(&frame);
         }
         return;
     }

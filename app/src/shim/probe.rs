@@ -6,11 +6,14 @@ use crate::loopback::{self, Options, Witness};
 use prism_core::api::LoopbackTest;
 use prism_core::bell::Notice;
 use prism_core::envelope::Envelope;
-use prism_core::loopback::{EchoSeen, Notification, Probe, SUPPRESSED, ShimEvidence};
+use prism_core::loopback::{
+    EchoSeen, Notification, Probe, SUPPRESSED, ShimEvidence, TIMEOUT_MS_MAX,
+};
 use prism_core::{Moment, Problem};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Probes remembered; older ones are over.
@@ -125,22 +128,22 @@ pub async fn arrived(
         .probes
         .note(loopback_id, |e| e.notification = Some(notification));
     if wanted("echo") {
-        let (session, signal_id) = (session.clone(), envelope.signal_id);
-        tokio::spawn(async move {
-            if let Err(problem) = session
-                .client
-                .call(
-                    &session.pid,
-                    "signal/loopback-echo",
-                    json!({ "signal_id": signal_id }),
-                )
-                .await
-            {
-                tracing::warn!(%problem, "A probe was not echoed");
-            }
-        });
+        tokio::spawn(echo(session.clone(), envelope.signal_id));
     }
     rang
+}
+
+/// Echoes a probe; a server that is busy is asked again, for as long as a probe may last.
+async fn echo(session: Arc<Session>, signal_id: Uuid) {
+    let request = json!({ "signal_id": signal_id });
+    let within = Duration::from_millis(TIMEOUT_MS_MAX);
+    let echoed =
+        session
+            .client
+            .call_while_busy(&session.pid, "signal/loopback-echo", request, within);
+    if let Err(problem) = echoed.await {
+        tracing::warn!(%problem, "A probe was not echoed");
+    }
 }
 
 /// `prism_loopback_test`: the shim knows its own side, so it assembles the whole envelope.

@@ -5,12 +5,12 @@ use super::tee::Tee;
 use super::{git, probe};
 use crate::client::Client;
 use crate::config;
+use prism_core::Identity;
 use prism_core::delivery::Drained;
 use prism_core::limits::{ADDED_LIST_BYTES_MAX, BODY_BYTES_MAX, PENDING_MAX};
 use prism_core::memory::surface::{Warning, first_files};
 use prism_core::presence::Surface;
 use prism_core::ring::Which;
-use prism_core::{Code, Identity};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -210,7 +210,7 @@ impl Session {
             let told = client.call(&lease.pid, "signals_confirm", request).await;
             match told {
                 Ok(_) => break,
-                Err(problem) if problem.status >= 500 || problem.is(Code::TooManyRequests) => {
+                Err(problem) if problem.status >= 500 || problem.is_busy() => {
                     tracing::debug!(%problem, "A drain is not confirmed yet");
                 }
                 Err(problem) => {

@@ -379,10 +379,11 @@ fn the_server_may_go_away_in_the_middle_of_a_send() {
     server.resume();
     // Each send was stored, or its error says that it was not sent or how to ask again.
     let mut stored = vec![first["signal_id"].clone()];
-    for body in answers {
+    let mut unsent = Vec::new();
+    for (n, body) in (1..).zip(answers) {
         match body["error"]["code"].as_str() {
             None => stored.push(body["signal_id"].clone()),
-            Some("server_unreachable") => {}
+            Some("server_unreachable") => unsent.push(json!(format!("{n}"))),
             Some("outcome_unknown") => assert!(body["error"]["idempotency_key"].is_string()),
             Some(other) => panic!("{other}: {body}"),
         }
@@ -394,6 +395,10 @@ fn the_server_may_go_away_in_the_middle_of_a_send() {
     for id in &stored {
         let times = read.iter().filter(|s| s["signal_id"] == *id).count();
         assert_eq!(times, 1, "{id} of {} that were stored", stored.len());
+    }
+    for summary in &unsent {
+        let kept = read.iter().find(|s| s["payload"]["summary"] == *summary);
+        assert!(kept.is_none(), "told that it was not sent: {kept:?}");
     }
 }
 

@@ -482,3 +482,75 @@ fn a_host_that_does_not_read_holds_up_neither_the_stream_nor_the_ring() {
     let rung = states(&trace(&mut donna, &sent[0])).contains(&"rung".to_owned());
     assert!(!rung, "a bell that nobody took did not ring");
 }
+
+/// A refusal as a server writes it.
+fn refusal(code: &str, retry_after_ms: Option<u64>) -> Value {
+    let mut problem = json!({"code": code, "message": "not now", "hint": "later"});
+    if let Some(ms) = retry_after_ms {
+        problem["retry_after_ms"] = ms.into();
+    }
+    problem
+}
+
+#[test]
+fn a_server_without_room_for_a_session_is_asked_again_until_it_has() {
+    let server = Server::start();
+    let wire = Wire::to(&server);
+    let minted = server.ok(None, &["key", "mint", "Texi", "--json"]);
+    let minted: Value = serde_json::from_str(&minted).unwrap();
+    let key = minted["key"].as_str().unwrap();
+    wire.refuse(&[
+        refusal("too_many_sessions", None),
+        refusal("too_many_requests", Some(1)),
+        refusal("too_many_connections", None),
+    ]);
+    let env = [("PRISM_URL", wire.url.as_str()), ("PRISM_API_KEY", key)];
+    let _texi = Agent::launch(&server, Some("Texi"), &env);
+    wait_for("a session without any verb", || {
+        (!sessions(&server, "Texi").is_empty()).then_some(())
+    });
+    assert_eq!(wire.refusals_left(), 0);
+}
+
+#[test]
+fn an_echo_that_a_busy_server_refuses_is_sent_again() {
+    let server = Server::start();
+    let wire = Wire::to(&server);
+    let texi = agent_on(&server, &wire, "Texi");
+    let session = texi.started["session_id"].as_str().unwrap();
+    wait_connected(&server, "Texi", true);
+    wire.refuse(&[
+        refusal("too_many_requests", Some(1)),
+        refusal("too_many_connections", None),
+    ]);
+    let probe = ["--json", "loopback-test", "--session", session];
+    let proof = server.ok(None, &[&probe[..], &["--timeout", "20000"]].concat());
+    let proof: Value = serde_json::from_str(&proof).unwrap();
+    assert!(proof["echo"]["observed_at"].is_string(), "{proof}");
+    assert_eq!(wire.refusals_left(), 0);
+}
+
+#[test]
+fn a_send_that_a_busy_server_refuses_is_sent_again_and_a_full_inbox_is_final() {
+    let server = Server::start();
+    let wire = Wire::to(&server);
+    let mut texi = server.agent("Texi");
+    let mut donna = agent_on(&server, &wire, "Donna");
+    wire.refuse(&[
+        refusal("too_many_requests", Some(1)),
+        refusal("too_many_connections", None),
+    ]);
+    let sent = donna.call("prism_signal", task("Texi", "once"));
+    assert_eq!(wire.refusals_left(), 0);
+    let read = texi.call("prism_signals_pending", json!({}));
+    assert_eq!(json!(ids(&read)), json!([sent["signal_id"]]));
+    // What no waiting helps against within the time of a send is reported as it was said.
+    for (code, retry_after_ms) in [("inbox_full", None), ("too_many_requests", Some(60_000))] {
+        wire.refuse(&[refusal(code, retry_after_ms), refusal("internal", None)]);
+        let refused = donna.refused("prism_signal", task("Texi", "not now"));
+        assert_eq!(refused["code"], code);
+        assert_eq!(wire.refusals_left(), 1, "{code} is asked once");
+    }
+    wire.refuse(&[]);
+    assert!(ids(&texi.call("prism_signals_pending", json!({}))).is_empty());
+}

@@ -5,7 +5,7 @@ use crate::stream::Stream;
 use prism::config::ServerFile;
 use prism_core::api::{ClientFrame, ServerFrame};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -162,13 +162,16 @@ fn a_home_that_others_can_write_is_refused_with_the_command_that_mends_it() {
 #[test]
 fn a_call_within_this_machine_reads_no_certificates() {
     let server = Server::start();
-    let mut command = server.command(None);
-    // Where TLS is set up, a machine without certificates is an error.
-    command
-        .env("SSL_CERT_FILE", server.folder().join("none.pem"))
-        .env("SSL_CERT_DIR", server.folder().join("none"));
-    let output = command.arg("status").output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    let _texi = server.agent("Texi");
+    for (identity, verb) in [(None, "status"), (Some("Texi"), "loopback-test")] {
+        let mut command = server.command(identity);
+        // Where TLS is set up, a machine without certificates is an error.
+        command
+            .env("SSL_CERT_FILE", server.folder().join("none.pem"))
+            .env("SSL_CERT_DIR", server.folder().join("none"));
+        let output = command.arg(verb).output().unwrap();
+        assert!(output.status.success(), "{verb}: {}", stderr(&output));
+    }
 }
 
 #[tokio::test]
@@ -439,6 +442,16 @@ async fn the_note_of_an_acknowledgment_is_between_two_and_the_operator() {
 async fn what_others_wrote_commands_no_terminal() {
     let server = Server::start();
     let (texi, _) = server.session("Texi").await;
+    let mut watch = server.command(None);
+    let mut watch = watch
+        .args(["--json", "watch"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut watched = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let hello = watched.next().unwrap().unwrap();
+    assert!(hello.contains("hello"), "{hello}");
     let hostile = "look \u{1b}]0;owned\u{7}\u{1b}[2Jhere \u{202e}now\u{9b}31m";
     let noted = texi.call(PID, "note", json!({"text": hostile})).await;
     let noted = noted.unwrap();
@@ -469,9 +482,16 @@ async fn what_others_wrote_commands_no_terminal() {
         assert!(!obeyed(&stderr(&printed)), "{args:?}");
         assert!(!text.contains("owned\u{7}"), "{args:?}: {text:?}");
     }
+    let line = watched.find(|line| line.as_ref().unwrap().contains("Question"));
+    let line = line.unwrap().unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
     let json = server.ok(None, &["--json", "recall", "look", "here"]);
-    assert!(
-        json.contains("\\u202e") && json.contains("\\u009b"),
-        "{json}"
-    );
+    for json in [line, json] {
+        assert!(!obeyed(&json), "{json:?}");
+        assert!(
+            json.contains("\\u202e") && json.contains("\\u009b"),
+            "{json}"
+        );
+    }
 }

@@ -3,6 +3,8 @@
 use super::Server;
 use futures_util::{SinkExt, StreamExt};
 use prism_core::api::ServerFrame;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +14,7 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-/// What the wire does with sockets; plain requests always pass.
+/// What the wire does with sockets; plain requests pass, unless the test refuses some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
     Pass,
@@ -31,6 +33,7 @@ pub struct Wire {
     mode: watch::Sender<Sockets>,
     refused: Arc<AtomicUsize>,
     script: Arc<Mutex<Vec<ServerFrame>>>,
+    refusals: watch::Sender<VecDeque<Value>>,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -46,18 +49,21 @@ impl Wire {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mode = watch::Sender::new(Sockets::Pass);
         let (refused, script) = (Arc::default(), Arc::default());
+        let refusals = watch::Sender::default();
         runtime.spawn(accept(
             listener,
             target,
             mode.clone(),
             Arc::clone(&refused),
             Arc::clone(&script),
+            refusals.clone(),
         ));
         Self {
             url,
             mode,
             refused,
             script,
+            refusals,
             _runtime: runtime,
         }
     }
@@ -72,6 +78,17 @@ impl Wire {
         self.set(Sockets::Script);
     }
 
+    /// The next plain requests are answered with 429 and these problems.
+    pub fn refuse(&self, problems: &[Value]) {
+        self.refusals
+            .send_replace(problems.iter().cloned().collect());
+    }
+
+    /// How many of the refusals nobody has met yet.
+    pub fn refusals_left(&self) -> usize {
+        self.refusals.borrow().len()
+    }
+
     /// How many new sockets did not get through.
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::Relaxed)
@@ -84,15 +101,16 @@ async fn accept(
     mode: watch::Sender<Sockets>,
     refused: Arc<AtomicUsize>,
     script: Arc<Mutex<Vec<ServerFrame>>>,
+    refusals: watch::Sender<VecDeque<Value>>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
         let (mut mode, refused) = (mode.subscribe(), refused.clone());
-        let script = script.clone();
+        let (script, refusals) = (script.clone(), refusals.clone());
         tokio::spawn(async move {
             let mut head = [0; 64];
             let n = client.peek(&mut head).await.unwrap_or(0);
             if !head[..n].starts_with(b"GET /api/v1/stream") {
-                return pass(client, target).await;
+                return pass(client, target, refusals).await;
             }
             let now = *mode.borrow();
             match now {
@@ -128,10 +146,55 @@ async fn accept(
     }
 }
 
-async fn pass(mut client: TcpStream, target: SocketAddr) {
-    if let Ok(mut server) = TcpStream::connect(target).await {
-        drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+async fn pass(mut client: TcpStream, target: SocketAddr, refusals: watch::Sender<VecDeque<Value>>) {
+    let mut changed = refusals.subscribe();
+    let mut refusal = None;
+    refusals.send_if_modified(|left| {
+        refusal = left.pop_front();
+        false
+    });
+    if let Some(problem) = refusal {
+        return refuse(client, &problem).await;
     }
+    if let Ok(mut server) = TcpStream::connect(target).await {
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+            // A connection that is kept open would carry the next request past the refusal.
+            _ = changed.changed() => {}
+        }
+    }
+}
+
+/// Reads one request and refuses it.
+async fn refuse(mut client: TcpStream, problem: &Value) {
+    let (mut request, mut part) = (Vec::new(), [0; 8192]);
+    while !is_whole(&request) {
+        match client.read(&mut part).await {
+            Ok(n) if n > 0 => request.extend_from_slice(&part[..n]),
+            _ => return,
+        }
+    }
+    let body = json!({ "error": problem }).to_string();
+    let answer = format!(
+        "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    drop(client.write_all(answer.as_bytes()).await);
+}
+
+/// Whether a request is there with the body that it announced.
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let announced = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let length = name.eq_ignore_ascii_case("content-length");
+        length.then(|| value.trim().parse::<usize>().unwrap())
+    });
+    body.len() >= announced.unwrap_or(0)
 }
 
 /// Passes bytes until the mode changes to one that ends or freezes what is open.

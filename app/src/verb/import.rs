@@ -464,7 +464,7 @@ impl References<'_> {
     async fn named(&self, field: &'static str, reference: Reference) -> Result<Named, Problem> {
         let found = target_of(self.prism, self.caller, field, &reference).await?;
         Ok(Named {
-            reference,
+            reference: found.reference,
             node: found.node,
             id: found.id,
             words: found.words,

@@ -45,6 +45,8 @@ pub fn entities_of(prism: &Prism, caller: &Caller, text: &str) -> Vec<Entity> {
 
 /// What a reference names: its node in the graph, and what is known of it.
 pub struct Target {
+    /// By the name it goes by: a spec that was named by its id has a number.
+    pub reference: Reference,
     pub node: Node,
     /// A whole id, or the name as it was written.
     pub id: String,
@@ -69,6 +71,7 @@ pub async fn target_of(
                 .await?;
             let delta = store.delta(project, id).await?;
             Target {
+                reference: reference.clone(),
                 node: Node::Id(id.to_string()),
                 id: id.to_string(),
                 identity: delta.as_ref().map(|d| d.identity.clone()),
@@ -86,6 +89,7 @@ pub async fn target_of(
                 caller.is_operator || name.is(&s.from) || name.is(&s.to)
             });
             Target {
+                reference: reference.clone(),
                 node: Node::Id(format!("signal:{id}")),
                 id: id.to_string(),
                 words: signal.map(|s| match s.summary.filter(|_| mine) {
@@ -97,15 +101,21 @@ pub async fn target_of(
         }
         Reference::Spec(name) => {
             let spec = store.spec_named(project, name.clone()).await?;
-            let number = spec.as_ref().and_then(|s| s.number).map(|n| n.to_string());
+            let number = spec.as_ref().and_then(|s| s.number);
+            let name = match number.map(|n| format!("SPEC-{n:03}")) {
+                Some(numbered) if Entity::spec(&numbered) != Entity::spec(name) => numbered,
+                _ => name.clone(),
+            };
             Target {
-                node: Node::Entity(Entity::spec(number.as_deref().unwrap_or(name))),
-                id: name.clone(),
+                node: Node::Entity(Entity::spec(&name)),
+                reference: Reference::Spec(name.clone()),
+                id: name,
                 identity: spec.as_ref().map(|s| s.identity.clone()),
                 words: spec.map(|s| s.title),
             }
         }
         Reference::Commit(sha) => Target {
+            reference: reference.clone(),
             node: Node::Entity(Entity::commit(sha)),
             id: sha.clone(),
             words: None,

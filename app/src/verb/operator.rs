@@ -39,7 +39,7 @@ pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result
         on_own_delta: !caller.is_operator
             && target.identity.is_some_and(|name| by.identity.is(&name)),
     };
-    let (row, indexed) = row::confirmation(row, &reference, target.words.as_deref());
+    let (row, indexed) = row::confirmation(row, &target.reference, target.words.as_deref());
     let id = clock::new_id();
     let entities = entities_of(prism, caller, &indexed.text);
     let edges = vec![Edge::to(EdgeKind::Confirms, target.node)];

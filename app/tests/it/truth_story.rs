@@ -124,6 +124,46 @@ async fn verdicts_are_shown_on_what_they_are_about_whatever_that_is() {
 }
 
 #[tokio::test]
+async fn a_verdict_on_a_spec_by_its_id_is_one_on_the_spec() {
+    let server = Server::start_with(FAST);
+    let (texi, _) = server.session("Texi").await;
+    let spec = json!({"action": "create", "title": "Lighthouse", "body": "how the lamp turns"});
+    let spec = ask(&texi, "spec", spec).await["id"].clone();
+    let id = text(&spec);
+    let ways = [("1", "works"), (&id[..8], "broken"), (id, "partial")];
+    let mut verdicts = Vec::new();
+    for (name, verdict) in ways {
+        let request = json!({"refers_to": format!("spec:{name}"), "verdict": verdict});
+        verdicts.push(ask(&texi, "confirm", request).await["id"].clone());
+        let hits = recall(&texi, "how the lamp turns lighthouse").await;
+        let said = &hit(&hits, &spec)["verdicts"];
+        assert_eq!(said[0]["verdict"], verdict, "spec:{name}: {said}");
+        assert_eq!(said.as_array().unwrap().len(), verdicts.len(), "{said}");
+    }
+    let named = format!("spec:{id}");
+    for node in [id, &id[..8], "spec:SPEC-001", &named[..13], &named] {
+        let graph = ask(&texi, "graph", json!({"id": node})).await;
+        assert_eq!(graph["node"]["id"], spec, "{node}");
+        let confirming = edges(&graph, "CONFIRMS", false);
+        assert_eq!(confirming.len(), verdicts.len(), "{node}: {graph}");
+        assert!(confirming.iter().all(|n| verdicts.contains(&n["id"])));
+    }
+    // Nothing was made up beside it: every verdict speaks of the spec by its number.
+    for verdict in &verdicts {
+        let graph = ask(&texi, "graph", json!({"id": verdict})).await;
+        let confirmed = edges(&graph, "CONFIRMS", true);
+        assert_eq!(confirmed[0]["id"], "spec:1", "{graph}");
+        let mentioned = edges(&graph, "MENTIONS", true);
+        assert!(mentioned.iter().all(|n| n["id"] == "spec:1"), "{graph}");
+    }
+    // A name that is no row's id is of a spec that is kept elsewhere.
+    let elsewhere = json!({"refers_to": "spec:deadbeef", "verdict": "works"});
+    ask(&texi, "confirm", elsewhere).await;
+    let graph = ask(&texi, "graph", json!({"id": "spec:deadbeef"})).await;
+    assert_eq!(edges(&graph, "CONFIRMS", false).len(), 1, "{graph}");
+}
+
+#[tokio::test]
 async fn pieces_and_refs_on_specs_and_commits_do_not_dangle() {
     let server = Server::start_with(FAST);
     let (texi, _) = server.session("Texi").await;

@@ -1,12 +1,14 @@
 //! The graph as people look at it: one node, and what stands beside it.
 
 use super::memory::list;
-use super::{Result, Sqlite, failed};
+use super::{Result, Sqlite, failed, verdicts};
 use prism_core::api::memory::{GraphAnswer, GraphEdge, GraphNode};
 use prism_core::id::Quoted;
+use prism_core::memory::entity::Entity;
 use prism_core::memory::reference::Reference;
 use prism_core::{Code, Problem};
 use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Edges followed from one node in each direction; a hub says little.
@@ -21,21 +23,28 @@ impl Sqlite {
         self.read_memory(move |c| {
             let project = project.to_string();
             let node = find_node(c, &project, &wanted)?;
+            // A spec that is kept here is a row and a thing that others name: one to whoever looks.
+            let mut nodes = vec![node];
+            nodes.extend(verdicts::spec_node(c, &nodes[0])?);
+            let mut seen = HashSet::new();
             let mut edges = Vec::new();
-            for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
-                for (other, kind) in hop(c, sql, &node)? {
-                    if is_hidden(c, &other)? {
-                        continue;
+            for node in &nodes {
+                for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
+                    for (other, kind) in hop(c, sql, node)? {
+                        let known = !seen.insert((other.clone(), kind.clone(), out));
+                        if known || nodes.contains(&other) || is_hidden(c, &other)? {
+                            continue;
+                        }
+                        edges.push(GraphEdge {
+                            kind,
+                            out,
+                            node: describe(c, &other)?,
+                        });
                     }
-                    edges.push(GraphEdge {
-                        kind,
-                        out,
-                        node: describe(c, &other)?,
-                    });
                 }
             }
             Ok(GraphAnswer {
-                node: describe(c, &node)?,
+                node: describe(c, &nodes[0])?,
                 edges,
             })
         })
@@ -69,6 +78,13 @@ fn find_node(c: &Connection, project: &str, wanted: &str) -> Result<String> {
             let id = super::memory::resolve(c, project, "signal_queue", "id", &quoted)?;
             return Ok(format!("signal:{id}"));
         }
+        Some(Ok(Reference::Spec(name))) => match super::memory::own_spec(c, project, &name)? {
+            Some(spec) => return Ok(spec.id.to_string()),
+            None => {
+                let spec = Entity::spec(&name);
+                (Some((spec.kind.name().to_owned(), spec.name)), None)
+            }
+        },
         Some(Ok(named)) => (
             named.entity().map(|e| (e.kind.name().to_owned(), e.name)),
             None,

@@ -134,20 +134,10 @@ impl Sqlite {
         .await
     }
 
-    /// The project's own spec by number or whole id; other names are of specs kept elsewhere.
+    /// The project's own spec by number, id or prefix; other names are of specs kept elsewhere.
     pub async fn spec_named(&self, project: Uuid, name: String) -> Result<Option<ArtifactView>> {
-        self.read_memory(move |c| {
-            let number = Entity::spec(&name).name.parse::<i64>().ok();
-            c.query_row(
-                "select * from artifacts where project_id = ?1 and kind = 'spec'
-                 and (number = ?2 or id = lower(?3))",
-                params![project.to_string(), number, name],
-                artifact,
-            )
-            .optional()
-            .map_err(failed)
-        })
-        .await
+        self.read_memory(move |c| own_spec(c, &project.to_string(), &name))
+            .await
     }
 
     pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
@@ -739,6 +729,37 @@ fn supersede(c: &Connection, new: &str, old: &str, by: &Author) -> Result<()> {
             dst: Node::Id(old.to_owned()),
         }],
     )
+}
+
+pub(super) fn own_spec(c: &Connection, project: &str, name: &str) -> Result<Option<ArtifactView>> {
+    let number = Entity::spec(name).name.parse::<i64>().ok();
+    let numbered = c
+        .query_row(
+            "select * from artifacts where project_id = ? and kind = 'spec' and number = ?",
+            params![project, number],
+            artifact,
+        )
+        .optional()
+        .map_err(failed)?;
+    let (None, Ok(quoted)) = (&numbered, Quoted::parse("spec", name)) else {
+        return Ok(numbered);
+    };
+    let mut found = list(
+        c,
+        "select * from artifacts where id >= ? and id < ? and project_id = ? and kind = 'spec'
+         limit 2",
+        params![quoted.prefix(), quoted.upper(), project],
+        artifact,
+    )?;
+    if found.len() > 1 {
+        return Err(Problem::new(
+            Code::Ambiguous,
+            format!("{} begins more than one spec's id", quoted.prefix()),
+            "quote more digits, or name the spec by its number",
+        )
+        .into());
+    }
+    Ok(found.pop())
 }
 
 pub(super) fn resolve(

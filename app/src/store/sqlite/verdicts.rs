@@ -121,7 +121,8 @@ fn row_of_spec(c: &Connection, entity: &str) -> Result<Option<String>> {
     .map_err(failed)
 }
 
-fn spec_node(c: &Connection, id: &str) -> Result<Option<String>> {
+/// The node under which others name a spec that is kept here.
+pub(super) fn spec_node(c: &Connection, id: &str) -> Result<Option<String>> {
     c.prepare_cached(SPEC_NODE)
         .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
         .map_err(failed)

@@ -8,6 +8,7 @@ use crate::store::memory::{Author, Edge, NewMemory, Node, Row};
 use prism_core::api::memory::{self as wire, Id};
 use prism_core::id::Quoted;
 use prism_core::limits::{SURFACE_GLOBS_MAX, TAG_CHARS_MAX, TEXT_CHARS_MAX};
+use prism_core::memory::brief::Room;
 use prism_core::memory::entity::{self, Entity};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative};
@@ -304,12 +305,12 @@ pub async fn deltas(
             ),
         ));
     }
-    Ok(wire::DeltasAnswer {
-        deltas: prism
-            .store
-            .deltas(caller.project.id, request.since, request.kind, n)
-            .await?,
-    })
+    let mut deltas = prism
+        .store
+        .deltas(caller.project.id, request.since, request.kind, n)
+        .await?;
+    deltas.iter_mut().for_each(|row| Room::DELTA.delta(row));
+    Ok(wire::DeltasAnswer { deltas })
 }
 
 pub async fn graph(

@@ -424,3 +424,22 @@ async fn what_rides_on_an_answer_and_what_one_drain_brings_is_bounded_in_bytes()
     }
     assert_eq!(read, sent, "in order, each once");
 }
+
+#[tokio::test]
+async fn a_list_of_deltas_shows_so_much_of_each_and_says_what_it_cut() {
+    let server = Server::start_with(FAST);
+    let (eve, _) = server.session("Eve").await;
+    for n in 0..20 {
+        let text = format!("{n} {}", "walrus ".repeat(6_000));
+        eve.call(PID, "note", json!({ "text": text }))
+            .await
+            .unwrap();
+    }
+    let listed = eve.call(PID, "deltas", json!({})).await.unwrap();
+    assert_eq!(listed["deltas"].as_array().unwrap().len(), 20);
+    assert!(listed.to_string().len() < LISTED_BYTES_MAX);
+    assert!(
+        !listed["deltas"][0]["more"]["summary"].is_null(),
+        "{listed}"
+    );
+}

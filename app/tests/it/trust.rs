@@ -391,7 +391,9 @@ fn a_connection_that_asks_nothing_is_closed_after_ten_seconds() {
 
 #[tokio::test]
 async fn a_connection_that_asked_once_is_closed_after_a_minute_and_a_socket_is_not() {
-    let server = Server::start();
+    let mut server = Server::start();
+    server.terminate();
+    server.resume_with(&[("PRISM_FAILPOINTS", "connections.idle")]);
     let (texi, session) = server.session("Texi").await;
     let mut socket = Stream::open(&server, &texi, Some(session), None, vec![]).await;
     socket.backlog().await;

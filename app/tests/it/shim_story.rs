@@ -277,6 +277,10 @@ fn a_silent_socket_is_given_up_and_what_it_lost_is_rung_for() {
     let wire = Wire::to(&server);
     let mut donna = server.agent("Donna");
     let texi = agent_on(&server, &wire, "Texi");
+    // What it hears after the clock has moved would be a sign of life: all is said before.
+    let first = donna.call("prism_signal", task("Texi", "before the silence"));
+    texi.bell();
+    wait_for_state(&mut donna, &first, "rung");
     wire.set(Sockets::Freeze);
     let sent = donna.call("prism_signal", task("Texi", "into the void"));
     assert_eq!(sent["publish_path"], "pushed_to_ws");

@@ -113,6 +113,8 @@ pub const ADDED_LIST_BYTES_MAX: usize = 64 * 1024;
 pub const SURFACE_GLOBS_MAX: usize = 200;
 /// Characters of one such glob.
 pub const SURFACE_GLOB_CHARS_MAX: usize = 500;
+/// Characters of all of a project's globs together; matching costs as much for each path.
+pub const SURFACE_GLOBS_CHARS_MAX: usize = 10_000;
 
 /// Microseconds in one second.
 pub const SECOND_US: i64 = 1_000_000;

@@ -151,7 +151,7 @@ async fn record(
     request: Wrap,
     kind: DeltaKind,
 ) -> Result<Wrapped, Problem> {
-    let (given, root) = (Surfaces::of(&request.surfaces), request.root.clone());
+    let (surfaces, root) = (request.surfaces.clone(), request.root.clone());
     let (row, cut) = checked(prism, caller, request, kind).await?;
     // Where the project's folder is known, what lies outside of it is no surface of the project.
     let watched: Vec<String> = row
@@ -160,11 +160,16 @@ async fn record(
         .filter(|path| root.is_none() || !is_whole(path))
         .cloned()
         .collect();
-    let mut warnings: Vec<Warning> = given
-        .missing_effect(&watched, row.operator_visible_effect.as_deref())
-        .into_iter()
-        .collect();
-    warnings.extend(given.warnings);
+    let effect = row.operator_visible_effect.clone();
+    // Somebody else's globs may take long to match: beside what answers everybody. Nothing that
+    // goes wrong there stops the record.
+    let matched = tokio::task::spawn_blocking(move || {
+        let given = Surfaces::of(&surfaces);
+        let missing = given.missing_effect(&watched, effect.as_deref());
+        let warnings = missing.into_iter().chain(given.warnings);
+        warnings.collect::<Vec<Warning>>()
+    });
+    let mut warnings = matched.await.unwrap_or_default();
     warnings.extend(cut);
     let id = clock::new_id();
     let indexed =

@@ -1,7 +1,8 @@
 //! Surfaces the operator sees: work on them should say what changed for the eye.
 
 use crate::limits::{
-    LIST_ITEMS_MAX, PATH_CHARS_MAX, PATH_ENDS_MAX, SURFACE_GLOB_CHARS_MAX, SURFACE_GLOBS_MAX,
+    LIST_ITEMS_MAX, PATH_CHARS_MAX, PATH_ENDS_MAX, SURFACE_GLOB_CHARS_MAX, SURFACE_GLOBS_CHARS_MAX,
+    SURFACE_GLOBS_MAX,
 };
 use crate::text::{clip, json_len};
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
@@ -39,6 +40,7 @@ pub struct Surfaces {
 impl Surfaces {
     /// No list means the default one.
     pub fn of(patterns: &[String]) -> Self {
+        let counted = how_many_count(patterns);
         let (mut builder, mut bad) = (GlobSetBuilder::new(), Vec::new());
         let mut add = |pattern: &str| match glob(pattern) {
             Some(glob) => drop(builder.add(glob)),
@@ -47,10 +49,7 @@ impl Surfaces {
         if patterns.is_empty() {
             DEFAULT.iter().for_each(|pattern| add(pattern));
         } else {
-            patterns
-                .iter()
-                .take(SURFACE_GLOBS_MAX)
-                .for_each(|pattern| add(pattern));
+            patterns[..counted].iter().for_each(|pattern| add(pattern));
         }
         let mut warnings = Vec::new();
         if !bad.is_empty() {
@@ -62,8 +61,8 @@ impl Surfaces {
                     .into(),
             });
         }
-        if patterns.len() > SURFACE_GLOBS_MAX {
-            warnings.push(too_many_globs(patterns.len(), SURFACE_GLOBS_MAX));
+        if counted < patterns.len() {
+            warnings.push(too_many_globs(patterns.len(), counted));
         }
         let globs = builder.build().unwrap_or_else(|_| {
             warnings.push(Warning {
@@ -120,10 +119,27 @@ fn too_many_globs(given: usize, kept: usize) -> Warning {
         kind: "too_many_surface_globs".into(),
         paths: Vec::new(),
         remediation: format!(
-            "`surfaces` of .prism/project.toml has {given} globs and the first {kept} count: join \
+            "`surfaces` of .prism/project.toml has {given} globs and the first {kept} count (at \
+             most {SURFACE_GLOBS_MAX}, with {SURFACE_GLOBS_CHARS_MAX} characters together): join \
              some of them."
         ),
     }
+}
+
+/// How many globs from the beginning of a list are looked at. One that is too long for a glob
+/// never is, so it takes no room.
+fn how_many_count(patterns: &[String]) -> usize {
+    let mut taken = 0;
+    let over = patterns.iter().take(SURFACE_GLOBS_MAX).position(|pattern| {
+        let chars = pattern.chars().take(SURFACE_GLOB_CHARS_MAX + 1).count();
+        taken += if chars > SURFACE_GLOB_CHARS_MAX {
+            0
+        } else {
+            chars
+        };
+        taken > SURFACE_GLOBS_CHARS_MAX
+    });
+    over.unwrap_or_else(|| patterns.len().min(SURFACE_GLOBS_MAX))
 }
 
 /// The first globs of a project's list: so many that they travel in so many bytes of JSON.
@@ -270,6 +286,14 @@ mod tests {
         assert_eq!(surfaces.warnings[0].kind, "too_many_surface_globs");
         assert!(surfaces.warnings[0].remediation.contains("201"));
         assert!(surfaces.holds("d199/x") && !surfaces.holds("late/x"));
+        let long = format!("{}/**", "x".repeat(SURFACE_GLOB_CHARS_MAX - 3));
+        let counted = SURFACE_GLOBS_CHARS_MAX / SURFACE_GLOB_CHARS_MAX;
+        let mut long = vec![long; counted];
+        assert!(Surfaces::of(&long).warnings.is_empty());
+        long.push("late/**".into());
+        let surfaces = Surfaces::of(&long);
+        assert_eq!(surfaces.warnings[0].kind, "too_many_surface_globs");
+        assert!(!surfaces.holds("late/x"));
     }
 
     #[test]

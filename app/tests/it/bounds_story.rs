@@ -443,3 +443,46 @@ async fn a_list_of_deltas_shows_so_much_of_each_and_says_what_it_cut() {
         "{listed}"
     );
 }
+
+#[tokio::test]
+async fn a_list_of_memory_has_so_many_items_of_so_many_characters() {
+    let server = Server::start_with(FAST);
+    let (eve, _) = server.session("Eve").await;
+    for (verb, request, said) in [
+        (
+            "checkpoint",
+            json!({"summary": "x", "open_loops": ["f".repeat(2_001)]}),
+            "`open_loops[0]` has 2001 characters and may have 2000",
+        ),
+        (
+            "checkpoint",
+            json!({"summary": "x", "tried_and_ruled_out":
+                vec![json!({"approach": "a", "outcome": "o"}); 101]}),
+            "`tried_and_ruled_out` has 101 items and may have 100",
+        ),
+        (
+            "todo",
+            json!({"action": "add", "title": "t", "tags": vec!["f"; 501]}),
+            "`tags` has 501 items and may have 500",
+        ),
+        (
+            "todo",
+            json!({"action": "add", "title": "t", "paths": vec!["f"; 501]}),
+            "`paths` has 501 items",
+        ),
+        (
+            "todo",
+            json!({"action": "add", "title": "t", "paths": ["a", "f".repeat(1_025)]}),
+            "`paths[1]` has 1025 characters and may have 1024",
+        ),
+        (
+            "remember",
+            json!({"kind": "note", "body": "b", "tags": ["f".repeat(201)]}),
+            "`tags[0]` has 201 characters and may have 200",
+        ),
+    ] {
+        let refused = eve.call(PID, verb, request).await.unwrap_err();
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(refused.message.contains(said), "{refused:?}");
+    }
+}

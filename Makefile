@@ -1,5 +1,10 @@
 # Two commands: `make run` and `make test`.
-.PHONY: run test check
+
+# What `make test` is made of, one after the other.
+PARTS = test-quick test-clients
+
+.PHONY: run test test-setup $(PARTS) check
+.NOTPARALLEL:
 
 # Where tests keep what they fetch once.
 CACHE ?= $(if $(PRISM_TEST_CACHE),$(PRISM_TEST_CACHE),$(HOME)/.cache/prism-tests)
@@ -10,11 +15,20 @@ run: ## Build Prism, fetch the embedding model, and run it on the embedded store
 	$(TARGET)/release/prism model install || echo "Going on without the model: recall will find words but not meaning."
 	$(TARGET)/release/prism serve
 
-test: ## Set up what the tests need and run all of them
-	cargo build --locked --bin prism
+# Each part of the tests is a target of its own and says, pass or fail, how long it took.
+timed = @from=$$(date +%s); trap 'set +x; echo "$@ took $$(($$(date +%s) - from)) s"' EXIT; set -ex;
+
+test: $(PARTS) ## Set up what the tests need and run all of them
+
+test-setup: ## Build what is tested and fetch the model once
+	$(timed) cargo test --workspace --locked --no-run; \
 	PRISM_HOME="$(CACHE)/home" $(TARGET)/debug/prism model install
-	cargo test --workspace --locked
-	PRISM_BIN="$(TARGET)/debug/prism" tests/clients/run
+
+test-quick: test-setup ## The rules of core, and the stories on the embedded store
+	$(timed) cargo test --workspace --locked
+
+test-clients: test-setup ## The binary with real MCP and HTTP clients
+	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/clients/run
 
 check: ## Format and lint
 	cargo fmt --all --check

@@ -23,6 +23,7 @@ mod rot;
 mod rows;
 mod sessions;
 mod signals;
+mod trace;
 mod training;
 mod vectors;
 mod verdicts;

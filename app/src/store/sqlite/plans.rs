@@ -1,6 +1,6 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{directory, migrate, probe, retention, sessions, signals};
+use super::{directory, migrate, probe, retention, sessions, signals, trace};
 use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 
@@ -62,7 +62,7 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         ),
         (
             "finding a signal by its trace",
-            signals::BY_TRACE.to_owned(),
+            trace::BY_TRACE.to_owned(),
             &["ix_signal_trace"],
         ),
         (

@@ -14,6 +14,8 @@ pub struct Directory {
 
 #[derive(Default)]
 struct Inner {
+    /// How often anything was changed.
+    version: u64,
     projects: HashMap<String, Project>,
     personas: HashMap<(Uuid, String), Persona>,
     keys: HashMap<String, KeyRow>,
@@ -21,15 +23,6 @@ struct Inner {
 
 impl Directory {
     pub fn new(loaded: &Loaded) -> Self {
-        let directory = Self {
-            inner: RwLock::default(),
-        };
-        directory.replace(loaded);
-        directory
-    }
-
-    /// Forgets everything and keeps what the store says.
-    pub fn replace(&self, loaded: &Loaded) {
         let fresh = Self {
             inner: RwLock::default(),
         };
@@ -44,8 +37,29 @@ impl Directory {
             .cloned()
             .for_each(|p| fresh.add_persona(p));
         loaded.keys.iter().cloned().for_each(|k| fresh.add_key(k));
-        let fresh = std::mem::take(&mut *fresh.write());
-        *self.write() = fresh;
+        fresh
+    }
+
+    /// What a load must have begun after, for [`Directory::replace`] to take it.
+    pub fn version(&self) -> u64 {
+        self.read().version
+    }
+
+    /// Forgets everything and keeps what the store says; false when something was changed since
+    /// `version`, which the store may not have said yet.
+    pub fn replace(&self, version: u64, loaded: &Loaded) -> bool {
+        let fresh = std::mem::take(&mut *Self::new(loaded).write());
+        let mut inner = self.write();
+        // The lock itself counts as a change.
+        let now = inner.version;
+        let unchanged = now == version + 1;
+        if unchanged {
+            *inner = Inner {
+                version: now,
+                ..fresh
+            };
+        }
+        unchanged
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -54,10 +68,14 @@ impl Directory {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// To change something.
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.inner
+        let mut inner = self
+            .inner
             .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        inner.version += 1;
+        inner
     }
 
     pub fn add_project(&self, project: Project) {
@@ -84,12 +102,10 @@ impl Directory {
     }
 
     /// Whether a key opens anything now.
-    pub fn in_force(&self, id: Uuid) -> bool {
+    pub fn in_force(&self, key: &KeyRow) -> bool {
         let inner = self.read();
-        inner
-            .keys
-            .values()
-            .any(|k| k.id == id && k.revoked_at.is_none())
+        let known = inner.keys.get(&key.key_sha256);
+        known.is_some_and(|k| k.id == key.id && k.revoked_at.is_none())
     }
 
     /// The key with this hash, revoked ones included.
@@ -189,5 +205,41 @@ impl Directory {
             ),
             hint,
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(keys: Vec<KeyRow>) -> Loaded {
+        Loaded {
+            keys,
+            ..Loaded::default()
+        }
+    }
+
+    #[test]
+    fn a_load_that_began_before_a_change_does_not_undo_it() {
+        let key = KeyRow {
+            id: Uuid::from_u128(1),
+            identity: None,
+            key_sha256: "x".into(),
+            prefix: "prk_x".into(),
+            created_at: Moment(0),
+            revoked_at: None,
+        };
+        let before = loaded(vec![key.clone()]);
+        let directory = Directory::new(&before);
+        let version = directory.version();
+        directory.set_revoked(key.id, Some(Moment(1)));
+        assert!(!directory.replace(version, &before));
+        assert!(!directory.in_force(&key), "it stays shut");
+        let after = loaded(vec![KeyRow {
+            revoked_at: Some(Moment(1)),
+            ..key.clone()
+        }]);
+        assert!(directory.replace(directory.version(), &after));
+        assert!(!directory.in_force(&key));
     }
 }

@@ -97,21 +97,24 @@ impl Gate {
     }
 
     /// Material output closes every open window of whoever made it; its own answer says nothing.
-    pub fn produced(&self, store: &Store, caller: &Caller) {
+    pub async fn produced(&self, store: &Store, caller: &Caller) {
         let Some(actor) = self.actor(caller) else {
             return;
         };
-        let mut on_record = self.on_record();
-        if on_record.len() >= PERSONAS_CACHED_MAX {
-            on_record.clear();
-        }
-        if on_record
-            .entry(actor.persona_id)
-            .or_default()
-            .insert(actor.id())
+        let (persona, id) = (actor.persona_id, actor.id());
         {
-            // Still under the lock: whoever finds it on record finds it handed over, too.
-            store.produced_before_gate(actor, clock::now());
+            // Before it is written: an assignment that comes meanwhile takes the note back.
+            let mut on_record = self.on_record();
+            if on_record.len() >= PERSONAS_CACHED_MAX {
+                on_record.clear();
+            }
+            if !on_record.entry(persona).or_default().insert(id) {
+                return;
+            }
+        }
+        if let Err(error) = store.produced_before_gate(actor, clock::now()).await {
+            tracing::warn!(%error, "The gate could not note an output; the next one is noted");
+            self.assignment_comes(persona);
         }
     }
 }

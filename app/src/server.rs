@@ -287,6 +287,8 @@ async fn answer(
     let session = session_of(headers)?;
     let (place, formerly) = (place_of(headers)?, formerly_of(headers)?);
     let body = read_body(body).await?;
+    // A body may take its time, and a key may be revoked meanwhile.
+    prism.still_in_force(&key)?;
     let running = prism.clone();
     prism
         .to_its_end(async move {

@@ -414,7 +414,13 @@ impl Shim {
         if let Some(key) = &self.env.api_key {
             return Ok(key.clone());
         }
-        // Two hosts of one identity may start together: one of them mints.
+        let known = || -> Result<Option<String>, Problem> {
+            let key = client::agent_key(&self.home, identity)?;
+            Ok(key.filter(|k| Some(k.as_str()) != refused))
+        };
+        if let Some(key) = known()? {
+            return Ok(key);
+        }
         let unwritable = |e: anyhow::Error| {
             Problem::new(
                 Code::StorageFull,
@@ -422,10 +428,15 @@ impl Shim {
                 "make $PRISM_HOME writable",
             )
         };
-        let _lock = self.home.lock("keys/mint.lock").map_err(unwritable)?;
-        if let Some(key) =
-            client::agent_key(&self.home, identity)?.filter(|k| Some(k.as_str()) != refused)
-        {
+        // Two hosts of one identity may start together: one of them mints, while the other waits
+        // beside whatever else its shim does.
+        let home = self.home.clone();
+        let lock = tokio::task::spawn_blocking(move || home.lock("keys/mint.lock")).await;
+        let _lock = lock
+            .map_err(anyhow::Error::from)
+            .and_then(|lock| lock)
+            .map_err(unwritable)?;
+        if let Some(key) = known()? {
             return Ok(key);
         }
         let missing = Problem::new(

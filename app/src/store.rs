@@ -611,11 +611,9 @@ impl Store {
         on_engine!(self, s => s.meet_assignment(assigned))
     }
 
-    /// Notes material output before the gate, without waiting for the disk.
-    pub fn produced_before_gate(&self, actor: Actor, now: Moment) {
-        match self {
-            Self::Sqlite(s) => s.produced_before_gate(actor, now),
-        }
+    /// Notes material output before the gate.
+    pub async fn produced_before_gate(&self, actor: Actor, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.produced_before_gate(actor, now))
     }
 
     pub async fn label_gate_event(

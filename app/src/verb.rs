@@ -287,7 +287,7 @@ impl Verb {
         let material = self.is_material(&body);
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
         if material {
-            prism.gate.produced(&prism.store, caller);
+            prism.gate.produced(&prism.store, caller).await;
         }
         if self.inbox == Inbox::Drains
             && let Some(session) = caller.session_id()

@@ -102,7 +102,7 @@ pub const OPEN_LOOP_CHARS_MAX: usize = 2_000;
 pub const OPENING_BYTES_MAX: usize = 64 * 1024;
 /// Bytes, as JSON, that a pickup tells of the past.
 pub const PICKUP_BYTES_MAX: usize = 128 * 1024;
-/// Bytes, as JSON, of one list of todos, specs or plans.
+/// Bytes, as JSON, of one list of todos, specs, plans or deltas.
 pub const LISTED_BYTES_MAX: usize = 160 * 1024;
 
 /// Ends of a whole path that are held against the surfaces, the shortest first.

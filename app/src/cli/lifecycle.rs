@@ -2,7 +2,7 @@
 
 use super::{Context, print_json, print_warnings, written};
 use crate::clock;
-use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
+use crate::ui::{Failure, Outcome, Style, ago, note, out, short, table};
 use clap::Args;
 use prism_core::api::memory::{ArtifactView, DeltaView, DeltasAnswer, PickedUp, RuledOut, Wrapped};
 use prism_core::api::{SessionView, Started, WhoisAnswer};
@@ -336,9 +336,12 @@ fn whole(delta: &DeltaView, style: Style) -> String {
 #[derive(Args)]
 #[command(after_help = "Examples:
   prism deltas
+  prism deltas 2901d7ce            one of them, whole
   prism deltas --kind wrap -n 5
   prism deltas --since 2026-03-01T00:00:00Z --json")]
 pub struct Deltas {
+    /// Only this one, and all of it
+    id: Option<String>,
     /// At most so many
     #[arg(short, default_value_t = 20)]
     n: usize,
@@ -352,10 +355,16 @@ pub struct Deltas {
 
 impl Deltas {
     pub async fn run(self, context: Context) -> Outcome {
-        let request = json!({"n": self.n, "kind": self.kind, "since": self.since});
+        let one = self.id.is_some();
+        let request =
+            json!({"id": self.id, "n": self.n, "kind": self.kind, "since": self.since});
         let (listed, answer): (DeltasAnswer, _) = context.ask("deltas", request).await?;
         if context.json {
             print_json(&answer);
+        } else if one {
+            for delta in &listed.deltas {
+                out(&whole(delta, context.style));
+            }
         } else if listed.deltas.is_empty() {
             out("no deltas");
         } else {
@@ -365,6 +374,9 @@ impl Deltas {
                 .map(|d| delta_line(d, context.style))
                 .collect();
             out(&table(&rows));
+            if let Some(more) = listed.more {
+                note(&format!("{more} more did not fit into one answer: name one, or a --kind"));
+            }
         }
         Ok(())
     }

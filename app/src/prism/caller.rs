@@ -45,13 +45,7 @@ impl Prism {
             .directory
             .key(&sha256_hex(key.as_bytes()))
             .ok_or_else(|| Problem::new(Code::InvalidKey, "this key is not known here", hint))?;
-        if row.revoked_at.is_some() {
-            return Err(Problem::new(
-                Code::InvalidKey,
-                format!("key {}… was revoked", row.prefix),
-                "ask the operator for a new one: `prism key mint <identity>`",
-            ));
-        }
+        self.still_in_force(&row)?;
         if let Err(wait_ms) = self.charge(row.id) {
             let limits = self.limits;
             let hint = format!(
@@ -66,6 +60,18 @@ impl Prism {
             .with("retry_after_ms", wait_ms));
         }
         Ok(row)
+    }
+
+    /// Refuses a key that was revoked.
+    pub fn still_in_force(&self, key: &KeyRow) -> Result<(), Problem> {
+        if self.directory.in_force(key) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            Code::InvalidKey,
+            format!("key {}… was revoked", key.prefix),
+            "ask the operator for a new one: `prism key mint <identity>`",
+        ))
     }
 
     /// Charges a key for one request or one socket frame, or says how many milliseconds to wait.

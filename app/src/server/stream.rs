@@ -71,11 +71,15 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
         );
         return refuse(&mut ws, &problem).await;
     }
-    if !prism.directory.in_force(key.id) {
+    if !prism.directory.in_force(&key) {
         // Revoked since the door let it in; whoever revoked it did not see this socket.
         socket.close(close::RELEASED, "its key was revoked");
     }
     if let Some(session) = &caller.session {
+        if prism.presence.get(session.id).is_none_or(|s| s.released_at.is_some()) {
+            // Released since its hello was read; whoever released it did not see this socket.
+            socket.close(close::RELEASED, "the session is over");
+        }
         let came = prism.presence.connected(session.id, clock::now());
         prism.announce_arrival(session, came);
     }

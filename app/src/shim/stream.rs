@@ -345,8 +345,11 @@ impl Stream {
             .map(|a| a.envelope.signal_id)
             .collect();
         for receipt in receipts(State::Received, &ids, None) {
-            // A socket that broke is noticed where it is read; the replay repeats the receipt.
-            say(ws, &receipt).await;
+            if !say(ws, &receipt).await {
+                // The cursor has come past these signals, so no replay repeats the receipt: it
+                // waits for the next socket.
+                drop(self.reports.send(receipt));
+            }
         }
         for Arrived { envelope, .. } in arrived {
             if let Some(seq) = envelope.seq {

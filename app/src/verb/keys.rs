@@ -104,6 +104,8 @@ pub async fn revoke(
         prism.directory.set_revoked(key.id, None);
         return Err(error.into());
     }
+    // Once more: what was read from the store before this was written may have come in between.
+    prism.directory.set_revoked(key.id, Some(now));
     prism
         .hub
         .close_key(key.id, close::RELEASED, "its key was revoked");

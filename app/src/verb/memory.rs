@@ -5,15 +5,15 @@ use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{Author, Edge, NewMemory, Node, Row};
-use prism_core::api::memory::{self as wire, Id};
+use prism_core::api::memory::{self as wire, DeltaView, Id};
 use prism_core::id::Quoted;
-use prism_core::limits::{SURFACE_GLOBS_MAX, TAG_CHARS_MAX, TEXT_CHARS_MAX};
-use prism_core::memory::brief::Room;
+use prism_core::limits::{LISTED_BYTES_MAX, SURFACE_GLOBS_MAX, TAG_CHARS_MAX, TEXT_CHARS_MAX};
+use prism_core::memory::brief::{Room, first_rows};
 use prism_core::memory::entity::{self, Entity};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative};
 use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, check_list, optional, required};
-use prism_core::{Problem, api, text};
+use prism_core::{Code, Problem, api, text};
 
 /// Who writes, as every row records it.
 pub fn author(caller: &Caller) -> Author {
@@ -289,6 +289,10 @@ pub async fn deltas(
     caller: &Caller,
     request: wire::Deltas,
 ) -> Result<wire::DeltasAnswer, Problem> {
+    if let Some(id) = &request.id {
+        let deltas = vec![whole_delta(prism, caller, id).await?];
+        return Ok(wire::DeltasAnswer { deltas, more: None });
+    }
     let n = request.n.unwrap_or(20);
     if !(1..=200).contains(&n) {
         return Err(Problem::field("n", format!("is {n} and must be 1 to 200")));
@@ -310,7 +314,24 @@ pub async fn deltas(
         .deltas(caller.project.id, request.since, request.kind, n)
         .await?;
     deltas.iter_mut().for_each(|row| Room::DELTA.delta(row));
-    Ok(wire::DeltasAnswer { deltas })
+    let (deltas, more) = first_rows(deltas, LISTED_BYTES_MAX);
+    let more = (more > 0).then_some(more as u64);
+    Ok(wire::DeltasAnswer { deltas, more })
+}
+
+/// One delta with everything that was written down.
+async fn whole_delta(prism: &Prism, caller: &Caller, id: &str) -> Result<DeltaView, Problem> {
+    let (store, project) = (&prism.store, caller.project.id);
+    let quoted = Quoted::parse("id", id)?;
+    let id = store.resolve(project, Table::Deltas, "id", quoted).await?;
+    let delta = store.delta(project, id).await?;
+    delta.ok_or_else(|| {
+        Problem::new(
+            Code::UnknownReference,
+            format!("there is no delta {id} any more"),
+            "`prism deltas` lists those there are",
+        )
+    })
 }
 
 pub async fn graph(

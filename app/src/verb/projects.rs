@@ -86,6 +86,12 @@ pub async fn merge(
         .store
         .merge_projects(old, caller.project.clone())
         .await?;
-    prism.directory.replace(&prism.store.load().await?);
-    Ok(api::Ok { ok: true })
+    loop {
+        let version = prism.directory.version();
+        let loaded = prism.store.load().await?;
+        if prism.directory.replace(version, &loaded) {
+            prism.presence.have_started(loaded.started_personas);
+            return Ok(api::Ok { ok: true });
+        }
+    }
 }

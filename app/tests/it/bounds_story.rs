@@ -442,6 +442,36 @@ async fn a_list_of_deltas_shows_so_much_of_each_and_says_what_it_cut() {
         !listed["deltas"][0]["more"]["summary"].is_null(),
         "{listed}"
     );
+    let id = listed["deltas"][0]["id"].as_str().unwrap();
+    let whole = eve.call(PID, "deltas", json!({"id": &id[..8]})).await;
+    let whole = whole.unwrap()["deltas"][0].clone();
+    assert_eq!(whole["id"], id);
+    assert_eq!(whole["summary"].as_str().unwrap().len(), 3 + 7 * 6_000 - 1);
+    assert!(whole["more"].is_null());
+    let shown = server.ok(None, &["deltas", &id[..8]]);
+    assert!(shown.len() > 7 * 6_000, "all of it");
+    let (ada, _) = server.session("Ada").await;
+    let operator = server.operator();
+    let elsewhere = operator.call("PID-OTHER", "deltas", json!({"id": id}));
+    assert!(elsewhere.await.unwrap_err().is(Code::UnknownReference));
+    let unknown = ada.call(PID, "deltas", json!({"id": "00000000"})).await;
+    assert!(unknown.unwrap_err().is(Code::UnknownReference));
+}
+
+#[tokio::test]
+async fn a_list_of_deltas_has_a_size_however_many_are_asked_for() {
+    let server = Server::start_with(FAST);
+    let (eve, _) = server.session("Eve").await;
+    for n in 0..200 {
+        let text = format!("{n} {}", "walrus ".repeat(200));
+        eve.call(PID, "note", json!({ "text": text }))
+            .await
+            .unwrap();
+    }
+    let listed = eve.call(PID, "deltas", json!({"n": 200})).await.unwrap();
+    assert!(listed.to_string().len() < LISTED_BYTES_MAX + 1_000);
+    let shown = listed["deltas"].as_array().unwrap().len() as u64;
+    assert_eq!(shown + listed["more"].as_u64().unwrap(), 200);
 }
 
 #[tokio::test]

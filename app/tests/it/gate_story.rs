@@ -498,3 +498,44 @@ fn the_command_line_prints_the_warning() {
     );
     assert_eq!(acknowledge(), "");
 }
+
+#[tokio::test]
+async fn fifty_labels_are_a_verdict_and_one_less_is_not() {
+    let mut server = Server::start();
+    server.identity("Texi").await;
+    server.terminate();
+    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    database
+        .execute_batch(
+            "with recursive n(i) as (select 1 union all select i + 1 from n where i < 51)
+             insert into recallgate_events (id, tenant_id, project_id, assignment_id, task_class,
+                gate_mode, outcome, trigger, actor_persona, actor_surface, recall_count,
+                occurred_at, is_first, label)
+             select printf('%08d-0000-4000-8000-000000000000', i), p.tenant_id, p.id, 'a' || i,
+                'tier1', 'advisory', 'warned', 'ack', 'Texi', 'cli', 0, i, 1,
+                case when i <= 14 then 0 when i <= 49 then 1 end
+             from n, projects p;",
+        )
+        .unwrap();
+    drop(database);
+    server.resume();
+    let report = || async {
+        let report = server.operator().call(PID, "gate_report", json!({})).await;
+        let report = report.unwrap();
+        (
+            report["labelled"].as_u64().unwrap(),
+            report["verdict"].as_str().unwrap().to_owned(),
+        )
+    };
+    assert_eq!(report().await, (49, "too_few_labels".to_owned()));
+    let label = |i: u32, right: bool| {
+        let request = json!({"event_id": format!("{i:08}"), "right": right});
+        let operator = server.operator();
+        async move { operator.call(PID, "gate_label", request).await.unwrap() }
+    };
+    label(50, true).await;
+    assert_eq!(report().await, (50, "ok".to_owned()), "36 of 50");
+    label(50, false).await;
+    label(51, false).await;
+    assert_eq!(report().await, (51, "low".to_owned()), "35 of 51");
+}

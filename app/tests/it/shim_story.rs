@@ -558,3 +558,42 @@ fn a_send_that_a_busy_server_refuses_is_sent_again_and_a_full_inbox_is_final() {
     wire.refuse(&[]);
     assert!(ids(&texi.call("prism_signals_pending", json!({}))).is_empty());
 }
+
+#[test]
+fn what_a_killed_shim_left_behind_is_ignored_and_swept_by_the_next() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    let files = || server.home().list("shims", "", ".json");
+    wait_for("its file", || (files().len() == 1).then_some(()));
+    texi.kill();
+    assert_eq!(files().len(), 1, "a killed shim tidies nothing up");
+    assert!(prism::shim::files::shims(&server.home()).0.is_empty());
+    let left = files();
+    let _ada = server.agent("Ada");
+    wait_for("only the living one's file", || {
+        let files = files();
+        (files.len() == 1 && files != left).then_some(())
+    });
+}
+
+#[test]
+fn whoever_is_killed_after_the_first_verb_joins_once() {
+    let mut server = Server::start();
+    let mut ada = server.agent("Ada");
+    let mut texi = server.agent("Texi");
+    texi.call("prism_status", serde_json::json!({}));
+    server.kill();
+    server.resume();
+    wait_connected(&server, "Texi", true);
+    texi.call("prism_status", serde_json::json!({}));
+    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let starts: i64 = database
+        .query_row(
+            "select count(*) from session_deltas where delta_kind = 'start' and identity = 'Texi'",
+            [],
+            |r| r.get(0),
+        )
+        .unwrap();
+    assert_eq!(starts, 1);
+    drop(ada.call("prism_status", serde_json::json!({})));
+}

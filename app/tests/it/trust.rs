@@ -497,3 +497,84 @@ async fn what_others_wrote_commands_no_terminal() {
         );
     }
 }
+
+/// Sends the head of a request whose body is `length` bytes long, and not its body.
+fn half_a_request(server: &Server, key: &str, length: usize) -> TcpStream {
+    let mut stream = connect(server);
+    write!(
+        stream,
+        "POST /api/v1/{PID}/ping HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\nexpect: 100-continue\r\n\r\n"
+    )
+    .unwrap();
+    // Whoever is told to go on has shown a key already.
+    let told = answer(&mut stream);
+    assert!(told.starts_with("HTTP/1.1 100"), "{told}");
+    stream
+}
+
+fn answer(stream: &mut TcpStream) -> String {
+    let mut answer = [0; 2048];
+    let n = stream.read(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[..n]).into_owned()
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_waited_for_ten_seconds() {
+    let server = Server::start();
+    server.identity("Texi").await;
+    let mut stream = half_a_request(&server, &server.operator_key(), 10);
+    let answer = answer(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("too_slow"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_revoked_while_its_body_comes_opens_nothing() {
+    let server = Server::start();
+    let texi = server.identity("Texi").await;
+    let mut stream = half_a_request(&server, texi.key(), 2);
+    let keys = server.operator().call(PID, "key_list", json!({})).await;
+    let keys = keys.unwrap()["keys"].as_array().unwrap().clone();
+    let key = keys.iter().find(|k| k["identity"] == "Texi").unwrap();
+    let revoke = json!({"key_id": key["key_id"]});
+    server
+        .operator()
+        .call(PID, "key_revoke", revoke)
+        .await
+        .unwrap();
+    stream.write_all(b"{}").unwrap();
+    let answer = answer(&mut stream);
+    assert!(answer.contains("was revoked"), "{answer}");
+}
+
+#[test]
+fn a_home_of_another_user_is_refused_with_the_command_that_mends_it() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give a folder away; the rule itself is `Home::check`.
+        return;
+    }
+    let server = Server::start();
+    let home = server.home().dir().to_owned();
+    std::os::unix::fs::chown(&home, Some(65_534), None).unwrap();
+    let output = server.cli(None, &["status"]);
+    std::os::unix::fs::chown(&home, Some(0), None).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("chown"), "{said}");
+}
+
+#[test]
+fn a_server_holds_no_more_connections_than_it_may_open_files() {
+    let mut server = Server::start();
+    server.terminate();
+    let mut serve = std::process::Command::new("sh");
+    let own = server.command(None);
+    serve.env_clear().envs(own.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    serve.args(["-c", "ulimit -n 60 && exec \"$0\" serve --port 0", BIN]);
+    server.resume_as(serve);
+    let streams: Vec<TcpStream> = (0..80).map(|_| connect(&server)).collect();
+    // It has room for a few, makes it for newcomers, and still opens its files.
+    server.ok(None, &["status"]);
+    drop(streams);
+}

@@ -91,12 +91,18 @@ wire! {
     }
 
     Deltas {
+        /// Only this delta (id, or a prefix of at least 8 digits), and all of it.
+        #[serde(default)] id: Option<String>,
         #[serde(default)] since: Option<Moment>,
         #[serde(default)] kind: Option<String>,
         #[serde(default)] n: Option<usize>,
     }
 
-    DeltasAnswer { deltas: Vec<DeltaView> }
+    DeltasAnswer {
+        deltas: Vec<DeltaView>,
+        /// How many more there are than fit into one answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")] more: Option<u64>,
+    }
 
     Recall {
         /// Plain words: what was seen, said or done.

@@ -106,6 +106,19 @@ impl Room {
     }
 }
 
+/// The first rows that fit into so many bytes of JSON, and how many did not.
+pub fn first_rows<T: serde::Serialize>(mut rows: Vec<T>, bytes: usize) -> (Vec<T>, usize) {
+    let mut taken = 0;
+    let fits = rows.iter().take_while(|row| {
+        taken += serde_json::to_vec(row).map_or(0, |json| json.len() + 1);
+        taken <= bytes
+    });
+    let fits = fits.count();
+    let more = rows.len() - fits;
+    rows.truncate(fits);
+    (rows, more)
+}
+
 /// Cuts, and notes how much was cut from what.
 struct Cut<'a>(&'a mut BTreeMap<String, u64>);
 

@@ -25,8 +25,8 @@ impl Sqlite {
         self.write(move |c| meet(c, &assigned)).await
     }
 
-    pub fn produced_before_gate(&self, actor: Actor, now: Moment) {
-        self.writer.write_later("output before the gate", move |c| {
+    pub async fn produced_before_gate(&self, actor: Actor, now: Moment) -> Result<()> {
+        self.write(move |c| {
             let (table, id) = keeper(&actor);
             c.prepare_cached(&format!(
                 "update {table} set last_output_at = ? where id = ?"
@@ -35,7 +35,8 @@ impl Sqlite {
             .map_err(failed)?;
             let warned = (GateOutcome::Warned, Trigger::MaterialOutput);
             close_windows(c, &actor, warned, &[], now)
-        });
+        })
+        .await
     }
 
     pub async fn label_gate_event(

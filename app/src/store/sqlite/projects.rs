@@ -234,9 +234,11 @@ fn merge_personas(c: &Connection, old: &str, new: &str) -> Result<()> {
             let left = format!("delete from {table} where {column} = ?1");
             c.execute(&left, [&from]).map_err(failed)?;
         }
+        // Whoever has started in either has started.
         c.execute(
-            "update personas set inbox_seq = ?2 where id = ?1",
-            params![into, head + more + more],
+            "update personas set inbox_seq = ?2, started_at = (
+                 select min(started_at) from personas where id in (?1, ?3)) where id = ?1",
+            params![into, head + more + more, from],
         )
         .map_err(failed)?;
         c.execute("delete from personas where id = ?", [&from])

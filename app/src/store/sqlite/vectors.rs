@@ -23,6 +23,8 @@ const TWO_THREADS_FROM: usize = 150_000;
 
 /// Vectors that are read in one step; between two steps anybody may scan what is there.
 const STEP_VECTORS: usize = 1_000;
+/// Forgotten vectors of a block from which on their room is given back.
+const FORGOTTEN_MIN: usize = 1_000;
 /// How long a recall waits for vectors that are still being read.
 pub(super) const RECALL_WAITS: Duration = Duration::from_secs(2);
 
@@ -49,6 +51,8 @@ pub struct Vectors {
 
 #[derive(Default)]
 struct Matrices {
+    /// How often everything was let go of: a step that was read before that is of no use after it.
+    generation: u64,
     model: String,
     /// The last vector that was read.
     last: i64,
@@ -75,6 +79,8 @@ struct Block {
     kinds: Vec<u8>,
     /// Where a row's vectors begin.
     starts: HashMap<i64, u32>,
+    /// Vectors of rows that were embedded anew since; they are passed over, and cleared in time.
+    forgotten: usize,
 }
 
 /// A vector on its way up the scan; the lowest comes out first.
@@ -119,7 +125,29 @@ impl Block {
         if let Some(start) = self.starts.remove(&row) {
             for at in (start as usize..self.rows.len()).take_while(|at| self.rows[*at] == row) {
                 self.steps[at] = 0.0;
+                self.forgotten += 1;
             }
+        }
+    }
+
+    /// Gives back the room of what was forgotten, once that is worth the copying.
+    fn clear_forgotten(&mut self) {
+        if self.forgotten < FORGOTTEN_MIN || self.forgotten * 4 < self.rows.len() {
+            return;
+        }
+        let old = std::mem::take(self);
+        for at in (0..old.rows.len()).filter(|at| old.steps[*at] > 0.0) {
+            self.starts
+                .entry(old.rows[at])
+                .or_insert(self.rows.len() as u32);
+            let code = &old.codes[at * DIMENSIONS..(at + 1) * DIMENSIONS];
+            self.codes.extend_from_slice(code);
+            self.steps.push(old.steps[at]);
+            self.ids.push(old.ids[at]);
+            self.roles.push(old.roles[at]);
+            self.rows.push(old.rows[at]);
+            self.times.push(old.times[at]);
+            self.kinds.push(old.kinds[at]);
         }
     }
 
@@ -240,10 +268,14 @@ impl Sqlite {
 impl Vectors {
     /// Lets go of everything: rows have moved from one project to another.
     pub fn forget(&self) {
-        *self
+        let mut matrices = self
             .matrices
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = Matrices::default();
+            .unwrap_or_else(PoisonError::into_inner);
+        *matrices = Matrices {
+            generation: matrices.generation + 1,
+            ..Matrices::default()
+        };
     }
 
     /// Reads what was embedded since the last look, step by step; one small query when there is
@@ -288,14 +320,31 @@ impl Vectors {
 
     /// Reads the next vectors and only then asks for the lock to put them in.
     fn read_step(&self, c: &Connection, model: &str, newest: i64) -> Result<()> {
-        let last = self.read_up_to(model);
-        let (step, reached) = next_vectors(c, model, last.unwrap_or_default(), newest)?;
+        let (generation, last) = {
+            let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
+            let known = matrices.model == model;
+            (
+                matrices.generation,
+                if known { matrices.last } else { 0 },
+            )
+        };
+        let step = next_vectors(c, model, last, newest)?;
+        self.take_in(model, generation, step);
+        Ok(())
+    }
+
+    /// Puts a step in, unless rows have moved since it was begun.
+    fn take_in(&self, model: &str, generation: u64, (step, reached): (Vec<Read>, i64)) {
         let mut matrices = self
             .matrices
             .write()
             .unwrap_or_else(PoisonError::into_inner);
+        if matrices.generation != generation {
+            return;
+        }
         if matrices.model != model {
             *matrices = Matrices {
+                generation,
                 model: model.to_owned(),
                 ..Matrices::default()
             };
@@ -315,7 +364,10 @@ impl Vectors {
             }
         }
         matrices.last = matrices.last.max(reached);
-        Ok(())
+        for matrix in matrices.projects.values_mut() {
+            matrix.scanned.clear_forgotten();
+            matrix.judging.clear_forgotten();
+        }
     }
 
     /// The rows nearest in meaning, `n` at the most, each with its best cosine; the nearest of them
@@ -583,6 +635,40 @@ mod tests {
         drop(turn);
         assert!(vectors.catch_up(&c, MODEL, moment * 60_000).unwrap());
         assert_eq!(loaded(&vectors), 6);
+    }
+
+    #[test]
+    fn a_step_that_was_read_before_projects_were_merged_is_not_put_in_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        let vectors = Vectors::default();
+        let step = next_vectors(&c, MODEL, 0, 6).unwrap();
+        c.execute_batch("update memory set project_id = 'q'")
+            .unwrap();
+        vectors.forget();
+        vectors.take_in(MODEL, 0, step);
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        assert_eq!(loaded(&vectors), 0, "all of it has moved");
+        let all = ScanFilter::of(&Filter::default());
+        let moved = vectors.nearest(&c, "q", &unit(0), &all, 1).unwrap();
+        assert!(moved.contains_key(&1));
+    }
+
+    #[test]
+    fn rows_embedded_anew_again_and_again_take_no_more_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 200);
+        let vectors = Vectors::default();
+        for _ in 0..20 {
+            // Newer ids, as a row has that is embedded again.
+            c.execute_batch("update memory_vectors set id = id + 1000")
+                .unwrap();
+            assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        }
+        assert!(loaded(&vectors) < 400 + FORGOTTEN_MIN + 400);
+        assert!(nearest(&vectors, &c, 0).contains_key(&1));
+        let judged = vectors.judge("p", &unit(0), &[1, 2], &HashMap::new());
+        assert!(judged[&1].field > 0.99 && judged[&2].field < 0.01);
     }
 
     #[test]

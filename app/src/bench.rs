@@ -51,6 +51,9 @@ enum What {
         /// Idle sessions in the memory run
         #[arg(long, default_value_t = 1000)]
         sessions: usize,
+        /// How many send at once
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 64, 512])]
+        senders: Vec<usize>,
     },
     /// The same acts on an empty home and on one with a million signals behind it
     History(history::History),
@@ -94,7 +97,8 @@ impl Bench {
                 to_ring: false,
                 sends,
                 sessions,
-            } => signals::run(sends, sessions).await?,
+                senders,
+            } => signals::run(sends, sessions, &senders).await?,
             What::Signals { to_ring: true, .. } => signals::to_ring().await?,
             What::Loopback { runs } => proof::probe(runs).await?,
             What::Gate { acks } => proof::gate(acks).await?,

@@ -22,11 +22,11 @@ use uuid::Uuid;
 const RECIPIENTS_MAX: usize = 64;
 const BODY_BYTES: usize = 300;
 
-pub async fn run(sends: usize, sessions: usize) -> Result<Report> {
+pub async fn run(sends: usize, sessions: usize, senders: &[usize]) -> Result<Report> {
     let mut report = Report::default();
     let mut fsync = fsync_samples(200)?;
     report.add("one fsync (4 KiB, same disk)", p50_p99(&mut fsync));
-    for senders in [1, 64, 512] {
+    for &senders in senders {
         let n = if senders == 1 { sends / 4 } else { sends };
         report.add(
             format!("bare SQLite group commit, {senders} senders"),

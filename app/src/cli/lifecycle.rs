@@ -356,8 +356,7 @@ pub struct Deltas {
 impl Deltas {
     pub async fn run(self, context: Context) -> Outcome {
         let one = self.id.is_some();
-        let request =
-            json!({"id": self.id, "n": self.n, "kind": self.kind, "since": self.since});
+        let request = json!({"id": self.id, "n": self.n, "kind": self.kind, "since": self.since});
         let (listed, answer): (DeltasAnswer, _) = context.ask("deltas", request).await?;
         if context.json {
             print_json(&answer);
@@ -375,7 +374,9 @@ impl Deltas {
                 .collect();
             out(&table(&rows));
             if let Some(more) = listed.more {
-                note(&format!("{more} more did not fit into one answer: name one, or a --kind"));
+                note(&format!(
+                    "{more} more did not fit into one answer: name one, or a --kind"
+                ));
             }
         }
         Ok(())

@@ -76,7 +76,11 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
         socket.close(close::RELEASED, "its key was revoked");
     }
     if let Some(session) = &caller.session {
-        if prism.presence.get(session.id).is_none_or(|s| s.released_at.is_some()) {
+        if prism
+            .presence
+            .get(session.id)
+            .is_none_or(|s| s.released_at.is_some())
+        {
             // Released since its hello was read; whoever released it did not see this socket.
             socket.close(close::RELEASED, "the session is over");
         }

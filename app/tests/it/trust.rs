@@ -526,7 +526,7 @@ async fn a_body_that_does_not_come_is_waited_for_ten_seconds() {
     let mut stream = half_a_request(&server, &server.operator_key(), 10);
     let answer = answer(&mut stream);
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert!(answer.contains("too_slow"), "{answer}");
+    assert!(answer.contains("request_timeout"), "{answer}");
 }
 
 #[tokio::test]
@@ -570,7 +570,9 @@ fn a_server_holds_no_more_connections_than_it_may_open_files() {
     server.terminate();
     let mut serve = std::process::Command::new("sh");
     let own = server.command(None);
-    serve.env_clear().envs(own.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    serve
+        .env_clear()
+        .envs(own.get_envs().filter_map(|(k, v)| Some((k, v?))));
     serve.args(["-c", "ulimit -n 60 && exec \"$0\" serve --port 0", BIN]);
     server.resume_as(serve);
     let streams: Vec<TcpStream> = (0..80).map(|_| connect(&server)).collect();

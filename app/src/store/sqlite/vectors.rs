@@ -323,10 +323,7 @@ impl Vectors {
         let (generation, last) = {
             let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
             let known = matrices.model == model;
-            (
-                matrices.generation,
-                if known { matrices.last } else { 0 },
-            )
+            (matrices.generation, if known { matrices.last } else { 0 })
         };
         let step = next_vectors(c, model, last, newest)?;
         self.take_in(model, generation, step);

@@ -256,10 +256,10 @@ impl Client {
         }
     }
 
-    async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Failure> {
+    async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
-        let pid = ProjectName::parse(pid).map_err(Failure::unsent)?;
-        let url = self.locator.url().map_err(Failure::unsent)?;
+        let pid = ProjectName::parse(pid).map_err(Unanswered::unsent)?;
+        let url = self.locator.url().map_err(Unanswered::unsent)?;
         let mut request = self
             .http
             .post(format!("{url}/api/v1/{pid}/{path}"))
@@ -277,17 +277,17 @@ impl Client {
         let response = request
             .send()
             .await
-            .map_err(|e| Failure::transport(&url, &e))?;
+            .map_err(|e| Unanswered::transport(&url, &e))?;
         let status = response.status();
         let answer = response.bytes().await;
-        let answer = answer.map_err(|e| Failure::transport(&url, &e))?;
-        let answer: Value = serde_json::from_slice(&answer).map_err(|e| Failure {
+        let answer = answer.map_err(|e| Unanswered::transport(&url, &e))?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|e| Unanswered {
             problem: Problem::new(
                 Code::Internal,
                 format!("the answer of {url} ({status}) could not be read: {e}"),
                 "what you asked for may have been done: look before you ask again",
             ),
-            sent: Sent::Perhaps,
+            sent: WasSent::Perhaps,
         })?;
         if status.is_success() {
             return Ok(answer);
@@ -300,12 +300,12 @@ impl Client {
                     "is it a prism server? `prism doctor` looks",
                 )
             });
-        Err(Failure {
+        Err(Unanswered {
             problem: Problem {
                 status: status.as_u16(),
                 ..problem
             },
-            sent: Sent::Answered,
+            sent: WasSent::Answered,
         })
     }
 
@@ -330,20 +330,20 @@ impl Client {
             let failure = match tokio::time::timeout(retries.left(), attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure {
+                Err(_) => Unanswered {
                     problem: not_running("the server did not answer in time"),
-                    sent: Sent::Perhaps,
+                    sent: WasSent::Perhaps,
                 },
             };
             let busy = failure.problem.is_busy();
             match failure.sent {
                 // Too busy to look at it: that says nothing of an earlier attempt.
-                Sent::Answered if busy => {}
-                Sent::Answered => return Err(failure.problem),
-                Sent::Perhaps => perhaps_sent = true,
+                WasSent::Answered if busy => {}
+                WasSent::Answered => return Err(failure.problem),
+                WasSent::Perhaps => perhaps_sent = true,
                 // Nothing runs there and nothing was sent: say so at once.
-                Sent::No if !perhaps_sent => return Err(failure.problem),
-                Sent::No => {}
+                WasSent::No if !perhaps_sent => return Err(failure.problem),
+                WasSent::No => {}
             }
             if !retries.wait(&failure.problem).await {
                 if busy && !perhaps_sent {
@@ -410,13 +410,13 @@ impl Retries {
     }
 }
 
-struct Failure {
+struct Unanswered {
     problem: Problem,
-    sent: Sent,
+    sent: WasSent,
 }
 
 #[derive(Clone, Copy)]
-enum Sent {
+enum WasSent {
     /// The server answered: that is the outcome.
     Answered,
     /// The connection broke after it was made, or the answer could not be read.
@@ -425,11 +425,11 @@ enum Sent {
     No,
 }
 
-impl Failure {
+impl Unanswered {
     fn unsent(problem: Problem) -> Self {
         Self {
             problem,
-            sent: Sent::No,
+            sent: WasSent::No,
         }
     }
 
@@ -444,7 +444,7 @@ impl Failure {
         };
         Self {
             problem: not_running(&format!("the server at {url} {why}")),
-            sent: Sent::Perhaps,
+            sent: WasSent::Perhaps,
         }
     }
 }

@@ -16,6 +16,8 @@ use uuid::Uuid;
 
 /// Personas the cache holds; beyond that it is emptied and fills again.
 const PERSONAS_CACHED_MAX: usize = 10_000;
+/// Actors of one persona that it holds; sessions come and go.
+const ACTORS_CACHED_MAX: usize = 64;
 
 pub struct Gate {
     mode: Mode,
@@ -108,7 +110,11 @@ impl Gate {
             if on_record.len() >= PERSONAS_CACHED_MAX {
                 on_record.clear();
             }
-            if !on_record.entry(persona).or_default().insert(id) {
+            let actors = on_record.entry(persona).or_default();
+            if actors.len() >= ACTORS_CACHED_MAX {
+                actors.clear();
+            }
+            if !actors.insert(id) {
                 return;
             }
         }

@@ -39,6 +39,8 @@ pub const OUTBOX_FRAMES_MAX: usize = 64;
 /// Rows read from the store in one replay step.
 pub const REPLAY_ROWS: usize = 64;
 
+/// Newest places of an inbox in which whoever has no session dismisses all it was given.
+pub const DISMISSED_LATELY_MAX: usize = 2_000;
 /// Signals that one call dismisses by name.
 pub const DISMISS_IDS_MAX: usize = 1_000;
 

@@ -315,6 +315,22 @@ fn whole(delta: &DeltaView, style: Style) -> String {
     let mut say = |name: &str, text: &str| {
         lines.push(format!("  {} {}", style.dim(name), one_line(text)));
     };
+    for (name, text) in [
+        ("about:", &delta.subject),
+        ("the operator sees:", &delta.operator_sees),
+        ("would break it:", &delta.would_break_it),
+    ] {
+        if let Some(text) = text {
+            say(name, text);
+        }
+    }
+    for (name, list) in [
+        ("piece:", &delta.pieces),
+        ("tag:", &delta.tags),
+        ("file:", &delta.touched_files),
+    ] {
+        list.iter().for_each(|item| say(name, item));
+    }
     if let Some(next) = &delta.next {
         say("next:", next);
     }

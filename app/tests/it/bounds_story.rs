@@ -7,7 +7,7 @@ use prism_core::Code;
 use prism_core::api::{ClientFrame, ServerFrame};
 use prism_core::limits::{
     INBOX_WAITING_MAX, LISTED_BYTES_MAX, OPENING_BYTES_MAX, PEERS_MAX, PENDING_BYTES_MAX,
-    PICKUP_BYTES_MAX, PIGGYBACK_BYTES_MAX, SESSIONS_PER_IDENTITY_MAX,
+    PICKUP_BYTES_MAX, PIGGYBACK_BYTES_MAX, SESSIONS_PER_IDENTITY_MAX, WATCHERS_MAX,
 };
 use prism_core::receipt::State;
 use serde_json::{Value, json};
@@ -107,6 +107,41 @@ async fn an_answer_lists_so_many_peers_and_how_many_more_there_are() {
         "the own ones come first"
     );
     assert_eq!(status["sessions_more"], json!(8));
+}
+
+#[tokio::test]
+async fn what_a_session_says_of_itself_has_a_size_in_every_list() {
+    let server = Server::start();
+    let eve = server.identity("Eve").await;
+    let long = "m".repeat(10_000);
+    for _ in 0..20 {
+        let request = json!({"surface": "other", "machine_id": long, "process_pid": 1});
+        eve.call(PID, "session_register", request).await.unwrap();
+    }
+    let (texi, _) = server.session("Texi").await;
+    let started = texi
+        .call(PID, "start", json!({"name": long}))
+        .await
+        .unwrap();
+    assert!(started["peers"].to_string().len() < 20 * 1_000, "{started}");
+    let status = texi.call(PID, "status", json!({})).await.unwrap();
+    assert!(status.to_string().len() < 25 * 1_000);
+}
+
+#[tokio::test]
+async fn whoever_watches_holds_so_many_sockets_and_is_told_the_number() {
+    let server = Server::start_with(FAST);
+    server.identity("Texi").await;
+    let operator = server.operator();
+    let mut open = Vec::new();
+    for _ in 0..WATCHERS_MAX {
+        let mut stream = Stream::open(&server, &operator, None, None, vec![]).await;
+        stream.backlog().await;
+        open.push(stream);
+    }
+    let mut refused = Stream::open(&server, &operator, None, None, vec![]).await;
+    let reason = refused.closed().await;
+    assert!(reason.contains("may hold 64 sockets"), "{reason}");
 }
 
 fn memory_kb(pid: u32) -> u64 {

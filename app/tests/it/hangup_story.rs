@@ -1,7 +1,9 @@
 //! A client that hangs up while its verb commits: store and memory agree all the same.
 
 use crate::harness::{PID, Server, task, wait_for, wait_until};
+use crate::stream::Stream;
 use prism::client::{Client, Locator};
+use prism_core::api::ServerFrame;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::TcpStream;
@@ -123,6 +125,36 @@ async fn a_session_released_by_a_client_that_hung_up_is_over_everywhere() {
     .await;
     let refused = donna.call(PID, "status", json!({})).await.unwrap_err();
     assert_eq!(refused.code, "session_released");
+}
+
+#[tokio::test]
+async fn a_signal_sent_by_a_client_that_hung_up_is_pushed_and_the_push_is_noted() {
+    let mut server = Server::start();
+    let donna = server.identity("Donna").await;
+    server.identity("Texi").await;
+    late_to_answer(&mut server);
+    let (texi, session) = server.session("Texi").await;
+    let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    stream.backlog().await;
+    hang_up(
+        &server,
+        donna.key(),
+        &format!("{PID}/signal"),
+        "",
+        &task("Texi", "x"),
+        "select count(*) = 1 from signal_queue",
+    );
+    let ServerFrame::Signal { envelope, .. } = stream.next().await else {
+        panic!("the signal is pushed");
+    };
+    let traced = json!({"signal_id": envelope.signal_id});
+    wait_until("the push is noted", || async {
+        let traced = traced.clone();
+        let trace = texi.call(PID, "signal_trace", traced).await.ok()?;
+        let pushed = &trace["receipt"]["states"]["pushed"];
+        pushed.is_string().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

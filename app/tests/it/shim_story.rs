@@ -358,6 +358,29 @@ fn a_drain_that_was_never_confirmed_rings_again_for_whoever_comes_back() {
 }
 
 #[test]
+fn a_lease_that_comes_back_rings_again_on_the_socket_that_stands() {
+    let server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    let sent = donna.call("prism_signal", task("Texi", "x"));
+    texi.bell();
+    // Read by a sibling that died before it could confirm: nobody but the server knows.
+    let killed = [("PRISM_FAILPOINTS", "shim.die_before_confirm")];
+    let mut dying = Agent::launch(&server, Some("Texi"), &killed);
+    dying.call("prism_start", json!({}));
+    dying.call("prism_signals_pending", json!({}));
+    wait_for("the mark", || (unread(&server, "Texi") == 0).then_some(()));
+    drop(dying);
+    server.advance(Duration::from_secs(31));
+    wait_for_state(&mut donna, &sent, "lease_returned");
+    texi.bell();
+    wait_for("unread again", || {
+        (unread(&server, "Texi") == 1).then_some(())
+    });
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+}
+
+#[test]
 fn what_was_drained_before_the_backlog_was_whole_is_neither_unread_nor_rung_for() {
     let server = Server::start_with(FAST);
     let wire = Wire::to(&server);

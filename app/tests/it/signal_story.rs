@@ -625,3 +625,26 @@ async fn one_key_is_one_signal_in_whatever_project_it_is_sent() {
         assert_eq!(again[field], first[field], "{field}");
     }
 }
+
+#[tokio::test]
+async fn whoever_has_no_session_dismisses_what_it_was_given_lately() {
+    let server = Server::start();
+    let donna = server.identity("Donna").await;
+    let texi = server.identity("Texi").await;
+    for n in 0..3 {
+        let sent = donna
+            .call(PID, "signal", task("Texi", &n.to_string()))
+            .await;
+        sent.unwrap();
+    }
+    let read = texi
+        .call(PID, "signals_pending", json!({"limit": 2}))
+        .await
+        .unwrap();
+    let lease = json!({"lease_id": read["lease_id"]});
+    texi.call(PID, "signals_confirm", lease).await.unwrap();
+    let dismissed = texi.call(PID, "signals_ack", json!({})).await.unwrap();
+    assert_eq!(dismissed["dismissed"], 2, "what waits is left alone");
+    let again = texi.call(PID, "signals_ack", json!({})).await.unwrap();
+    assert_eq!(again["dismissed"], 0);
+}

@@ -50,6 +50,17 @@ impl Stream {
         socket::decode(&self.message().await).expect("a frame of ours")
     }
 
+    /// Waits for the close, and why.
+    pub async fn closed(&mut self) -> String {
+        loop {
+            match self.message().await {
+                Message::Close(Some(frame)) => return frame.reason.to_string(),
+                Message::Close(None) => return String::new(),
+                _ => {}
+            }
+        }
+    }
+
     /// The signals up to `live`, and whether each was drained.
     pub async fn backlog(&mut self) -> Vec<(i64, bool)> {
         let mut rows = Vec::new();

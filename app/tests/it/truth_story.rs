@@ -95,6 +95,26 @@ async fn a_verdict_on_a_spec_a_commit_or_a_signal_is_found_by_recalling_it() {
 }
 
 #[tokio::test]
+async fn a_commit_is_found_by_however_much_of_its_hash_is_written() {
+    let server = Server::start();
+    let (texi, _) = server.session("Texi").await;
+    let sha = "9f8e7d6c5b4a39281706f5e4d3c2b1a098765432";
+    let verdict = json!({"refers_to": format!("commit:{sha}"), "verdict": "works"});
+    let id = ask(&texi, "confirm", verdict).await["id"].clone();
+    for written in [
+        "9f8e7d6",
+        "9f8e7d6c",
+        "9f8e7d6c5b",
+        "9F8E7D6C5B4A",
+        "what about 9f8e7d6c5b4a3928",
+        sha,
+    ] {
+        let hits = recall(&texi, written).await;
+        assert!(hits.iter().any(|h| h["id"] == id), "{written}: {hits:?}");
+    }
+}
+
+#[tokio::test]
 async fn verdicts_are_shown_on_what_they_are_about_whatever_that_is() {
     let server = Server::start_with(FAST);
     let (donna, _) = server.session("Donna").await;

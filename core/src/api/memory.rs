@@ -67,6 +67,7 @@ wire! {
         #[serde(default, skip_serializing_if = "Option::is_none")] operator_sees: Option<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")] pieces: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")] would_break_it: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] touched_files: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")] session_id: Option<Uuid>,
         /// What is not shown here: characters of a text, items of a list.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")] more: BTreeMap<String, u64>,

@@ -59,6 +59,7 @@ impl Room {
             ("open_loops", &mut row.open_loops),
             ("tags", &mut row.tags),
             ("pieces", &mut row.pieces),
+            ("touched_files", &mut row.touched_files),
         ] {
             cut.list(name, list, self.items);
             for item in list {

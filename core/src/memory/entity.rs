@@ -116,10 +116,10 @@ fn of_word(word: &str, previous: &str, identities: &[String]) -> Option<Entity> 
         && hex.chars().any(|c| c.is_ascii_digit())
         && hex.chars().any(|c| c.is_ascii_alphabetic())
     {
-        let is_commit = word.starts_with("commit:")
-            || previous.ends_with("commit")
-            || bare.len() == 40
-            || bare.len() == 7;
+        // Ids are quoted by eight digits, with dashes, or whole.
+        let quotes_an_id = bare.len() != hex.len() || hex.len() == 8 || hex.len() == 32;
+        let is_commit =
+            word.starts_with("commit:") || previous.ends_with("commit") || !quotes_an_id;
         return if is_commit {
             Some(Entity::commit(bare))
         } else {
@@ -198,6 +198,8 @@ mod tests {
             ),
             ("turn/steer when active", vec!["path:turn/steer"]),
             ("fixed in commit 1a2b3c4d5e", vec!["commit:1a2b3c4"]),
+            ("what about 9F8E7D6C5B4A", vec!["commit:9f8e7d6"]),
+            ("9f8e7d6c5b4a3928 broke it", vec!["commit:9f8e7d6"]),
             (
                 "delta 2901d7ce, delta:8b148959",
                 vec!["id:2901d7ce", "id:8b148959"],

@@ -906,6 +906,7 @@ pub(super) fn delta(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeltaView> {
         operator_sees: row.get("operator_sees")?,
         pieces: parsed(row, "pieces")?,
         would_break_it: row.get("would_break_it")?,
+        touched_files: parsed(row, "touched_files")?,
         session_id: column::opt_id(row, "session_id")?,
         more: BTreeMap::new(),
     })

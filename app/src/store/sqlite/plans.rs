@@ -91,6 +91,11 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             &["sqlite_autoindex_signal_queue_1", "ix_deliveries_session"],
         ),
         (
+            "dismissing all without a session",
+            signals::DISMISS_LATELY.to_owned(),
+            &["ux_signal_inbox", "sqlite_autoindex_personas_1"],
+        ),
+        (
             "releasing a session",
             sessions::LEASED.to_owned(),
             &["ix_signal_leased"],

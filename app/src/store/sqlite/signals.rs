@@ -10,7 +10,7 @@ use crate::store::{
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
-use prism_core::limits::{INBOX_WAITING_MAX, LEASE_US};
+use prism_core::limits::{DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US};
 use prism_core::receipt::{Layer, PublishPath, State};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
@@ -39,6 +39,12 @@ pub(super) const DISMISS_GIVEN: &str = "update signal_queue set dismissed_at = ?
     where id in (select signal_id from deliveries where session_id = ?3)
         and +to_persona_id = ?2 and drained_by = ?3 and drained_at is not null
         and dismissed_at is null";
+/// Dismisses what whoever has no session was given lately: among the newest places of the inbox, not
+/// in its past.
+pub(super) const DISMISS_LATELY: &str = "update signal_queue set dismissed_at = ?1
+    where to_persona_id = ?2
+        and seq > (select inbox_seq - ?3 from personas where id = ?2)
+        and drained_at is not null and dismissed_at is null";
 /// What waits in each inbox of a project, by category: one short look an inbox.
 pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) as n
     from personas p cross join signal_queue q indexed by ix_signal_waiting
@@ -162,7 +168,7 @@ impl Sqlite {
             if signal_ids.is_empty() {
                 let n = match &session {
                     Some(session) => c.execute(DISMISS_GIVEN, params![now.0, persona, session]),
-                    None => c.execute(&format!("update signal_queue set dismissed_at = ? where {given}"), params![now.0, persona, session, session]),
+                    None => c.execute(DISMISS_LATELY, params![now.0, persona, DISMISSED_LATELY_MAX as i64]),
                 };
                 return Ok(n.map_err(failed)? as u64);
             }

@@ -417,16 +417,17 @@ fn insert_first(
 ) -> String {
     let inner = into.span.start + 1..into.span.end - 1;
     let comments = text[inner.clone()].trim_end();
+    let free = inner.start + comments.len()..inner.end;
     let tall = std::ptr::eq(root, into) || text[root.span.clone()].contains('\n');
     if !tall {
-        return spliced(text, inner, &entry(style.flat(value)));
+        return spliced(text, free, &entry(style.flat(value)));
     }
     let base = line_indent(text, into.span.start);
     let indent = format!("{base}{}", style.indent);
     let written = entry(style.tall(value, &indent));
     spliced(
         text,
-        inner.start + comments.len()..inner.end,
+        free,
         &format!("{nl}{indent}{written}{nl}{base}", nl = style.newline),
     )
 }

@@ -380,6 +380,7 @@ fn the_ways_a_toml_file_can_be_written() {
         "features = {}\n",
         "features.x = true\nmodel = \"y\"\n",
         "[mcp_servers]\n\n[mcp_servers.other] # theirs\ncommand = \"o\"\n\n\n[tui]\nnotify = [\n  \"a\", # b\n]\n",
+        "mcp_servers.x.command = \"y\"\n",
         "a = '''\n[mcp_servers.prism]\n'''\n",
         "[hooks.state.\"/x:stop:0:0\"]\ntrusted_hash = \"sha256:1\"\n",
         "[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = \"command\"\ncommand = \"beep\"\n",
@@ -392,10 +393,9 @@ fn the_ways_a_toml_file_can_be_written() {
             in_and_out(&with_mark, &file);
         }
     }
-    for text in ["mcp_servers = { x = { command = \"y\" } }\n", "mcp_servers.x.command = \"y\"\n"] {
-        let refusal = add(text, file.format, &file.parts, &launch()).unwrap_err();
-        assert!(refusal.message.contains("[mcp_servers.prism]"), "{refusal}");
-    }
+    let on_one_line = "mcp_servers = { x = { command = \"y\" } }\n";
+    let refusal = add(on_one_line, file.format, &file.parts, &launch()).unwrap_err();
+    assert!(refusal.message.contains("[mcp_servers.prism]"), "{refusal}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Editor {
         let document = parse(&self.text)?;
         let content = end_of(document.as_table()).map(|end| line_end(&self.text, end));
         let text = match content {
-            None if self.text.trim().is_empty() => format!("{}{block}{nl}", self.text),
+            None if self.text.is_empty() => format!("{block}{nl}"),
             None => format!("{block}{nl}{nl}{}", self.text),
             // The last line has no end: ours has none either.
             Some(at) if !self.text[..at].ends_with('\n') => {
@@ -581,8 +581,11 @@ fn remove_feature(text: &str, undo: Option<&[Undo]>) -> Result<String, Refusal> 
                 true => replaced(text, start..span.end, ""),
                 false => {
                     let after = rest.trim_start();
-                    let after = after.strip_prefix(',').map_or(rest, str::trim_start);
-                    format!("{} {after}", &text[..start])
+                    match (before.ends_with('{'), after.strip_prefix(',')) {
+                        (true, None) => format!("{before}{after}"),
+                        (_, Some(after)) => format!("{before} {}", after.trim_start()),
+                        (false, None) => format!("{before}{rest}"),
+                    }
                 }
             }
         }

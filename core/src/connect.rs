@@ -387,6 +387,10 @@ pub fn everywhere(host: Host, scope: Scope, places: &Places) -> Vec<HostFile> {
                 .filter(|f| f.format == Format::Toml),
         );
     }
+    if host == Host::ClaudeCode && scope == Scope::User {
+        let settings = places.claude.join("settings.json");
+        all.push(file(settings, PLAIN, scope, [Part::Env(Pins::default())]));
+    }
     if host == Host::ClaudeCode && scope == Scope::Project {
         all.push(file(
             places.claude_json.clone(),

@@ -92,7 +92,7 @@ pub fn check(machine: &Machine, env: &Env, host: Host, scope: Scope, ask_version
     }
     if report.connected {
         judge(machine, &mut report);
-        if ask_version {
+        if ask_version && (machine.host_program(host).is_some() || host.tried().is_none()) {
             report.version = version(machine, host);
             report.notes.extend(version_note(host, report.version.as_deref()));
         }

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const STDIN: Duration = Duration::from_millis(50);
 /// How long the user's own command may take; ours is shown without it then.
 const OWN_LINE: Duration = Duration::from_millis(700);
+/// How long to wait for its output before looking whether it has ended.
+const SLICE: Duration = Duration::from_millis(10);
 /// More than any host writes; the rest is not read.
 const STDIN_BYTES_MAX: usize = 256 * 1024;
 
@@ -104,9 +106,11 @@ impl Own {
     fn lines(mut self) -> String {
         let mut bytes = Vec::new();
         let in_time = self.read(&mut bytes);
-        self.end();
-        // Half a line says something else than a whole one.
-        if in_time.is_none() {
+        if !in_time {
+            let group = rustix::process::Pid::from_child(&self.child);
+            rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+            drop(self.child.wait());
+            // Half a line says something else than a whole one.
             let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
             bytes.truncate(whole);
         }
@@ -115,30 +119,38 @@ impl Own {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    /// Reads to the end; nothing when it was cut short.
-    fn read(&self, bytes: &mut Vec<u8>) -> Option<()> {
-        let stdout = self.child.stdout.as_ref()?;
+    /// Reads until the command has ended, whatever it left running; false when it had to be left.
+    fn read(&mut self, bytes: &mut Vec<u8>) -> bool {
+        let Some(stdout) = self.child.stdout.take() else {
+            return false;
+        };
         let mut chunk = [0u8; 8192];
+        let (mut ended, mut closed) = (false, false);
         while bytes.len() < OWN_LINE_BYTES_MAX {
-            wait_for_input(stdout, self.deadline)?;
-            match rustix::io::read(stdout, &mut chunk) {
-                Ok(0) => return Some(()),
-                Ok(n) => bytes.extend_from_slice(&chunk[..n]),
+            ended = ended || !matches!(self.child.try_wait(), Ok(None));
+            let now = Instant::now();
+            if (ended && closed) || now >= self.deadline {
+                return ended;
+            }
+            if closed {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            // What an ended command wrote is there already.
+            let look = if ended { now } else { self.deadline.min(now + SLICE) };
+            match wait_for_input(&stdout, look) {
+                None if ended => return true,
+                None => continue,
+                Some(()) => {}
+            }
+            match rustix::io::read(&stdout, &mut chunk) {
+                Ok(n) if n > 0 => bytes.extend_from_slice(&chunk[..n]),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return None,
+                _ => closed = true,
             }
         }
         bytes.truncate(OWN_LINE_BYTES_MAX);
-        None
-    }
-
-    fn end(&mut self) {
-        let group = rustix::process::Pid::from_child(&self.child);
-        drop(rustix::process::kill_process_group(
-            group,
-            rustix::process::Signal::KILL,
-        ));
-        drop(self.child.wait());
+        false
     }
 }
 

@@ -165,6 +165,32 @@ fn an_identity_is_never_pinned_in_a_file_under_the_repository() {
 }
 
 #[test]
+fn whatever_can_be_written_is_looked_for_at_the_end() {
+    for host in Host::ALL {
+        for scope in [Scope::User, Scope::Project] {
+            let all = everywhere(host, scope, &places());
+            let pins = [everything().pins, Pins::default()];
+            let wishes = pins.into_iter().flat_map(|pins| {
+                [true, false].map(|hooks_in_toml| Wish {
+                    pins: pins.clone(),
+                    instructions: instructions(host, scope, &places()).is_some(),
+                    hooks_in_toml,
+                    ..everything()
+                })
+            });
+            for file in wishes.filter_map(|w| files(host, scope, &places(), &w).ok()).flatten() {
+                let added = add("", file.format, &file.parts, &launch()).unwrap();
+                let at_end = all.iter().find(|f| f.path == file.path);
+                let parts = &at_end.unwrap_or_else(|| panic!("{}", file.path.display())).parts;
+                let out = remove(&added.text, file.format, parts, Some(&added.undo)).unwrap();
+                assert!(!out.contains("prism") && !out.contains("PRISM"), "{host}: {out}");
+                assert!(!out.contains(toml::DAEMON), "{host}: {out}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_new_file_of_each_kind() {
     let text = |host, scope, name| in_and_out("{}\n", &one(host, scope, name)).text;
     insta::assert_snapshot!(text(Host::ClaudeCode, Scope::Project, ".mcp.json"), @r#"

@@ -307,9 +307,11 @@ fn wish(
             if has_plugin(&settings) {
                 wish.without_server = true;
                 wish.without_hooks = true;
+                wish.allow_tools = false;
                 notes.push(
                     "the prism plugin is enabled in Claude Code and brings server and hooks; only the \
-                     status line is written"
+                     status line is written (to have its tools called unasked, allow \
+                     mcp__plugin_prism_prism in Claude Code)"
                         .into(),
                 );
             }

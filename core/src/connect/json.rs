@@ -392,18 +392,32 @@ pub fn insert(text: &str, root: &Node, into: &Node, key: Option<&str>, value: &N
     let (Some(first), Some(end)) = (starts.first(), last_end(into)) else {
         return insert_first(text, root, into, &style, value, entry);
     };
-    let written = match indent_before(text, *first) {
-        Some(indent) => format!(
-            "{}{indent}{}",
-            style.newline,
-            entry(style.tall(value, indent))
-        ),
-        None => format!("{}{}", style.gap, entry(style.flat(value))),
+    let comma = comma_after(text, end);
+    let after = comma.map_or(end, |c| c + 1);
+    let (at, written) = match indent_before(text, *first) {
+        Some(indent) => {
+            let tall = entry(style.tall(value, indent));
+            (after_remark(text, after), format!("{}{indent}{tall}", style.newline))
+        }
+        None => (after, format!("{}{}", style.gap, entry(style.flat(value)))),
     };
-    match comma_after(text, end) {
+    match comma {
         // A file that ends its lists with commas gets one more.
-        Some(comma) => spliced(text, comma + 1..comma + 1, &format!("{written},")),
-        None => spliced(text, end..end, &format!(",{written}")),
+        Some(_) => spliced(text, at..at, &format!("{written},")),
+        None => spliced(&spliced(text, at..at, &written), end..end, ","),
+    }
+}
+
+/// Past a comment that stands on the same line: it is about what stands before it.
+fn after_remark(text: &str, at: usize) -> usize {
+    let line = text[at..].split('\n').next().unwrap_or_default();
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let remark = line.trim_start();
+    let closes = remark.find("*/").is_some_and(|n| n + 2 == remark.trim_end().len());
+    if remark.starts_with("//") || (remark.starts_with("/*") && closes) {
+        at + line.len()
+    } else {
+        at
     }
 }
 

@@ -97,7 +97,8 @@ pub fn remove(
     let removed = match format {
         Format::Json(dialect) => remove_from_json(text, dialect, parts, undo)?,
         Format::Toml => toml::remove(text, parts, undo)?,
-        Format::Text => block::remove(text)?,
+        Format::Text if parts.contains(&Part::Block) => block::remove(text)?,
+        Format::Text => text.to_owned(),
     };
     Ok(format!("{mark}{removed}"))
 }

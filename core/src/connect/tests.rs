@@ -239,7 +239,7 @@ fn a_new_file_of_each_kind() {
     assert!(cursor.starts_with("{\n  \"version\": 1,\n  \"hooks\": {\n    \"sessionStart\": [\n"));
     let settings: Value =
         serde_json::from_str(&text(Host::ClaudeCode, Scope::Project, "settings.json")).unwrap();
-    let hook = serde_json::json!([{"hooks": [{"type": "command", "command": "prism hook", "timeout": 5}]}]);
+    let hook = serde_json::json!([{"hooks": [{"type": "command", "command": "prism hook", "timeout": 3}]}]);
     assert_eq!(settings["hooks"]["Stop"], hook);
     let line = serde_json::json!({"type": "command", "command": "prism statusline", "refreshInterval": 1, "padding": 0});
     assert_eq!(settings["statusLine"], line);

@@ -2,7 +2,7 @@
 
 use super::command::{Launch, hook_program};
 use super::parts::{Added, Undo, server, taken, was_made};
-use super::{CODEX_ENV_VARS, Part, Pins, Refusal, SERVER};
+use super::{CODEX_ENV_VARS, HookShape, Part, Pins, Refusal, SERVER};
 use serde_json::Value as Json;
 use std::ops::Range;
 use toml_edit::{Document, Item, Table, TableLike, Value};
@@ -77,14 +77,20 @@ pub fn add(text: &str, parts: &[Part], launch: &Launch) -> Result<Added, Refusal
     for part in parts {
         match part {
             Part::Server(_, _, pins) => editor.add_server(pins, launch)?,
-            Part::Hooks(_, events) => editor.add_hooks(events, launch)?,
+            Part::Hooks(HookShape::Groups(timeout), events) => {
+                editor.add_hooks(events, *timeout, launch)?;
+            },
             Part::OwnServers => {
                 let set = &before[FEATURES][DAEMON];
                 if set != &Json::Bool(false) {
                     editor.set(&[FEATURES], DAEMON, "false")?;
                 }
             }
-            Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => {}
+            Part::Hooks(..)
+            | Part::StatusLine
+            | Part::Allow
+            | Part::Env(_)
+            | Part::Block => {}
         }
     }
     Ok(Added {
@@ -181,7 +187,12 @@ impl Editor {
         Ok(())
     }
 
-    fn add_hooks(&mut self, events: &[&str], launch: &Launch) -> Result<(), Refusal> {
+    fn add_hooks(
+        &mut self,
+        events: &[&str],
+        timeout: i64,
+        launch: &Launch,
+    ) -> Result<(), Refusal> {
         let known = handlers(&to_value(&self.text)?);
         for handler in &known {
             if !launch.starts(&handler.program) {
@@ -203,7 +214,7 @@ impl Editor {
                 format!("[[hooks.{event}.hooks]]"),
                 "type = \"command\"".to_owned(),
                 format!("command = {}", quoted(&launch.hook())),
-                "timeout = 5".to_owned(),
+                format!("timeout = {timeout}"),
             ];
             let hint = format!("add these lines by hand:\n{}", lines.join("\n"));
             self.append(&lines, &hint)?;

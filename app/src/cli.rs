@@ -1,6 +1,7 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
 mod artifacts;
+mod connect;
 mod doctor;
 mod export;
 mod gate;
@@ -24,6 +25,7 @@ use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
 use prism_core::api::ProjectList;
 use prism_core::api::memory::Id;
+use prism_core::connect::Pins;
 use prism_core::text::one_line;
 use prism_core::{Code, Identity, Problem};
 use serde_json::{Value, json};
@@ -157,6 +159,10 @@ enum Command {
     Key(keys::Key),
     /// Sessions of agent hosts
     Session(roster::Session),
+    /// Put Prism into an agent host: server, hooks, status line
+    Connect(connect::Connect),
+    /// Take Prism out of an agent host again
+    Disconnect(connect::Disconnect),
     /// Look at this machine's Prism and say what is wrong
     Doctor,
     /// Measure this machine's Prism
@@ -166,6 +172,9 @@ enum Command {
         /// `always` or `never` [default: always, unless NO_COLOR is set]
         #[arg(long)]
         color: Option<String>,
+        /// Your own status line's command: its lines come first, then Prism's
+        #[arg(long, value_name = "COMMAND")]
+        append_to: Option<String>,
     },
     /// Print a shell's completion script
     Completions {
@@ -419,6 +428,10 @@ fn dispatch(cli: Cli) -> Outcome {
         return block_on(false, crate::shim::run(Env::read()?));
     }
     let context = Context::new(&cli.shared)?;
+    let pins = Pins {
+        identity: cli.shared.identity.clone(),
+        pid: cli.shared.pid.clone(),
+    };
     match cli.command {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
         Command::Bench(bench) => return block_on(true, bench.run(context)),
@@ -464,6 +477,8 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Project(project) => project.run(context).await,
             Command::Key(key) => key.run(context).await,
             Command::Session(session) => session.run(context).await,
+            Command::Connect(connect) => connect.run(context, pins).await,
+            Command::Disconnect(disconnect) => disconnect.run(context),
             Command::Doctor => doctor::run(context).await,
             // Handled before any of this is set up, or above.
             Command::Statusline { .. }

@@ -100,6 +100,34 @@ impl Env {
     }
 }
 
+/// What tells where agent hosts keep their files and programs.
+#[derive(Clone, Debug, Default)]
+pub struct HostEnv {
+    pub claude_config_dir: Option<PathBuf>,
+    pub codex_home: Option<PathBuf>,
+    pub xdg_config_home: Option<PathBuf>,
+    /// The folders of `PATH`.
+    pub path: Vec<PathBuf>,
+}
+
+impl HostEnv {
+    pub fn read() -> Self {
+        let folder = |name: &str| {
+            let set = std::env::var_os(name).filter(|v| !v.is_empty());
+            set.map(PathBuf::from)
+        };
+        Self {
+            claude_config_dir: folder("CLAUDE_CONFIG_DIR"),
+            codex_home: folder("CODEX_HOME"),
+            // A relative one is to be ignored, says its specification.
+            xdg_config_home: folder("XDG_CONFIG_HOME").filter(|p| p.is_absolute()),
+            path: std::env::var_os("PATH")
+                .map(|path| std::env::split_paths(&path).collect())
+                .unwrap_or_default(),
+        }
+    }
+}
+
 /// What `PRISM_LOG` asks to be logged.
 pub fn log_filter() -> Option<String> {
     std::env::var("PRISM_LOG").ok()

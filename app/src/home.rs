@@ -45,6 +45,16 @@ impl Home {
         Ok(())
     }
 
+    /// Makes a folder of the home, for this user alone.
+    pub fn create_folder(&self, name: &str) -> Result<()> {
+        let dir = self.path(name);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))
+    }
+
     /// Refuses a home that somebody else could have written: its keys would be theirs to choose.
     pub fn check(&self) -> Result<()> {
         for path in [

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod connect;
 pub mod directory;
 pub mod embed;
 pub mod gate;

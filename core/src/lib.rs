@@ -7,6 +7,7 @@
 pub mod access;
 pub mod api;
 pub mod bell;
+pub mod connect;
 pub mod delivery;
 pub mod envelope;
 pub mod gate;

@@ -11,6 +11,13 @@ pub const PREVIEW_AGE_S: i64 = 30;
 /// Size of a ring file above which it is taken for foreign and not read.
 pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
+/// Size of a host's own file above which it is left alone.
+pub const HOST_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a user's own status line that are passed on; the rest is not read.
+pub const OWN_LINE_BYTES_MAX: usize = 8 * 1024;
+/// Lines of a user's own status line that are passed on.
+pub const OWN_LINES_MAX: usize = 5;
+
 /// Bytes of one HTTP request body.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one signal payload, as compact JSON.

@@ -5,11 +5,14 @@ use super::{Context, print_json};
 use crate::client::{self, Client, Locator};
 use crate::clock;
 use crate::config::{Config, ServerFile};
+use crate::connect::Machine;
+use crate::connect::check::check;
 use crate::embed::model;
 use crate::shim::cache::Cache;
 use crate::shim::files;
 use crate::ui::{Failure, Outcome, out, table};
 use prism_core::api::Retained;
+use prism_core::connect::{Host, Scope};
 use prism_core::{Identity, Moment};
 use serde_json::{Value, json};
 
@@ -41,6 +44,7 @@ pub async fn run(context: Context) -> Outcome {
     look_at_keys(&context, &mut add);
     look_at_rings(&context, &mut add);
     look_at_shims(&context, &mut add);
+    look_at_hosts(&context, &mut add);
     let wrong = findings.iter().any(|f| f.level == Level::Wrong);
     if context.json {
         let name = |l| {
@@ -360,5 +364,39 @@ fn look_at_shims(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
             "shim",
             format!("{dead} file(s) of shims that died; the next shim sweeps them"),
         );
+    }
+}
+
+/// What `prism connect --check` would say, for hosts that are connected or could be.
+fn look_at_hosts(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let machine = match Machine::look(&context.env) {
+        Ok(machine) => machine,
+        Err(e) => return add(Level::Note, "host", format!("{e:#}")),
+    };
+    let at_home = machine.places.root == machine.places.home;
+    for host in Host::ALL {
+        for scope in [Scope::User, Scope::Project] {
+            if scope == Scope::Project && at_home {
+                continue;
+            }
+            let report = check(&machine, &context.env, host, scope, false);
+            let name = format!("{} ({})", host.title(), scope.name());
+            if !report.connected {
+                if report.installed && scope == Scope::User {
+                    let says = format!("{} is not connected: `prism connect {host}`", host.title());
+                    add(Level::Note, "host", says);
+                }
+                continue;
+            }
+            for problem in &report.problems {
+                add(Level::Wrong, "host", format!("{name}: {problem}"));
+            }
+            if report.problems.is_empty() {
+                add(Level::Good, "host", format!("{name} is connected"));
+            }
+            for note in &report.notes {
+                add(Level::Note, "host", format!("{name}: {note}"));
+            }
+        }
     }
 }

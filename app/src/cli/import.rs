@@ -59,7 +59,21 @@ struct Given {
 }
 
 impl Import {
+    /// Transcripts of one agent's sessions.
+    pub fn of_transcripts(files: Vec<PathBuf>, identity: String) -> Self {
+        Self {
+            files,
+            dry_run: false,
+            source: None,
+            as_identity: Some(identity),
+        }
+    }
+
     pub async fn run(self, context: Context) -> Outcome {
+        self.bring_in(&context).await
+    }
+
+    pub async fn bring_in(self, context: &Context) -> Outcome {
         let mut total = Imported {
             imported: 0,
             known: 0,
@@ -94,7 +108,7 @@ impl Import {
                 }
             };
             let source = self.source.clone().unwrap_or(name);
-            let one = self.one(&context, &file, &source, given, broken).await?;
+            let one = self.one(context, &file, &source, given, broken).await?;
             total.imported += one.imported;
             total.known += one.known;
             total.changed.extend(one.changed);

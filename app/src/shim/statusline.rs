@@ -1,18 +1,26 @@
-//! `prism statusline`: one small file read, one line printed, always exit 0.
+//! `prism statusline`: one small file read, one line printed, always exit 0; the user's own line before it.
 
 use crate::config::Env;
 use crate::home::Home;
 use crate::shim::cache::Cache;
 use prism_core::Identity;
+use prism_core::limits::{OWN_LINE_BYTES_MAX, OWN_LINES_MAX};
 use prism_core::ring::Count;
 use prism_core::statusline::{View, render};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the host may take to hand over its JSON.
 const STDIN: Duration = Duration::from_millis(50);
+/// How long the user's own command may take; ours is shown without it then.
+const OWN_LINE: Duration = Duration::from_millis(700);
+/// How long to wait for its output before looking whether it has ended.
+const SLICE: Duration = Duration::from_millis(10);
 /// More than any host writes; the rest is not read.
 const STDIN_BYTES_MAX: usize = 256 * 1024;
 
@@ -35,7 +43,10 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
     let count = identity
         .as_ref()
         .and_then(|i| read_count(&env.prism_home(), i));
-    let cwd = folder_from_stdin()
+    let json = read_stdin();
+    // The user's command runs while ours is put together.
+    let own = append_to(&args).and_then(|command| Own::start(command, &json));
+    let cwd = folder(&json)
         .or_else(|| {
             std::env::current_dir()
                 .ok()
@@ -51,8 +62,114 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
         // Its output is always a pipe, so a terminal is no measure.
         color: always || (!never && !env.no_color),
     });
-    drop(writeln!(std::io::stdout(), "{line}"));
+    let own = own.map(Own::lines).unwrap_or_default();
+    drop(writeln!(std::io::stdout(), "{own}{line}"));
     true
+}
+
+/// The user's own command, if there is one.
+fn append_to(args: &[String]) -> Option<&str> {
+    let joined = args.iter().find_map(|a| a.strip_prefix("--append-to="));
+    let apart = args.windows(2).find(|w| w[0] == "--append-to");
+    joined.or(apart.map(|w| w[1].as_str())).filter(|c| !c.trim().is_empty())
+}
+
+/// The user's own status line, being made.
+struct Own {
+    child: Child,
+    deadline: Instant,
+}
+
+impl Own {
+    /// Starts it in a group of its own, so that all of it can be ended, with what the host said.
+    fn start(command: &str, json: &[u8]) -> Option<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", command])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .ok()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            let json = json.to_vec();
+            // One that does not read must not hold up the line: this ends with the process.
+            std::thread::spawn(move || drop(stdin.write_all(&json)));
+        }
+        Some(Self {
+            child,
+            deadline: Instant::now() + OWN_LINE,
+        })
+    }
+
+    /// Its first lines, each with its end, as far as they came in time.
+    fn lines(mut self) -> String {
+        let mut bytes = Vec::new();
+        let in_time = self.read(&mut bytes);
+        if !in_time {
+            let group = rustix::process::Pid::from_child(&self.child);
+            rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+            drop(self.child.wait());
+            // Half a line says something else than a whole one.
+            let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
+            bytes.truncate(whole);
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.trim_end().lines().take(OWN_LINES_MAX);
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Reads until the command has ended, whatever it left running; false when it had to be left.
+    fn read(&mut self, bytes: &mut Vec<u8>) -> bool {
+        let Some(stdout) = self.child.stdout.take() else {
+            return false;
+        };
+        let mut chunk = [0u8; 8192];
+        let (mut ended, mut closed) = (false, false);
+        while bytes.len() < OWN_LINE_BYTES_MAX {
+            ended = ended || !matches!(self.child.try_wait(), Ok(None));
+            let now = Instant::now();
+            if (ended && closed) || now >= self.deadline {
+                return ended;
+            }
+            if closed {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            // What an ended command wrote is there already.
+            let look = if ended { now } else { self.deadline.min(now + SLICE) };
+            match wait_for_input(&stdout, look) {
+                None if ended => return true,
+                None => continue,
+                Some(()) => {}
+            }
+            match rustix::io::read(&stdout, &mut chunk) {
+                Ok(n) if n > 0 => bytes.extend_from_slice(&chunk[..n]),
+                Err(rustix::io::Errno::INTR) => {}
+                _ => closed = true,
+            }
+        }
+        bytes.truncate(OWN_LINE_BYTES_MAX);
+        false
+    }
+}
+
+/// Waits until there is something to read; nothing when the time is up.
+fn wait_for_input(from: &impl AsFd, deadline: Instant) -> Option<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut waiting = [PollFd::new(from, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(0),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut waiting, Some(&timeout)) {
+            Ok(0) => return None,
+            Ok(_) => return Some(()),
+            Err(rustix::io::Errno::INTR) if !left.is_zero() => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// The count file; without one, what the ring says.
@@ -68,24 +185,18 @@ fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
     })
 }
 
-/// The folder the host says it works in. A host that sends nothing is not waited for.
-fn folder_from_stdin() -> Option<String> {
+/// What the host says on standard input. One that sends nothing is not waited for.
+fn read_stdin() -> Vec<u8> {
     let stdin = std::io::stdin();
+    let mut bytes = Vec::new();
     if stdin.is_terminal() {
-        return None;
+        return bytes;
     }
     // Whoever holds stdin open without writing must not hold up the line.
     let deadline = Instant::now() + STDIN;
-    let mut bytes = Vec::new();
     let mut chunk = [0u8; 8192];
     while bytes.len() < STDIN_BYTES_MAX {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        if poll(&mut waiting, Some(&timeout)).ok()? == 0 {
+        if wait_for_input(&stdin, deadline).is_none() {
             break;
         }
         match rustix::io::read(&stdin, &mut chunk) {
@@ -93,7 +204,12 @@ fn folder_from_stdin() -> Option<String> {
             Ok(n) => bytes.extend_from_slice(&chunk[..n]),
         }
     }
-    let text = String::from_utf8_lossy(&bytes);
+    bytes
+}
+
+/// The folder the host says it works in.
+fn folder(json: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(json);
     let json: serde_json::Value = serde_json::from_str(&text).ok()?;
     let folder = json["workspace"]["current_dir"]
         .as_str()

@@ -10,6 +10,7 @@ mod bounds_story;
 mod cache;
 mod cli;
 mod commands;
+mod connect_story;
 mod crash_story;
 mod door;
 mod gate_story;

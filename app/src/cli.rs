@@ -1,6 +1,7 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
 mod artifacts;
+mod coder;
 mod doctor;
 mod export;
 mod gate;
@@ -15,6 +16,7 @@ mod review;
 mod roster;
 mod serve;
 mod signals;
+mod up;
 mod watch;
 
 use crate::client::{self, Client, Locator};
@@ -75,6 +77,20 @@ struct Shared {
 enum Command {
     /// Run the server
     Serve(serve::Serve),
+    /// Start the server in the background, unless one runs
+    Up(up::Up),
+    /// Stop the background server
+    Down(up::Down),
+    /// Stop the background server and start it again
+    Restart(up::Restart),
+    /// What the background server logged
+    Logs(up::Logs),
+    #[command(hide = true)]
+    Background(crate::background::Between),
+    /// Start an agent's host: name, project, server and terminal title
+    Coder(coder::Coder),
+    #[command(hide = true)]
+    CoderHost(coder::CoderHost),
     /// Run the MCP shim beside an agent host (the host starts this)
     Mcp,
     /// Send a signal to an agent or to the operator
@@ -397,6 +413,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     match dispatch(cli) {
         Ok(()) => 0,
         Err(Failure::Negative) => 1,
+        Err(Failure::Exit(code)) => code,
         Err(Failure::Unable { message, hint }) => {
             note(&format!("prism: {message}"));
             if let Some(hint) = hint.filter(|h| !h.is_empty()) {
@@ -418,11 +435,25 @@ fn dispatch(cli: Cli) -> Outcome {
     if let Command::Mcp = cli.command {
         return block_on(false, crate::shim::run(Env::read()?));
     }
+    match cli.command {
+        Command::Background(between) => {
+            return match between.run()? {
+                true => Ok(()),
+                false => Err(Failure::Negative),
+            };
+        }
+        Command::CoderHost(host) => return host.run(),
+        _ => {}
+    }
     let context = Context::new(&cli.shared)?;
     match cli.command {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
         Command::Bench(bench) => return block_on(true, bench.run(context)),
         Command::Model(model) => return model.run(&context),
+        Command::Up(up) => return up.run(&context),
+        Command::Down(down) => return down.run(&context),
+        Command::Restart(restart) => return restart.run(&context),
+        Command::Logs(logs) => return logs.run(&context),
         Command::EmbedWorker(worker) => return worker.run(),
         _ => {}
     }
@@ -465,10 +496,17 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Key(key) => key.run(context).await,
             Command::Session(session) => session.run(context).await,
             Command::Doctor => doctor::run(context).await,
+            Command::Coder(coder) => coder.run(context).await,
             // Handled before any of this is set up, or above.
             Command::Statusline { .. }
             | Command::Serve(_)
             | Command::Mcp
+            | Command::Up(_)
+            | Command::Down(_)
+            | Command::Restart(_)
+            | Command::Logs(_)
+            | Command::Background(_)
+            | Command::CoderHost(_)
             | Command::Bench(_)
             | Command::Model(_)
             | Command::EmbedWorker(_)

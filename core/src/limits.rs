@@ -11,6 +11,17 @@ pub const PREVIEW_AGE_S: i64 = 30;
 /// Size of a ring file above which it is taken for foreign and not read.
 pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
+/// Bytes of the background server's log above which a new file is begun.
+pub const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Older files of that log that are kept.
+pub const LOG_GENERATIONS: usize = 3;
+/// Copies of the database, each made before an upgrade, that are kept.
+pub const BACKUPS_KEPT: usize = 3;
+/// Bytes of a path that names a Unix socket, as far as every system allows.
+pub const SOCKET_PATH_BYTES_MAX: usize = 100;
+/// Characters of a terminal's title, ellipsis included.
+pub const TITLE_CHARS_MAX: usize = 120;
+
 /// Bytes of one HTTP request body.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one signal payload, as compact JSON.

@@ -113,7 +113,7 @@ impl ServerHandler for Host {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         capabilities.experimental = Some([("claude/channel".to_owned(), JsonObject::new())].into());
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("prism", crate::VERSION))
+            .with_server_info(Implementation::new("prism", crate::config::version()))
             .with_instructions(INSTRUCTIONS)
     }
 
@@ -279,7 +279,8 @@ impl Host {
             let live = session.is_connected_soon().await;
             let stream = if live { "live" } else { "connecting" };
             answer.insert("stream".into(), stream.into());
-            if let Some(note) = self.shim.old_name_note(&session) {
+            let notes = [self.shim.old_name_note(&session), self.shim.server_note()];
+            for note in notes.into_iter().flatten() {
                 let warnings = answer.entry("warnings").or_insert_with(|| json!([]));
                 if let Value::Array(warnings) = warnings {
                     warnings.push(note);

@@ -56,7 +56,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
 }
 
 /// The count file; without one, what the ring says.
-fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
+pub fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
     let exact = home
         .read(&format!("sigcount-{identity}.json"))
         .and_then(|text| serde_json::from_str(&text).ok());

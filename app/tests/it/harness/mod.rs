@@ -154,6 +154,8 @@ impl Server {
             .env("PRISM_HOME", self.home().dir())
             .env("PRISM_PID", PID)
             .env("PRISM_DOORBELL", "claude_channel")
+            // A story that wants a server in the background says so.
+            .env("PRISM_AUTOSTART", "0")
             .env("PRISM_CLOCK_FILE", self.clock_file())
             .current_dir(self.dir.path());
         if let Some(identity) = identity {

@@ -18,6 +18,7 @@ mod harness;
 mod history_story;
 mod import_story;
 mod key_story;
+mod launch_story;
 mod loopback_story;
 mod mcp;
 mod memory_story;

@@ -261,8 +261,11 @@ fn start(home: &Home, port: Option<u16>, replaced: Option<ServerFile>) -> Result
 }
 
 fn did_not_start(home: &Home, lines: &[String], replaced: Option<&ServerFile>) -> Problem {
-    let from = lines.len().saturating_sub(LINES_TOLD);
-    let lines: Vec<String> = lines[from..].iter().map(|l| one_line(l)).collect();
+    // How it ended is the last thing it says; what it said before is told where that is missing.
+    let end = lines.iter().rposition(|line| line.starts_with("prism: "));
+    let from = end.unwrap_or(lines.len().saturating_sub(LINES_TOLD));
+    let lines = lines[from..].iter().take(LINES_TOLD);
+    let lines: Vec<String> = lines.map(|l| one_line(l)).collect();
     let why = match lines.is_empty() {
         true => "it said nothing".to_owned(),
         false => lines.join("\n  "),
@@ -289,8 +292,6 @@ fn launch(home: &Home, port: Option<u16>, replaced: Option<&ServerFile>) -> Resu
     home.folder(log_file::FOLDER)?;
     let log = home.open_append(log_file::NAME)?;
     let dir = std::path::absolute(home.dir()).context("cannot tell where the home is")?;
-    // Whatever a host left open for its children must not stay open with the server.
-    close_fds::set_fds_cloexec_threadsafe(3, &[]);
     let mut command = Command::new(config::this_program()?);
     command.arg("background").arg("--home").arg(&dir);
     if let Some(port) = port {
@@ -328,6 +329,8 @@ impl Between {
     pub fn run(self) -> Result<bool> {
         // Refused only to whoever leads a group already; then it has left its terminal as well.
         let _ = rustix::process::setsid();
+        // Whatever a host left open for its children must not stay open with the server.
+        close_fds::set_fds_cloexec(3, &[]);
         let home = Home::at(&self.home);
         let mut command = Command::new(config::this_program()?);
         command

@@ -47,31 +47,12 @@ impl Launch {
     /// Starts the host, stays beside it, and ends as it ends.
     pub async fn run(self) -> Outcome {
         let (program, mut args) = self.program()?;
-        let variables = self.variables()?;
-        let mut beside = None;
-        if Host::of_program(&self.command[0].to_string_lossy()) == Host::Codex {
-            let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into()).collect();
-            match codex_run(&words) {
-                CodexRun::AsIs => {}
-                CodexRun::NoDaemon => args.insert(0, "--no-daemon".into()),
-                CodexRun::OwnServer(of_server) => {
-                    match codex::Server::start(&self, &program, &of_server, &variables) {
-                        Ok(server) => {
-                            args.splice(0..0, ["--remote".into(), server.address()]);
-                            beside = Some(server);
-                        }
-                        // A slow bell is better than a wrong identity.
-                        Err(error) => {
-                            note(&format!(
-                                "prism: Codex runs without a server of its own, so bells take up to 10 s: {error:#}"
-                            ));
-                            args.insert(0, "--no-daemon".into());
-                        }
-                    }
-                }
-            }
-        }
         let mut terminal = Terminal::here(self.title, self.term.as_deref());
+        let variables = self.variables(terminal.has_title())?;
+        let beside = match self.host() {
+            Host::Codex => self.codex(&program, &mut args, &variables, terminal.has_title()),
+            Host::ClaudeCode | Host::Other => None,
+        };
         // Before any signal is caught: what this process ignores its host ignores too.
         let host = start_host(&program, &args, &variables)?;
         let status = stay(host, &mut terminal, || self.title_now()).await?;
@@ -80,6 +61,48 @@ impl Launch {
         match exit_code(status) {
             0 => Ok(()),
             code => Err(Failure::Exit(code)),
+        }
+    }
+
+    fn host(&self) -> Host {
+        let program = self.command.first().map(|name| name.to_string_lossy());
+        program.map_or(Host::Other, |name| Host::of_program(&name))
+    }
+
+    /// Gives a Codex terminal a server of its own, and changes the arguments to match.
+    fn codex(
+        &self,
+        program: &std::path::Path,
+        args: &mut Vec<OsString>,
+        variables: &[Variable],
+        title: bool,
+    ) -> Option<codex::Server> {
+        let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into()).collect();
+        let run = codex_run(&words);
+        if title && run != CodexRun::AsIs && !words.iter().any(|w| w.contains("terminal_title")) {
+            args.splice(0..0, ["-c".into(), "tui.terminal_title=[]".into()]);
+        }
+        let of_server = match run {
+            CodexRun::AsIs => return None,
+            CodexRun::NoDaemon => {
+                args.insert(0, "--no-daemon".into());
+                return None;
+            }
+            CodexRun::OwnServer(of_server) => of_server,
+        };
+        match codex::Server::start(self, program, &of_server, variables) {
+            Ok(server) => {
+                args.splice(0..0, ["--remote".into(), server.address()]);
+                Some(server)
+            }
+            // A slow bell is better than a wrong identity.
+            Err(error) => {
+                note(&format!(
+                    "prism: Codex runs without a server of its own, so bells take up to 10 s: {error:#}"
+                ));
+                args.insert(0, "--no-daemon".into());
+                None
+            }
         }
     }
 
@@ -96,7 +119,7 @@ impl Launch {
     }
 
     /// What the host, and so the shim beside it, is told by its environment.
-    fn variables(&self) -> anyhow::Result<Vec<Variable>> {
+    fn variables(&self, title: bool) -> anyhow::Result<Vec<Variable>> {
         let home = std::path::absolute(self.home.dir()).context("cannot tell where the home is")?;
         let mut variables = vec![
             ("PRISM_AGENT_IDENTITY", self.identity.as_str().into()),
@@ -105,7 +128,7 @@ impl Launch {
         if let Some(pid) = &self.named {
             variables.push(("PRISM_PID", pid.as_str().into()));
         }
-        if self.title && Host::of_program(&self.command[0].to_string_lossy()) == Host::ClaudeCode {
+        if title && self.host() == Host::ClaudeCode {
             // Its own switch: two writers of one title would take turns.
             variables.push(("CLAUDE_CODE_DISABLE_TERMINAL_TITLE", "1".into()));
         }

@@ -298,8 +298,9 @@ impl Shim {
         let project = self.project()?;
         let not_started = self.autostart.ended().await;
         let locator = Locator::of(&self.env, &self.home)?;
-        if let (Some(why), Err(_)) = (not_started, locator.url()) {
-            return Err(why);
+        // Before anything else is missing, the server is.
+        if let Err(not_running) = locator.url() {
+            return Err(not_started.unwrap_or(not_running));
         }
         let key = self.key_of(&identity, &locator, None).await?;
         let mut client = Client::new(locator.clone(), key)?;

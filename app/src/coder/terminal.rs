@@ -34,6 +34,11 @@ impl Terminal {
         }
     }
 
+    /// Whether titles are shown here.
+    pub fn has_title(&self) -> bool {
+        self.titles && self.out.is_some()
+    }
+
     /// Whether this job has the terminal: another's must not be written to.
     fn is_ours(out: BorrowedFd<'_>) -> bool {
         tcgetpgrp(out).is_ok_and(|group| group == getpgrp())

@@ -408,7 +408,9 @@ fn older_database(server: &Server, schemas: usize) -> rusqlite::Connection {
         .pragma_update(None, "user_version", schemas as i64)
         .unwrap();
     database
-        .execute_batch("insert into tenants values ('t', 'kept', 1)")
+        .execute_batch(
+            "insert into tenants values ('8a6d1f1e-3c55-4d0e-9a43-0c1f6f1f7f11', 'kept', 1)",
+        )
         .unwrap();
     database
 }
@@ -673,6 +675,7 @@ fn a_host_gets_its_name_and_project_and_its_exit_code_is_passed_on() {
 #[test]
 fn a_launcher_that_cannot_run_says_so_with_exit_code_2() {
     let server = Server::none();
+    std::fs::write(server.folder().join("text"), "no program").unwrap();
     for (args, said) in [
         (&["coder", "--", "sh"][..], "whose terminal"),
         (&["coder", "--as", "Bot", "--", "sh"], "without a name"),
@@ -680,10 +683,7 @@ fn a_launcher_that_cannot_run_says_so_with_exit_code_2() {
             &["coder", "--as", "Donna", "--", "no-such-host"],
             "no-such-host",
         ),
-        (
-            &["coder", "--as", "Donna", "--", "/etc/hostname"],
-            "/etc/hostname",
-        ),
+        (&["coder", "--as", "Donna", "--", "./text"], "./text"),
         (&["coder", "--as", "Donna"], "required"),
         (&["coder", "--as", "1", "--", "sh"], "identity"),
     ] {
@@ -921,7 +921,9 @@ fn a_codex_terminal_has_an_app_server_of_its_own_which_ends_with_it() {
     let said = std::fs::read_to_string(server.folder().join("server")).unwrap();
     let said: Vec<&str> = said.lines().collect();
     let (pid, socket) = (said[0].parse::<u64>().unwrap(), said[2]);
-    terminal.shows(&format!("terminal --remote unix://{socket} -c a=b fix it"));
+    terminal.shows(&format!(
+        "terminal --remote unix://{socket} -c tui.terminal_title=[] -c a=b fix it"
+    ));
     assert_eq!(said[1], "Donna");
     let args = said[3..].join(" ");
     assert!(args.starts_with("app-server -c a=b"), "{args}");
@@ -959,7 +961,7 @@ fn a_codex_terminal_has_an_app_server_of_its_own_which_ends_with_it() {
     std::fs::write(server.folder().join("broken"), "").unwrap();
     let mut terminal = Pty::run(&codex(&["fix"]));
     terminal.shows("no such luck");
-    terminal.shows("terminal --no-daemon fix");
+    terminal.shows("terminal --no-daemon -c tui.terminal_title=[] fix");
     assert!(server.home().list("run", "", "").is_empty(), "swept");
     terminal.types("\r");
     assert_eq!(terminal.code(), 0);

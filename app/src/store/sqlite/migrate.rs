@@ -75,7 +75,7 @@ pub fn migrate(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction().map_err(failed)?;
     for (name, sql) in missing {
         tx.execute_batch(sql)
-            .map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
+            .map_err(|e| StoreError::Failed(format!("migration {name}: {}", reason(&e))))?;
     }
     tx.pragma_update(None, "user_version", NEWEST as i64)
         .map_err(failed)?;
@@ -84,6 +84,14 @@ pub fn migrate(connection: &mut Connection) -> Result<()> {
         tracing::info!(migration = name, "Upgraded the database");
     }
     Ok(())
+}
+
+/// What SQLite says, without the text that it was given.
+fn reason(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]

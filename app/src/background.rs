@@ -128,16 +128,30 @@ pub fn restart(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
 /// Stops the server of this home, if one runs; returns the pid it had.
 pub fn down(home: &Home, force: bool) -> Result<Option<u32>, Problem> {
     home.check().map_err(unable)?;
-    let Some(pid) = home.lock_holder(ServerFile::LOCK) else {
+    if home.lock_holder(ServerFile::LOCK).is_none() {
         return Ok(None);
-    };
-    let _turn = take_turn(home)?;
-    if let Some(server) = ServerFile::load(home).filter(|s| !s.autostarted && !force) {
-        let other = "end it there, or use `prism down --force`";
-        return Err(in_a_terminal(&server, other));
     }
-    stop(home, pid)?;
-    Ok(Some(pid))
+    let _turn = take_turn(home)?;
+    let patience = Instant::now() + STOPPED_WITHIN;
+    while let Some(pid) = home.lock_holder(ServerFile::LOCK) {
+        match ServerFile::load(home) {
+            Some(server) if !server.autostarted && !force => {
+                let other = "end it there, or use `prism down --force`";
+                return Err(in_a_terminal(&server, other));
+            }
+            Some(_) => {
+                stop(home, pid)?;
+                return Ok(Some(pid));
+            }
+            // It starts, and is not known yet, or it stops already.
+            None if !force && Instant::now() < patience => std::thread::sleep(PAUSE),
+            None => {
+                stop(home, pid)?;
+                return Ok(Some(pid));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn in_a_terminal(server: &ServerFile, instead: &str) -> Problem {
@@ -196,6 +210,10 @@ pub fn is_changing(home: &Home) -> bool {
 fn stop(home: &Home, pid: u32) -> Result<(), Problem> {
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let process = process.ok_or_else(|| too_slow(format!("{pid} is no process")))?;
+    // Whoever has this number now need not be the server any more.
+    if home.lock_holder(ServerFile::LOCK) != Some(pid) {
+        return Ok(());
+    }
     match kill_process(process, Signal::TERM) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => {

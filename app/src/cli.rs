@@ -97,6 +97,8 @@ enum Command {
     Send(signals::Send),
     /// Read what waits in the inbox
     Pending(signals::Pending),
+    /// Wait for the next signal, and read it
+    Wait(signals::Wait),
     /// The local ring, and what can be done with one signal
     Signals(signals::Signals),
     /// Show where a signal got to, layer by layer
@@ -215,6 +217,7 @@ pub const DOORS: &[(&str, &[&str])] = &[
     ("prism_whois", &["whois"]),
     ("prism_signal", &["send"]),
     ("prism_signals_pending", &["pending"]),
+    ("prism_wait", &["wait"]),
     ("prism_signals_ack", &["signals dismiss"]),
     ("prism_signal_ack", &["signals ack"]),
     ("prism_signals", &["signals tail", "signals count"]),
@@ -461,6 +464,7 @@ fn dispatch(cli: Cli) -> Outcome {
         match cli.command {
             Command::Send(send) => send.run(context).await,
             Command::Pending(pending) => pending.run(context).await,
+            Command::Wait(wait) => wait.run(context).await,
             Command::Signals(signals) => signals.run(context).await,
             Command::Trace(trace) => trace.run(context).await,
             Command::LoopbackTest(test) => test.run(context).await,

@@ -109,6 +109,8 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     // Whoever sees server.json may stop the server at once: it must be listening for that already.
     let stop = stop_signal(options.ends_with_stdin)?;
     let of_background = options.background.is_some();
+    // A terminal or a login that ends is none of its business.
+    let _hangup = of_background.then(hangup).transpose()?;
     let left_alone = of_background.then(|| home.clone());
     let stop = async move {
         tokio::select! {
@@ -194,6 +196,11 @@ pub async fn run(
     };
     house.abort();
     result
+}
+
+fn hangup() -> Result<tokio::signal::unix::Signal> {
+    use tokio::signal::unix::{SignalKind, signal};
+    Ok(signal(SignalKind::hangup())?)
 }
 
 /// Ends when the home has been removed: nobody could find this server any more.

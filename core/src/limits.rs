@@ -11,6 +11,11 @@ pub const PREVIEW_AGE_S: i64 = 30;
 /// Size of a ring file above which it is taken for foreign and not read.
 pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
+/// Seconds that `prism_wait` waits unless told otherwise: below a minute, at which hosts lose
+/// patience with a tool.
+pub const WAIT_DEFAULT_S: u64 = 50;
+/// Seconds that `prism_wait` waits at most.
+pub const WAIT_MAX_S: u64 = 60;
 /// Bytes of the background server's log above which a new file is begun.
 pub const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Older files of that log that are kept.

@@ -32,3 +32,4 @@ mod tidy;
 mod time_story;
 mod trust;
 mod truth_story;
+mod wait_story;

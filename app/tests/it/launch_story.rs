@@ -5,6 +5,7 @@ use prism::config::ServerFile;
 use prism_core::limits::{LOG_BYTES_MAX, LOG_GENERATIONS};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
@@ -19,6 +20,12 @@ fn wanting(server: &Server, identity: Option<&str>) -> Command {
     let mut command = server.command(identity);
     command.env_remove("PRISM_AUTOSTART");
     command
+}
+
+/// The environment that a command would get.
+fn variables(command: &Command) -> Vec<(OsString, OsString)> {
+    let set = |(name, value): (&OsStr, Option<&OsStr>)| Some((name.into(), value?.into()));
+    command.get_envs().filter_map(set).collect()
 }
 
 fn stderr(output: &Output) -> String {
@@ -350,34 +357,30 @@ fn a_replacement_loses_no_signal_and_the_shims_find_the_new_server() {
     let mut texi = Agent::run(&mut server.command(Some("Texi")));
     texi.call("prism_start", json!({}));
     let operator = server.operator();
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
     let sending = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
         runtime.block_on(async move {
             let mut sent = Vec::new();
-            for n in 0..150 {
-                let body = task("Texi", &format!("task {n}"))
-                    .as_object()
-                    .unwrap()
-                    .clone();
+            while stopped.try_recv().is_err() {
+                let body = task("Texi", &format!("task {}", sent.len()));
+                let body = body.as_object().unwrap().clone();
                 let answer = operator.send_signal(PID, body).await.unwrap();
                 sent.push(answer["signal_id"].as_str().unwrap().to_owned());
+                // Below the rate of one key.
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
             sent
         })
     });
     let mut seen = Vec::new();
-    let mut versions = ["1.0.0", "1.1.0", "1.2.0"].iter();
-    while !sending.is_finished() {
-        if let Some(version) = versions.next() {
-            told(&server, &["up"], &[("PRISM_TEST_VERSION", version)]);
-        }
-        seen.extend(ids(
-            &texi.call("prism_signals_pending", json!({"limit": 100}))
-        ));
+    for version in ["1.0.0", "1.1.0", "1.2.0"] {
+        let up = told(&server, &["up"], &[("PRISM_TEST_VERSION", version)]);
+        assert_eq!(up["state"], "replaced");
+        seen.extend(ids(&texi.call("prism_signals_pending", json!({}))));
     }
+    stop.send(()).unwrap();
     let sent = sending.join().unwrap();
     wait_for("every signal", || {
         seen.extend(ids(
@@ -493,11 +496,7 @@ fn a_starting_shim_brings_its_server_which_outlives_it_and_holds_no_pipe() {
         .args(["-c", &inner])
         .env_clear()
         .current_dir(server.folder());
-    for (name, value) in mcp.get_envs() {
-        if let Some(value) = value {
-            shell.env(name, value);
-        }
-    }
+    shell.envs(variables(&mcp));
     let mut texi = Agent::run(&mut shell);
     assert_eq!(texi.init["result"]["serverInfo"]["name"], "prism");
     let started = texi.call("prism_start", json!({}));
@@ -649,6 +648,15 @@ fn a_host_gets_its_name_and_project_and_its_exit_code_is_passed_on() {
         assert_eq!(ran.status.code(), Some(code), "{script}");
     }
     assert_eq!(ServerFile::load(&server.home()).unwrap().pid, first.pid);
+    // What the shell opened for the host stays open for it, also while a server is started.
+    told(&server, &["down"], &[]);
+    std::fs::write(server.folder().join("text"), "from the shell").unwrap();
+    let mut shell = Command::new("sh");
+    let inner = "exec 7<text; exec \"$0\" coder --as Donna -- sh -c 'cat <&7'";
+    shell.args(["-c", inner, BIN]).env_clear();
+    shell.envs(variables(&wanting(&server, None)));
+    let ran = shell.current_dir(server.folder()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "from the shell");
     // What was only found is not handed on as if somebody had named it.
     let mut found = coder(&server, "echo ${PRISM_PID-none}");
     let ran = found.env_remove("PRISM_PID").output().unwrap();
@@ -839,11 +847,7 @@ fn a_host_can_be_stopped_and_continued_from_its_shell() {
     shell
         .args(["--norc", "--noprofile", "--noediting", "-i"])
         .current_dir(server.folder());
-    for (name, value) in wanting(&server, None).get_envs() {
-        if let Some(value) = value {
-            shell.env(name, value);
-        }
-    }
+    shell.envs(variables(&wanting(&server, None)));
     shell
         .env("PS1", "READY> ")
         .env("PRISM", BIN)
@@ -988,11 +992,7 @@ fn the_launch_script_starts_the_launcher() {
         "echo $PRISM_AGENT_IDENTITY; exit 4",
     ]);
     command.env_clear();
-    for (name, value) in wanting(&server, None).get_envs() {
-        if let Some(value) = value {
-            command.env(name, value);
-        }
-    }
+    command.envs(variables(&wanting(&server, None)));
     let ran = command.env("PATH", path).output().unwrap();
     assert_eq!(
         (ran.status.code(), &ran.stdout[..]),

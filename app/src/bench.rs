@@ -375,6 +375,7 @@ fn command(home: &Home) -> Result<Command> {
         .env("HOME", home.dir())
         .env("PRISM_PID", PID)
         .env("PRISM_DOORBELL", "claude_channel")
+        .env("PRISM_AUTOSTART", "0")
         .current_dir(home.dir());
     Ok(command)
 }

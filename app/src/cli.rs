@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod connect;
+mod coder;
 mod doctor;
 mod export;
 mod gate;
@@ -16,6 +17,7 @@ mod review;
 mod roster;
 mod serve;
 mod signals;
+mod up;
 mod watch;
 
 use crate::client::{self, Client, Locator};
@@ -77,12 +79,28 @@ struct Shared {
 enum Command {
     /// Run the server
     Serve(serve::Serve),
+    /// Start the server in the background, unless one runs
+    Up(up::Up),
+    /// Stop the background server
+    Down(up::Down),
+    /// Stop the background server and start it again
+    Restart(up::Restart),
+    /// What the background server logged
+    Logs(up::Logs),
+    #[command(hide = true)]
+    Background(crate::background::Between),
+    /// Start an agent's host: name, project, server and terminal title
+    Coder(coder::Coder),
+    #[command(hide = true)]
+    CoderHost(coder::CoderHost),
     /// Run the MCP shim beside an agent host (the host starts this)
     Mcp,
     /// Send a signal to an agent or to the operator
     Send(signals::Send),
     /// Read what waits in the inbox
     Pending(signals::Pending),
+    /// Wait for the next signal, and read it
+    Wait(signals::Wait),
     /// The local ring, and what can be done with one signal
     Signals(signals::Signals),
     /// Show where a signal got to, layer by layer
@@ -208,6 +226,7 @@ pub const DOORS: &[(&str, &[&str])] = &[
     ("prism_whois", &["whois"]),
     ("prism_signal", &["send"]),
     ("prism_signals_pending", &["pending"]),
+    ("prism_wait", &["wait"]),
     ("prism_signals_ack", &["signals dismiss"]),
     ("prism_signal_ack", &["signals ack"]),
     ("prism_signals", &["signals tail", "signals count"]),
@@ -406,6 +425,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     match dispatch(cli) {
         Ok(()) => 0,
         Err(Failure::Negative) => 1,
+        Err(Failure::Exit(code)) => code,
         Err(Failure::Unable { message, hint }) => {
             note(&format!("prism: {message}"));
             if let Some(hint) = hint.filter(|h| !h.is_empty()) {
@@ -427,6 +447,16 @@ fn dispatch(cli: Cli) -> Outcome {
     if let Command::Mcp = cli.command {
         return block_on(false, crate::shim::run(Env::read()?));
     }
+    match cli.command {
+        Command::Background(between) => {
+            return match between.run()? {
+                true => Ok(()),
+                false => Err(Failure::Negative),
+            };
+        }
+        Command::CoderHost(host) => return host.run(),
+        _ => {}
+    }
     let context = Context::new(&cli.shared)?;
     let pins = Pins {
         identity: cli.shared.identity.clone(),
@@ -436,6 +466,10 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
         Command::Bench(bench) => return block_on(true, bench.run(context)),
         Command::Model(model) => return model.run(&context),
+        Command::Up(up) => return up.run(&context),
+        Command::Down(down) => return down.run(&context),
+        Command::Restart(restart) => return restart.run(&context),
+        Command::Logs(logs) => return logs.run(&context),
         Command::EmbedWorker(worker) => return worker.run(),
         _ => {}
     }
@@ -443,6 +477,7 @@ fn dispatch(cli: Cli) -> Outcome {
         match cli.command {
             Command::Send(send) => send.run(context).await,
             Command::Pending(pending) => pending.run(context).await,
+            Command::Wait(wait) => wait.run(context).await,
             Command::Signals(signals) => signals.run(context).await,
             Command::Trace(trace) => trace.run(context).await,
             Command::LoopbackTest(test) => test.run(context).await,
@@ -480,10 +515,17 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Connect(connect) => connect.run(context, pins).await,
             Command::Disconnect(disconnect) => disconnect.run(context),
             Command::Doctor => doctor::run(context).await,
+            Command::Coder(coder) => coder.run(context).await,
             // Handled before any of this is set up, or above.
             Command::Statusline { .. }
             | Command::Serve(_)
             | Command::Mcp
+            | Command::Up(_)
+            | Command::Down(_)
+            | Command::Restart(_)
+            | Command::Logs(_)
+            | Command::Background(_)
+            | Command::CoderHost(_)
             | Command::Bench(_)
             | Command::Model(_)
             | Command::EmbedWorker(_)

@@ -6,6 +6,7 @@ use crate::config::{self, Config, Env, ServerFile};
 use crate::home::Home;
 use crate::server::{
     CREATE_HEADER, FOLDER_HEADER, FORMERLY_HEADER, FOUND_HEADER, MACHINE_HEADER, SESSION_HEADER,
+    VERSION_HEADER,
 };
 use prism_core::access::may_carry_key;
 use prism_core::limits::{IDLE_CONNECTION_S, SEND_RETRY_S};
@@ -73,6 +74,14 @@ impl Locator {
         }
     }
 
+    /// Whether the server of this home is being started or replaced, and comes back soon.
+    fn is_changing(&self) -> bool {
+        match self {
+            Self::Url(_) => false,
+            Self::Home(home) | Self::HomeAt(home, _) => crate::background::is_changing(home),
+        }
+    }
+
     fn is_https(&self) -> bool {
         matches!(self, Self::Url(url) if url.starts_with("https:"))
     }
@@ -125,11 +134,11 @@ fn untrusted(error: anyhow::Error) -> Problem {
     )
 }
 
-fn not_running(message: &str) -> Problem {
+pub fn not_running(message: &str) -> Problem {
     Problem::new(
         Code::ServerUnreachable,
         message,
-        "start it with `prism serve` (or `make run` in a checkout), or set PRISM_URL to one that runs elsewhere",
+        "start it with `prism up` (in this terminal: `prism serve`), or set PRISM_URL to one that runs elsewhere",
     )
 }
 
@@ -264,6 +273,7 @@ impl Client {
             .http
             .post(format!("{url}/api/v1/{pid}/{path}"))
             .bearer_auth(&self.key)
+            .header(VERSION_HEADER, config::version())
             .json(body);
         if let Some(session) = self.session {
             request = request.header(SESSION_HEADER, session.to_string());
@@ -341,12 +351,15 @@ impl Client {
                 WasSent::Answered if busy => {}
                 WasSent::Answered => return Err(failure.problem),
                 WasSent::Perhaps => perhaps_sent = true,
-                // Nothing runs there and nothing was sent: say so at once.
-                WasSent::No if !perhaps_sent => return Err(failure.problem),
+                // Nothing runs there and nothing was sent: say so at once, unless one server makes
+                // room for another just now.
+                WasSent::No if !perhaps_sent && !self.locator.is_changing() => {
+                    return Err(failure.problem);
+                }
                 WasSent::No => {}
             }
             if !retries.wait(&failure.problem).await {
-                if busy && !perhaps_sent {
+                if !perhaps_sent {
                     return Err(failure.problem);
                 }
                 let message = format!(
@@ -480,7 +493,7 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
         Problem::new(
             Code::Internal,
             format!("{e:#}"),
-            "mend config.toml, or move it away and run `prism serve`",
+            "mend config.toml, or move it away and run `prism up`",
         )
     })?;
     Ok(config.map(|c| c.api_key))
@@ -506,7 +519,7 @@ pub fn find_key(env: &Env, home: &Home, identity: Option<&Identity>) -> Result<S
             Problem::new(
                 Code::MissingKey,
                 format!("there is no operator's key in {}", home.dir().display()),
-                "run `prism serve` once with this PRISM_HOME, or set PRISM_API_KEY",
+                "run `prism up` once with this PRISM_HOME, or set PRISM_API_KEY",
             )
         }),
     }

@@ -11,6 +11,7 @@ use prism_core::memory::surface::{Warning, first_globs};
 use prism_core::retention::Retention;
 use prism_core::{Identity, ProjectName};
 use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// Where `prism serve` listens unless told otherwise.
@@ -35,6 +36,11 @@ pub struct Env {
     pub no_color: bool,
     /// Run from inside an agent host's shell: the agent types, not the operator.
     pub inside_host: bool,
+    /// `PRISM_AUTOSTART=0`: neither a shim nor a launcher starts a server.
+    pub no_autostart: bool,
+    /// What the terminal says it is.
+    pub term: Option<String>,
+    pub codex_home: Option<String>,
 }
 
 impl Env {
@@ -76,6 +82,9 @@ impl Env {
             ]
             .iter()
             .any(|name| std::env::var_os(name).is_some()),
+            no_autostart: var("PRISM_AUTOSTART").is_some_and(|v| v.trim() == "0"),
+            term: var("TERM"),
+            codex_home: var("CODEX_HOME"),
         })
     }
 
@@ -126,6 +135,77 @@ impl HostEnv {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// What a background server takes over from whoever starts it: how to find things on this
+/// machine, and its own settings. Not a word about the agent or the host beside which it started.
+const OF_A_SERVER: [&str; 20] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "NIX_LD",
+    "NIX_LD_LIBRARY_PATH",
+    "RUST_BACKTRACE",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "XDG_RUNTIME_DIR",
+    "PRISM_LOG",
+    "PRISM_RECALLGATE_MODE",
+    "PRISM_FAILPOINTS",
+    "PRISM_CLOCK_FILE",
+    "PRISM_TEST_VERSION",
+];
+
+/// The environment of a background server.
+pub fn server_environment() -> Vec<(OsString, OsString)> {
+    let of_server = |name: &OsString| {
+        let name = name.to_string_lossy();
+        OF_A_SERVER.contains(&name.as_ref()) || name.starts_with("LC_")
+    };
+    std::env::vars_os()
+        .filter(|(name, _)| of_server(name))
+        .collect()
+}
+
+/// The program that a shell would run under this name, if it may be run.
+pub fn find_program(name: &OsStr) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    let can_run = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(can_run);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(can_run)
+}
+
+/// The running program itself, even when an upgrade has put another in its place.
+pub fn this_program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot tell which program runs")?;
+    // Linux names a file that is gone by what it was called, with a word behind it.
+    let running = Path::new("/proc/self/exe");
+    Ok(match program.exists() || !running.exists() {
+        true => program,
+        false => running.to_owned(),
+    })
+}
+
+/// The version that this program goes by; only debug builds can be told another.
+pub fn version() -> &'static str {
+    static OTHER: std::sync::LazyLock<Option<String>> =
+        std::sync::LazyLock::new(|| std::env::var("PRISM_TEST_VERSION").ok());
+    let other = OTHER.as_deref().filter(|_| cfg!(debug_assertions));
+    other.unwrap_or(crate::VERSION)
 }
 
 /// What `PRISM_LOG` asks to be logged.
@@ -265,6 +345,12 @@ pub struct ServerFile {
     pub pid: u32,
     pub version: String,
     pub started_at: prism_core::Moment,
+    /// Runs in the background, started by `prism up`, a launcher or a shim.
+    #[serde(default)]
+    pub autostarted: bool,
+    /// The copy of the database that was made before this server upgraded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<PathBuf>,
 }
 
 impl ServerFile {

@@ -295,14 +295,7 @@ struct Worker {
 
 impl Worker {
     async fn start(home: &Home) -> Result<Self> {
-        // The running program itself, even when an upgrade has put another in its place.
-        let running = std::path::Path::new("/proc/self/exe");
-        let program = if running.exists() {
-            running.to_owned()
-        } else {
-            std::env::current_exe()?
-        };
-        let mut child = Command::new(program)
+        let mut child = Command::new(crate::config::this_program()?)
             .arg("embed-worker")
             .arg("--model")
             .arg(model::folder(home))

@@ -34,13 +34,7 @@ impl Home {
     /// Makes the home and its folders, for this user alone.
     pub fn create(&self) -> Result<()> {
         for dir in [self.dir.clone(), self.path("keys"), self.path("shims")] {
-            if !dir.is_dir() {
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(&dir)
-                    .with_context(|| format!("cannot create {}", dir.display()))?;
-            }
+            make_private(&dir)?;
         }
         Ok(())
     }
@@ -110,6 +104,46 @@ impl Home {
                 .write_all(bytes)
         };
         append().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// A folder of the home, made for this user alone.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        make_private(&path)?;
+        Ok(path)
+    }
+
+    /// Opens a file that is only ever added to.
+    pub fn open_append(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// Moves a file out of the way as `name.1`, and each older one a place further; the oldest goes.
+    pub fn shift(&self, name: &str, keep: usize) -> Result<()> {
+        let older = |n: usize| self.path(&format!("{name}.{n}"));
+        for n in (1..keep).rev() {
+            if older(n).exists() {
+                fs::rename(older(n), older(n + 1))?;
+            }
+        }
+        fs::rename(self.path(name), older(1))
+            .with_context(|| format!("cannot rename {}", self.path(name).display()))
+    }
+
+    /// Gives a file that was written under another name its own, once it is whole.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        fs::rename(self.path(from), self.path(to))
+            .with_context(|| format!("cannot write {}", self.path(to).display()))
+    }
+
+    pub fn size(&self, name: &str) -> Option<u64> {
+        fs::metadata(self.path(name)).ok().map(|m| m.len())
     }
 
     pub fn read(&self, name: &str) -> Option<String> {
@@ -187,6 +221,49 @@ impl Home {
         fs::metadata(self.path(name))
             .ok()
             .map(|m| m.permissions().mode() & 0o777)
+    }
+}
+
+fn make_private(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot create {}", dir.display()))
+}
+
+/// A folder for something that lives as long as this process, for this user alone; it goes when
+/// this is dropped.
+pub struct ShortLived {
+    dir: PathBuf,
+}
+
+impl ShortLived {
+    /// Makes a folder that nobody else has made before.
+    pub fn make(dir: PathBuf) -> Result<Self> {
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(Self { dir })
+    }
+
+    /// Takes over a folder that another process left behind, to remove it.
+    pub fn left_behind(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for ShortLived {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.dir));
     }
 }
 

@@ -4,11 +4,13 @@
 //! (the rule's effects) → `store` and `hub`. The rules themselves are in
 //! `prism_core`.
 
+pub mod background;
 pub mod bench;
 pub mod bus;
 pub mod cli;
 pub mod client;
 pub mod clock;
+pub mod coder;
 pub mod config;
 pub mod connect;
 pub mod directory;

@@ -1,5 +1,9 @@
 //! The log: what `PRISM_LOG` asks for, without what carries keys.
 
+pub mod file;
+
+use crate::home::Home;
+use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
@@ -22,6 +26,18 @@ pub fn start(otherwise: &str, color: bool) {
         .with_ansi(color)
         .with_target(false)
         .init();
+}
+
+/// Starts logging into the home's log file, which standard error becomes as well.
+pub fn start_in(home: &Home, otherwise: &str) -> anyhow::Result<()> {
+    let file = Arc::new(file::Rotating::open(home.clone())?);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter(crate::config::log_filter().as_deref(), otherwise))
+        .with_writer(file)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    Ok(())
 }
 
 fn filter(asked: Option<&str>, otherwise: &str) -> EnvFilter {

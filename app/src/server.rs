@@ -4,13 +4,13 @@ mod connections;
 mod door;
 mod openapi;
 mod stream;
+mod upgrade;
 
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{Home, Lock};
 use crate::prism::{Formerly, Prism};
-use crate::store::Store;
 use crate::verb;
 use anyhow::{Context, Result, bail};
 use axum::body::{Body, to_bytes};
@@ -37,6 +37,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// How long a stopping server waits for requests that are under way.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How often a background server looks whether its home is still there.
+const HOME_LOOK: Duration = Duration::from_secs(1);
+
 /// Which session of its identity a call comes from.
 pub const SESSION_HEADER: &str = "prism-session";
 /// Set by the operator's client when the project was not named but found.
@@ -46,6 +49,8 @@ pub const CREATE_HEADER: &str = "prism-create-project";
 pub const FOUND_HEADER: &str = "prism-found";
 pub const FOLDER_HEADER: &str = "prism-folder";
 pub const MACHINE_HEADER: &str = "prism-machine";
+/// Which version of Prism speaks, in both directions.
+pub const VERSION_HEADER: &str = "prism-version";
 /// What the found project was called by the rule of earlier versions.
 pub const FORMERLY_HEADER: &str = "prism-formerly";
 
@@ -57,6 +62,16 @@ pub struct Options {
     /// Whoever started it holds the other end of its standard input: it ends with them, however
     /// they end.
     pub ends_with_stdin: bool,
+    /// Nobody looks at it: it logs into a file, and makes room for a newer version.
+    pub background: Option<Background>,
+}
+
+/// How a server runs that was started in the background.
+pub struct Background {
+    /// Nobody named the port, so another than the usual one is as good.
+    pub any_port: bool,
+    /// The version whose place it takes.
+    pub replaces: Option<String>,
 }
 
 /// Opens the home, listens, and serves until SIGINT or SIGTERM.
@@ -74,8 +89,11 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let _lock = only_server(home).await?;
     // A file that outlived its server; the one of this server comes when it listens.
     home.remove(ServerFile::NAME);
-    let store = Store::open_embedded(&home.path("prism.db"))
-        .with_context(|| format!("cannot open {}", home.path("prism.db").display()))?;
+    let replaces = options
+        .background
+        .as_ref()
+        .and_then(|b| b.replaces.as_deref());
+    let (store, backup) = upgrade::open(home, replaces)?;
     let (embedder, embedding) = Embedder::new(home.clone());
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
@@ -83,21 +101,37 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let prism = Prism::open(store.clone(), &config, gate_mode, embedder)
         .await
         .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
-    let listener = bind(&options.host, options.port).await?;
+    let any_port = options.background.as_ref().is_some_and(|b| b.any_port);
+    let listener = match bind(&options.host, options.port).await {
+        Err(_) if any_port => bind(&options.host, 0).await?,
+        bound => bound?,
+    };
     // Whoever sees server.json may stop the server at once: it must be listening for that already.
     let stop = stop_signal(options.ends_with_stdin)?;
+    let of_background = options.background.is_some();
+    // A terminal or a login that ends is none of its business.
+    let _hangup = of_background.then(hangup).transpose()?;
+    let left_alone = of_background.then(|| home.clone());
+    let stop = async move {
+        tokio::select! {
+            () = stop => {}
+            () = home_is_gone(left_alone) => tracing::warn!("The home is gone"),
+        }
+    };
     let address = listener.local_addr()?;
     let file = ServerFile {
         url: format!("http://{address}"),
         pid: std::process::id(),
-        version: crate::VERSION.into(),
+        version: config::version().into(),
         started_at: prism.started_at,
+        autostarted: of_background,
+        backup,
     };
     home.write(
         ServerFile::NAME,
         serde_json::to_string_pretty(&file)?.as_bytes(),
     )?;
-    tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", crate::VERSION);
+    tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", config::version());
     let embedding = tokio::spawn(embedding.run(store));
     let result = run(listener, prism.clone(), stop).await;
     embedding.abort();
@@ -164,6 +198,21 @@ pub async fn run(
     result
 }
 
+fn hangup() -> Result<tokio::signal::unix::Signal> {
+    use tokio::signal::unix::{SignalKind, signal};
+    Ok(signal(SignalKind::hangup())?)
+}
+
+/// Ends when the home has been removed: nobody could find this server any more.
+async fn home_is_gone(home: Option<Home>) {
+    let Some(home) = home else {
+        return std::future::pending().await;
+    };
+    while home.mode(ServerFile::LOCK).is_some() {
+        tokio::time::sleep(HOME_LOOK).await;
+    }
+}
+
 /// Listens for SIGINT, SIGTERM and, if asked to, the end of standard input from this moment on.
 fn stop_signal(with_stdin: bool) -> Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -200,7 +249,7 @@ pub fn router(prism: Arc<Prism>) -> Router {
         // Whoever watches over the process.
         .route(
             "/healthz",
-            get(|| async { Json(serde_json::json!({"ok": true, "version": crate::VERSION})) }),
+            get(|| async { Json(serde_json::json!({"ok": true, "version": config::version()})) }),
         )
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))

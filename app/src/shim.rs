@@ -18,6 +18,7 @@ pub mod statusline;
 mod stream;
 pub mod tee;
 
+use crate::background::Autostart;
 use crate::client::{self, Client, Locator};
 use crate::clock;
 use crate::config::{self, Env, ProjectChoice};
@@ -50,10 +51,11 @@ pub struct Shim {
     /// Which project, or why nobody can tell: then every verb that needs one says so.
     project: Result<ProjectChoice, Problem>,
     fixed_identity: Option<Identity>,
-    operator_key: Option<String>,
     client_name: OnceLock<String>,
     bell: Bell,
     phase: Mutex<Phase>,
+    /// The server that this shim starts when none runs; once, at its own start.
+    autostart: Autostart,
 }
 
 /// Where the session of this host stands.
@@ -122,15 +124,14 @@ impl Shim {
                 "mend it, or set PRISM_PID, and start this host again",
             )
         });
-        let operator_key = client::operator_key(&env, &home).ok().flatten();
         Ok(Self {
-            home,
             project,
             fixed_identity,
-            operator_key,
             client_name: OnceLock::new(),
             bell: Bell::new(strategy),
             phase: Mutex::new(Phase::New),
+            autostart: Autostart::begin(&env, &home),
+            home,
             env,
         })
     }
@@ -295,7 +296,12 @@ impl Shim {
     /// Registers a session, making whatever it needs: key, project, persona.
     async fn open(self: &Arc<Self>, identity: Identity) -> Result<Arc<Session>, Problem> {
         let project = self.project()?;
+        let not_started = self.autostart.ended().await;
         let locator = Locator::of(&self.env, &self.home)?;
+        // Before anything else is missing, the server is.
+        if let Err(not_running) = locator.url() {
+            return Err(not_started.unwrap_or(not_running));
+        }
         let key = self.key_of(&identity, &locator, None).await?;
         let mut client = Client::new(locator.clone(), key)?;
         let surface = self.surface();
@@ -316,7 +322,7 @@ impl Shim {
                     .await?;
                 register(client.clone()).await?
             }
-            Err(p) if p.is(Code::InvalidKey) && self.operator_key.is_some() => {
+            Err(p) if p.is(Code::InvalidKey) && self.operator_key().is_some() => {
                 // The database was replaced under this home; the old key means nothing to it.
                 client = Client::new(
                     locator.clone(),
@@ -395,11 +401,20 @@ impl Shim {
         }
     }
 
+    /// Read when it is needed: the first server of a home makes it.
+    fn operator_key(&self) -> Option<String> {
+        client::operator_key(&self.env, &self.home).ok().flatten()
+    }
+
+    /// What became of the server when this shim started, if the operator should know.
+    pub fn server_note(&self) -> Option<Value> {
+        let said = self.autostart.note()?;
+        Some(json!({"kind": "server_version", "remediation": format!("Prism {said}.")}))
+    }
+
     fn operator(&self, locator: &Locator, otherwise: &Problem) -> Result<Client, Problem> {
-        match &self.operator_key {
-            Some(key) => {
-                Ok(Client::new(locator.clone(), key.clone())?.standing_at(self.project()?))
-            }
+        match self.operator_key() {
+            Some(key) => Ok(Client::new(locator.clone(), key)?.standing_at(self.project()?)),
             None => Err(otherwise.clone()),
         }
     }
@@ -445,7 +460,7 @@ impl Shim {
                 "{identity} has no key, and {} has no operator's key to make one with",
                 self.home.dir().display()
             ),
-            "run `prism serve` with this PRISM_HOME, or set PRISM_URL and PRISM_API_KEY",
+            "run `prism up` with this PRISM_HOME, or set PRISM_URL and PRISM_API_KEY",
         );
         let operator = self.operator(locator, &missing)?.creating_project();
         let answer: Value = operator

@@ -381,6 +381,17 @@ impl Store {
         Ok(Self::Sqlite(sqlite::Sqlite::open(file)?))
     }
 
+    /// The schema of an embedded store that this binary would upgrade; none where there is nothing
+    /// to upgrade.
+    pub fn older_schema(file: &Path) -> Result<Option<usize>> {
+        sqlite::older_schema(file)
+    }
+
+    /// Copies an embedded store whole into a file that does not exist yet.
+    pub fn copy(file: &Path, to: &Path) -> Result<()> {
+        sqlite::copy(file, to)
+    }
+
     pub async fn load(&self) -> Result<Loaded> {
         on_engine!(self, s => s.load())
     }

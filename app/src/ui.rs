@@ -14,6 +14,8 @@ pub enum Failure {
         message: String,
         hint: Option<String>,
     },
+    /// It ran another program, and ends as that one did.
+    Exit(u8),
 }
 
 impl From<Problem> for Failure {

@@ -203,6 +203,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
     verb!(local "prism_loopback_test", &[Tool, Local], api::LoopbackTest => Probe, "Probe your own inbox: which layers a signal reaches, with times."),
     verb!(local "prism_signals", &[Tool, ReadOnly, Local], api::AskLocalSignals => api::LocalSignals, "What arrived lately and what is unread, from the local ring; works without the server."),
+    verb!(local "prism_wait", &[Tool, Local], api::Wait => api::Pending, "Wait up to a minute for the next signal, then read as prism_signals_pending does; for when you have nothing else to do."),
     verb!("prism_retention", "retention", Operator, Leaves, &[], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
     verb!("prism_project_list", "project_list", Operator, Leaves, &[], projects::list, api::Nothing => api::ProjectList, "Every project with its folders."),
     verb!("prism_project_allow", "project_allow", Operator, Leaves, &[], projects::allow, api::ProjectFolder => api::Ok, "Let the sessions of a folder use a project."),

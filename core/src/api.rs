@@ -27,6 +27,12 @@ wire! {
 
     SignalsPending { #[serde(default)] limit: Option<usize> }
 
+    Wait {
+        /// Seconds to wait at most: 1 to 60.
+        #[serde(default)] timeout_s: Option<u64>,
+        #[serde(default)] limit: Option<usize>,
+    }
+
     SignalsAck {
         /// None: all this session was given.
         #[serde(default)] signal_ids: Vec<String>,

@@ -12,6 +12,7 @@ pub mod delivery;
 pub mod envelope;
 pub mod gate;
 pub mod id;
+pub mod launch;
 pub mod limits;
 pub mod loopback;
 pub mod memory;

@@ -17,6 +17,21 @@ pub const HOST_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub const OWN_LINE_BYTES_MAX: usize = 8 * 1024;
 /// Lines of a user's own status line that are passed on.
 pub const OWN_LINES_MAX: usize = 5;
+/// Seconds that `prism_wait` waits unless told otherwise: below a minute, at which hosts lose
+/// patience with a tool.
+pub const WAIT_DEFAULT_S: u64 = 50;
+/// Seconds that `prism_wait` waits at most.
+pub const WAIT_MAX_S: u64 = 60;
+/// Bytes of the background server's log above which a new file is begun.
+pub const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Older files of that log that are kept.
+pub const LOG_GENERATIONS: usize = 3;
+/// Copies of the database, each made before an upgrade, that are kept.
+pub const BACKUPS_KEPT: usize = 3;
+/// Bytes of a path that names a Unix socket, as far as every system allows.
+pub const SOCKET_PATH_BYTES_MAX: usize = 100;
+/// Characters of a terminal's title, ellipsis included.
+pub const TITLE_CHARS_MAX: usize = 120;
 
 /// Bytes of one HTTP request body.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;

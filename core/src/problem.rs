@@ -64,6 +64,7 @@ codes! {
     SessionReleased "session_released" 410,
     TooLarge "too_large" 413,
     WrongContentType "wrong_content_type" 415,
+    ClientTooOld "client_too_old" 426,
     TooManyRequests "too_many_requests" 429,
     TooManyConnections "too_many_connections" 429,
     InboxFull "inbox_full" 429,

@@ -1,6 +1,6 @@
 //! The line an operator glances at: who, where, and what waits.
 
-use crate::limits::{PREVIEW_AGE_S, PREVIEW_CHARS_MAX};
+use crate::limits::{PREVIEW_AGE_S, PREVIEW_CHARS_MAX, TITLE_CHARS_MAX};
 use crate::moment::Moment;
 use crate::ring::Count;
 use crate::signal::Category;
@@ -39,6 +39,16 @@ pub fn render(view: &View<'_>) -> String {
         }
     }
     line
+}
+
+/// The title of an agent's terminal: who, which project, and what waits.
+pub fn title(persona: &str, project: &str, count: Option<&Count>) -> String {
+    let mut title = format!("[{}] {}", one_line(persona), one_line(project));
+    if let Some(count) = count.filter(|c| c.unread > 0) {
+        title.push_str(" · ");
+        title.push_str(&bell(count, false));
+    }
+    clip(&title, TITLE_CHARS_MAX)
 }
 
 fn bell(count: &Count, color: bool) -> String {
@@ -174,6 +184,27 @@ mod tests {
         fresh blocker         |[Donna] ~/prism · 🔔 3 BLOCKER:1 INFO:2 · Lafonda: PR #6 ready
         blocker only, stale   |[Donna] ~/prism · 🔔 1 BLOCKER
         ");
+    }
+
+    #[test]
+    fn a_title_says_who_where_and_what_waits_without_a_colour() {
+        let count = |by_cat: ByCategory| Count {
+            unread: by_cat.total(),
+            by_cat,
+            ..Default::default()
+        };
+        let (none, some) = (count(cats(0, 0, 0, 0)), count(cats(1, 0, 2, 0)));
+        for (count, told) in [
+            (None, "[Donna] PID-1"),
+            (Some(&none), "[Donna] PID-1"),
+            (Some(&some), "[Donna] PID-1 · 🔔 3 ASK:1 TASK:2"),
+        ] {
+            assert_eq!(title("Donna", "PID-1", count), told);
+        }
+        assert_eq!(title("D", &"x".repeat(500), None).chars().count(), 120);
+        assert!(
+            !title("D\u{1b}]0;x\u{7}", "p\u{9c}", None).contains(['\u{1b}', '\u{7}', '\u{9c}'])
+        );
     }
 
     #[test]

@@ -69,7 +69,8 @@ class Server:
 
     def env(self, identity=None):
         """Nothing of the caller's own Prism or login may leak into a test, so this is a whole environment."""
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PRISM_HOME": str(self.home), "PRISM_PID": PID}
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PRISM_HOME": str(self.home), "PRISM_PID": PID,
+               "PRISM_AUTOSTART": "0"}
         return env | ({"PRISM_AGENT_IDENTITY": identity} if identity else {})
 
     def other_project(self, pid):

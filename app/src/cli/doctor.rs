@@ -4,15 +4,17 @@ use super::keys::other_operator_keys;
 use super::{Context, print_json};
 use crate::client::{self, Client, Locator};
 use crate::clock;
-use crate::config::{Config, ServerFile};
+use crate::config::{self, Config, ServerFile};
 use crate::connect::Machine;
 use crate::connect::check::check;
 use crate::embed::model;
+use crate::log::file as log_file;
 use crate::shim::cache::Cache;
 use crate::shim::files;
 use crate::ui::{Failure, Outcome, out, table};
 use prism_core::api::Retained;
 use prism_core::connect::{Host, Scope};
+use prism_core::launch::is_older;
 use prism_core::{Identity, Moment};
 use serde_json::{Value, json};
 
@@ -40,6 +42,7 @@ pub async fn run(context: Context) -> Outcome {
     };
     look_at_home(&context, &mut add);
     look_at_server(&context, &mut add).await;
+    look_at_log(&context, &mut add);
     look_at_model(&context, &mut add);
     look_at_keys(&context, &mut add);
     look_at_rings(&context, &mut add);
@@ -88,7 +91,7 @@ fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
         None => add(
             Level::Note,
             "home",
-            format!("{dir} does not exist yet; `prism serve` makes it"),
+            format!("{dir} does not exist yet; `prism up` makes it"),
         ),
         Some(0o700) => add(Level::Good, "home", dir),
         Some(mode) => add(
@@ -109,7 +112,7 @@ fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
         Ok(None) => add(
             Level::Note,
             "config",
-            "none yet; the first `prism serve` writes it".into(),
+            "none yet; the first `prism up` writes it".into(),
         ),
         Err(e) => add(Level::Wrong, "config", format!("{e:#}")),
     }
@@ -148,23 +151,31 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
     match asked {
         Ok((client, answer)) => {
             let version = answer["server_version"].as_str().unwrap_or("?");
-            let level = if version == crate::VERSION {
-                Level::Good
-            } else {
-                Level::Wrong
+            let mine = config::version();
+            let own = ServerFile::load(&context.home).filter(|f| f.url == url);
+            let (level, differs) = match &own {
+                _ if version == mine => (Level::Good, String::new()),
+                _ if is_older(mine, version) => {
+                    (Level::Note, format!(", newer than this binary ({mine})"))
+                }
+                Some(f) if f.autostarted => (
+                    Level::Wrong,
+                    format!(", but this binary is {mine}: `prism up` replaces it"),
+                ),
+                _ => (
+                    Level::Wrong,
+                    format!(", but this binary is {mine}: restart the server"),
+                ),
             };
-            let differs = if level == Level::Good {
-                String::new()
-            } else {
-                format!(
-                    ", but this binary is {}: restart the server",
-                    crate::VERSION
-                )
-            };
+            let place = own.map(|f| match f.autostarted {
+                true => format!(" in the background (pid {})", f.pid),
+                false => format!(" in a terminal (pid {})", f.pid),
+            });
+            let place = place.unwrap_or_default();
             add(
                 level,
                 "server",
-                format!("{url}, version {version}{differs}"),
+                format!("{url}, version {version}{differs}{place}"),
             );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
             look_at_history(&client, context.pid(), add).await;
@@ -184,6 +195,24 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 "server",
                 format!("{}{held}; {}", problem.message, problem.hint),
             );
+        }
+    }
+}
+
+fn look_at_log(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    if let Some(bytes) = log_file::size(&context.home) {
+        let path = context.home.path(log_file::NAME);
+        let says = format!(
+            "{}, {} KiB with older ones",
+            path.display(),
+            bytes.div_ceil(1024)
+        );
+        match context.home.mode(log_file::NAME).filter(|m| m & 0o077 != 0) {
+            None => add(Level::Good, "log", says),
+            Some(mode) => {
+                let says = format!("{says}, has mode {mode:o}: chmod 600 it");
+                add(Level::Wrong, "log", says);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
   prism serve                        on 127.0.0.1:7747, in ~/.prism
   prism serve --home /tmp/p --port 0   a throw-away one on any free port
 
-It writes $PRISM_HOME/server.json once it accepts connections.")]
+It writes $PRISM_HOME/server.json once it accepts connections. `prism up` runs it in the background.")]
 pub struct Serve {
     /// Where Prism keeps its files [default: PRISM_HOME, else ~/.prism]
     #[arg(long)]
@@ -20,12 +20,18 @@ pub struct Serve {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Port to listen on; 0 takes any free one
-    #[arg(long, default_value_t = DEFAULT_PORT)]
-    port: u16,
+    /// Port to listen on; 0 takes any free one [default: 7747]
+    #[arg(long)]
+    port: Option<u16>,
     /// A proxy in front ends TLS, so listening beyond this machine is safe
     #[arg(long)]
     behind_proxy: bool,
+    /// Run as `prism up` does: with a log in a file, and making room for a newer version
+    #[arg(long, hide = true)]
+    background: bool,
+    /// The version whose place it takes
+    #[arg(long, hide = true)]
+    replaces: Option<String>,
     /// End when standard input does, for whoever starts a server of their own
     #[arg(long, hide = true)]
     ends_with_stdin: bool,
@@ -34,15 +40,23 @@ pub struct Serve {
 impl Serve {
     pub async fn run(self, context: Context) -> Outcome {
         let color = !context.env.no_color && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        crate::log::start("info", color);
         let home = self.home.map_or(context.home, Home::at);
+        let background = self.background.then_some(server::Background {
+            any_port: self.port.is_none(),
+            replaces: self.replaces,
+        });
+        match background {
+            Some(_) => crate::log::start_in(&home, "info")?,
+            None => crate::log::start("info", color),
+        }
         server::serve(
             server::Options {
                 home,
                 host: self.host,
-                port: self.port,
+                port: self.port.unwrap_or(DEFAULT_PORT),
                 behind_proxy: self.behind_proxy,
                 ends_with_stdin: self.ends_with_stdin,
+                background,
             },
             &context.env,
         )

@@ -1,4 +1,4 @@
-//! `prism send`, `pending`, `trace` and `signals`.
+//! `prism send`, `pending`, `wait`, `trace` and `signals`.
 
 use super::{Context, print_json, print_warnings, written};
 use crate::clock;
@@ -6,10 +6,15 @@ use crate::shim::cache::Cache;
 use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
 use clap::{Args, Subcommand};
 use prism_core::envelope::Envelope;
+use prism_core::limits::{WAIT_DEFAULT_S, WAIT_MAX_S};
 use prism_core::receipt::TraceEvent;
 use prism_core::ring::Which;
 use prism_core::{api, text};
 use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// How often `prism wait` looks.
+const WAIT_LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -113,42 +118,83 @@ pub struct Pending {
 
 impl Pending {
     pub async fn run(self, context: Context) -> Outcome {
-        let (pending, mut answer): (api::Pending, Value) = context
+        let (pending, answer) = context
             .ask("signals_pending", json!({"limit": self.limit}))
             .await?;
-        if context.json {
-            if let Some(answer) = answer.as_object_mut() {
-                answer.remove("lease_id");
-            }
-            print_json(&answer);
-        } else if pending.signals.is_empty() {
-            out("nothing waits");
-        } else {
-            for envelope in &pending.signals {
-                out(&drawn(envelope, context.style));
-            }
-            if pending.more > 0 {
-                out(&context
-                    .style
-                    .dim(&format!("{} more wait: prism pending again", pending.more)));
-            }
-        }
-        // Printed means read: only now do they leave the queue.
-        if let Some(lease_id) = pending.lease_id {
-            context
-                .call("signals_confirm", json!({"lease_id": lease_id}))
-                .await?;
-            if let Some(identity) = &context.identity {
-                let sids: Vec<String> = pending
-                    .signals
-                    .iter()
-                    .map(|s| s.signal_id.to_string())
-                    .collect();
-                drop(Cache::new(context.home.clone(), identity).mark_read(Which::These(&sids)));
-            }
-        }
-        Ok(())
+        read(&context, pending, answer).await
     }
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  prism wait --as Texi          up to 50 seconds for what Texi is sent, then as `prism pending`
+  prism wait --timeout 5        exit code 1 when nothing came")]
+pub struct Wait {
+    /// Seconds to wait at most: 1 to 60
+    #[arg(long, value_name = "SECONDS", default_value_t = WAIT_DEFAULT_S,
+          value_parser = clap::value_parser!(u64).range(1..=WAIT_MAX_S))]
+    timeout: u64,
+    /// At most so many
+    #[arg(long, short = 'n', default_value_t = prism_core::limits::PENDING_DEFAULT)]
+    limit: usize,
+}
+
+impl Wait {
+    pub async fn run(self, context: Context) -> Outcome {
+        let until = tokio::time::Instant::now() + Duration::from_secs(self.timeout);
+        loop {
+            let (pending, answer): (api::Pending, Value) = context
+                .ask("signals_pending", json!({"limit": self.limit}))
+                .await?;
+            let nothing = pending.signals.is_empty();
+            let over = tokio::time::Instant::now() >= until;
+            if over || !nothing {
+                read(&context, pending, answer).await?;
+                return match nothing {
+                    true => Err(Failure::Negative),
+                    false => Ok(()),
+                };
+            }
+            let look = tokio::time::Instant::now() + WAIT_LOOK;
+            tokio::time::sleep_until(look.min(until)).await;
+        }
+    }
+}
+
+/// Shows what was drained, and only then lets it leave the queue.
+async fn read(context: &Context, pending: api::Pending, mut answer: Value) -> Outcome {
+    if context.json {
+        if let Some(answer) = answer.as_object_mut() {
+            answer.remove("lease_id");
+        }
+        print_json(&answer);
+    } else if pending.signals.is_empty() {
+        out("nothing waits");
+    } else {
+        for envelope in &pending.signals {
+            out(&drawn(envelope, context.style));
+        }
+        if pending.more > 0 {
+            out(&context
+                .style
+                .dim(&format!("{} more wait: prism pending again", pending.more)));
+        }
+    }
+    // Printed means read: only now do they leave the queue.
+    if let Some(lease_id) = pending.lease_id {
+        context
+            .call("signals_confirm", json!({"lease_id": lease_id}))
+            .await?;
+        if let Some(identity) = &context.identity {
+            let sids: Vec<String> = pending
+                .signals
+                .iter()
+                .map(|s| s.signal_id.to_string())
+                .collect();
+            drop(Cache::new(context.home.clone(), identity).mark_read(Which::These(&sids)));
+        }
+    }
+    Ok(())
 }
 
 fn drawn(envelope: &Envelope, style: Style) -> String {

@@ -1,11 +1,11 @@
 //! The door in front of every route and of the WebSocket upgrade.
 
 use super::connections::Connection;
-use super::{Refusal, text};
+use super::{Refusal, VERSION_HEADER, text};
 use crate::prism::Prism;
 use axum::Extension;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use prism_core::access::{host_allowed, origin_allowed};
@@ -23,6 +23,9 @@ pub async fn check(
         Ok(()) => next.run(request).await,
         Err(problem) => Refusal(problem).into_response(),
     };
+    let mut answer = answer;
+    let version = HeaderValue::from_static(crate::config::version());
+    answer.headers_mut().insert(VERSION_HEADER, version);
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(in_use) = &in_use
     {
@@ -55,6 +58,8 @@ fn judge(prism: &Prism, request: &Request) -> Result<(), Problem> {
             ));
         }
     }
+    let version = text(headers, VERSION_HEADER).unwrap_or_default();
+    prism_core::launch::admit(version, crate::config::version())?;
     // A page can send a simple POST without asking; only JSON makes it ask first.
     if matches!(
         *request.method(),

@@ -30,7 +30,7 @@ pub fn build() -> Value {
     components.insert("Error".into(), error_schema());
     json!({
         "openapi": "3.1.0",
-        "info": {"title": "Prism", "version": crate::VERSION, "description": "Signals, proof of delivery and memory for one operator and many coding agents.", "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "info": {"title": "Prism", "version": crate::config::version(), "description": "Signals, proof of delivery and memory for one operator and many coding agents.", "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
         "security": [{"key": []}],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "prk_..."}}},

@@ -218,7 +218,7 @@ async fn greet(
     let answer = ServerFrame::Hello {
         project_id: caller.project.id,
         pid: hello.pid.clone(),
-        server_version: crate::VERSION.into(),
+        server_version: crate::config::version().into(),
         head_seq,
         pending,
     };

@@ -9,9 +9,9 @@ use crate::client;
 use crate::config::failpoint;
 use crate::shim::cache::Cache;
 use crate::verb::{self, Is, VERBS, Verb, Who};
-use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals};
+use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals, Wait};
 use prism_core::delivery::merge_drained;
-use prism_core::limits::RING_ENTRIES_MAX;
+use prism_core::limits::{RING_ENTRIES_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
 use prism_core::{Code, Problem, ProjectName};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
@@ -35,6 +35,9 @@ const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// How long the end of a session waits for its drains to be confirmed.
 const LAST_CONFIRMATIONS: Duration = Duration::from_secs(2);
+
+/// How often a wait looks by itself, whatever the stream says.
+const WAIT_LOOK: Duration = Duration::from_secs(2);
 
 const INSTRUCTIONS: &str = "Prism connects you with other agents and with the operator, and remembers what was learned. \
 Call prism_start first. A prompt or channel message of the form `Signal from X: Type. ...` is a doorbell: call prism_signals_pending to read, then act; reply with prism_signal and in_reply_to = the signal_id you answer. \
@@ -113,7 +116,7 @@ impl ServerHandler for Host {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         capabilities.experimental = Some([("claude/channel".to_owned(), JsonObject::new())].into());
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("prism", crate::VERSION))
+            .with_server_info(Implementation::new("prism", crate::config::version()))
             .with_instructions(INSTRUCTIONS)
     }
 
@@ -166,6 +169,17 @@ impl ServerHandler for Host {
         let answered = match name {
             _ if !verb.is(Is::Local) => self.call(verb, arguments, &context.id).await,
             "prism_signals" => local_signals(&self.shim, arguments),
+            "prism_wait" => {
+                // A host that took its question back must not be read an inbox for.
+                tokio::select! {
+                    answer = self.wait(arguments, &context.id) => answer,
+                    () = context.ct.cancelled() => Err(Problem::new(
+                        Code::Conflict,
+                        "the wait was taken back",
+                        "call prism_wait again",
+                    )),
+                }
+            }
             _ => self.loopback_test(arguments).await,
         };
         let result = match answered {
@@ -279,7 +293,8 @@ impl Host {
             let live = session.is_connected_soon().await;
             let stream = if live { "live" } else { "connecting" };
             answer.insert("stream".into(), stream.into());
-            if let Some(note) = self.shim.old_name_note(&session) {
+            let notes = [self.shim.old_name_note(&session), self.shim.server_note()];
+            for note in notes.into_iter().flatten() {
                 let warnings = answer.entry("warnings").or_insert_with(|| json!([]));
                 if let Value::Array(warnings) = warnings {
                     warnings.push(note);
@@ -290,6 +305,53 @@ impl Host {
             self.shim.released(&session).await;
         }
         Ok(answer)
+    }
+
+    /// `prism_wait`: nothing is read until something is there, and then as `prism_signals_pending`
+    /// reads it. The stream tells when to look; without one it looks now and then.
+    async fn wait(
+        &self,
+        mut arguments: Map<String, Value>,
+        request: &RequestId,
+    ) -> Result<Map<String, Value>, Problem> {
+        let named = named_project(&mut arguments)?;
+        let asked: Wait = verb::parse(Value::Object(arguments))?;
+        let seconds = asked.timeout_s.unwrap_or(WAIT_DEFAULT_S);
+        if !(1..=WAIT_MAX_S).contains(&seconds) {
+            return Err(Problem::field(
+                "timeout_s",
+                format!("must be 1 to {WAIT_MAX_S}"),
+            ));
+        }
+        let pending = verb::by_name("prism_signals_pending")
+            .ok_or_else(|| Problem::new(Code::Internal, "there is no pending", "report this"))?;
+        let mut read = Map::new();
+        if let Some(limit) = asked.limit {
+            read.insert("limit".into(), limit.into());
+        }
+        if let Some(pid) = named {
+            read.insert("pid".into(), pid.into());
+        }
+        let until = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let session = self.shim.session().await?;
+            let news = session.news.notified();
+            tokio::pin!(news);
+            // From here on: what comes while we look is not missed.
+            news.as_mut().enable();
+            let answer = self.call(pending, read.clone(), request).await;
+            let now = tokio::time::Instant::now();
+            match answer {
+                Ok(answer) if now >= until || !is_empty(&answer) => return Ok(answer),
+                // A server that is replaced meanwhile comes back before the time is over.
+                Err(problem) if now >= until || !problem.is(Code::ServerUnreachable) => {
+                    return Err(problem);
+                }
+                Ok(_) | Err(_) => {}
+            }
+            let look = (now + WAIT_LOOK).min(until);
+            drop(tokio::time::timeout_at(look, news).await);
+        }
     }
 
     async fn loopback_test(
@@ -317,6 +379,12 @@ impl Host {
             )),
         }
     }
+}
+
+/// Whether a reading brought no signal.
+fn is_empty(answer: &Map<String, Value>) -> bool {
+    let signals = answer.get("signals").and_then(Value::as_array);
+    signals.is_none_or(Vec::is_empty)
 }
 
 /// `prism_signals`: the ring and count as the statusline sees them; no server needed.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 /// Signals remembered as handed to the host, in case the stream brings them later.
@@ -53,6 +53,8 @@ pub struct Session {
     /// How far this session itself has come in its inbox; the ring's cursor is its siblings', too.
     cursor: Mutex<Option<i64>>,
     handed: Mutex<VecDeque<Uuid>>,
+    /// Told whenever something may wait in the inbox that did not before.
+    pub(super) news: Notify,
     /// The repository as it was when the session opened; none outside of one.
     baseline: tokio::sync::OnceCell<Option<git::Baseline>>,
     pub(super) endpoint: Mutex<Option<tokio::task::JoinHandle<()>>>,
@@ -92,6 +94,7 @@ impl Session {
             unconfirmed: watch::Sender::default(),
             cursor: Mutex::default(),
             handed: Mutex::default(),
+            news: Notify::new(),
             baseline: tokio::sync::OnceCell::new(),
             endpoint: Mutex::default(),
         }
@@ -139,6 +142,7 @@ impl Session {
     pub(super) fn has_come_to(&self, seq: i64) {
         let mut cursor = lock(&self.cursor);
         *cursor = Some(cursor.map_or(seq, |at| at.max(seq)));
+        self.news.notify_waiters();
     }
 
     /// The inbox reaches less far than this session had come: it is another copy of it.
@@ -155,6 +159,7 @@ impl Session {
     /// The signals wait again: whatever the host was handed, the next bell is for them.
     pub(super) fn take_back(&self, signal_ids: &[Uuid]) {
         lock(&self.handed).retain(|id| !signal_ids.contains(id));
+        self.news.notify_waiters();
     }
 
     /// Records what a drain brought, before the host is shown it.

@@ -17,7 +17,7 @@ pub async fn connect(url: &str, key: &str) -> Result<Socket, Problem> {
         Problem::new(
             Code::ServerUnreachable,
             format!("no stream from {url}: {why}"),
-            "start the server with `prism serve`",
+            "start the server with `prism up`",
         )
     };
     let address = format!("{}/api/v1/stream", url.replacen("http", "ws", 1));

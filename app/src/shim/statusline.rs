@@ -173,7 +173,7 @@ fn wait_for_input(from: &impl AsFd, deadline: Instant) -> Option<()> {
 }
 
 /// The count file; without one, what the ring says.
-fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
+pub fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
     let exact = home
         .read(&format!("sigcount-{identity}.json"))
         .and_then(|text| serde_json::from_str(&text).ok());

@@ -137,6 +137,22 @@ impl Sqlite {
     }
 }
 
+/// The schema that an older binary left; none when there is nothing to upgrade.
+pub fn older_schema(file: &Path) -> Result<Option<usize>> {
+    if !file.exists() {
+        return Ok(None);
+    }
+    let found = migrate::schema(&Connection::open(file).map_err(failed)?)?;
+    Ok(Some(found).filter(|found| (1..migrate::NEWEST).contains(found)))
+}
+
+/// Copies a database whole, with what its log still holds.
+pub fn copy(file: &Path, to: &Path) -> Result<()> {
+    let from = Connection::open(file).map_err(failed)?;
+    let progress: Option<fn(rusqlite::backup::Progress)> = None;
+    from.backup("main", to, progress).map_err(failed)
+}
+
 /// A row that is written beside its project must have found it: two projects may have become one
 /// since the caller was admitted.
 fn beside_its_project(rows: usize) -> Result<()> {

@@ -36,7 +36,7 @@ pub async fn status(
         });
     Ok(api::Status {
         pid: caller.project.pid.to_string(),
-        server_version: crate::VERSION.into(),
+        server_version: crate::config::version().into(),
         sessions: sessions.into_iter().map(|(_, view)| view).collect(),
         sessions_more,
         personas: personas.collect(),

@@ -1,4 +1,4 @@
-//! Numbered migrations: only ever added, each in one transaction.
+//! Numbered migrations: only ever added, and run together or not at all.
 
 use super::{Result, StoreError, failed};
 use rusqlite::Connection;
@@ -50,28 +50,48 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
 ];
 
+/// The schema that this binary writes.
+pub const NEWEST: usize = MIGRATIONS.len();
+
+/// The schema that a database has.
+pub fn schema(connection: &Connection) -> Result<usize> {
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    Ok(found.map_err(failed)? as usize)
+}
+
+/// Brings a database up to date. All that is missing is one transaction: it succeeds whole, or the
+/// database stays as it was.
 pub fn migrate(connection: &mut Connection) -> Result<()> {
-    let found: usize = connection
-        .pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
-        .map_err(failed)? as usize;
-    if found > MIGRATIONS.len() {
+    let found = schema(connection)?;
+    if found > NEWEST {
         return Err(StoreError::Failed(format!(
-            "the database has schema {found} and this prism knows {}: a newer prism wrote it; use that one, or another $PRISM_HOME",
-            MIGRATIONS.len()
+            "the database has schema {found} and this prism knows {NEWEST}: a newer prism wrote it; use that one, or another $PRISM_HOME",
         )));
     }
-    for (number, (name, sql)) in MIGRATIONS.iter().enumerate().skip(found) {
-        let tx = connection.transaction().map_err(failed)?;
+    let missing = &MIGRATIONS[found..];
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let tx = connection.transaction().map_err(failed)?;
+    for (name, sql) in missing {
         tx.execute_batch(sql)
-            .map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
-        tx.pragma_update(None, "user_version", number as i64 + 1)
-            .map_err(failed)?;
-        tx.commit().map_err(failed)?;
-        if found > 0 {
-            tracing::info!(migration = name, "Upgraded the database");
-        }
+            .map_err(|e| StoreError::Failed(format!("migration {name}: {}", reason(&e))))?;
+    }
+    tx.pragma_update(None, "user_version", NEWEST as i64)
+        .map_err(failed)?;
+    tx.commit().map_err(failed)?;
+    for (name, _) in missing.iter().filter(|_| found > 0) {
+        tracing::info!(migration = name, "Upgraded the database");
     }
     Ok(())
+}
+
+/// What SQLite says, without the text that it was given.
+fn reason(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +105,35 @@ mod tests {
         let error = migrate(&mut connection).unwrap_err().to_string();
         assert!(error.contains("999") && error.contains("newer"), "{error}");
         assert!(connection.prepare("select 1 from tenants").is_err());
+    }
+
+    #[test]
+    fn an_upgrade_that_fails_halfway_changes_nothing() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let has_table = |(_, sql): &(&str, &str)| sql.contains("create table ");
+        let failing = MIGRATIONS.iter().rposition(has_table).unwrap();
+        let before = failing - 1;
+        for (_, sql) in &MIGRATIONS[..before] {
+            connection.execute_batch(sql).unwrap();
+        }
+        connection
+            .pragma_update(None, "user_version", before as i64)
+            .unwrap();
+        let shape = |c: &Connection| -> String {
+            let sql = "select group_concat(name || coalesce(sql, '')) from sqlite_schema";
+            c.query_row(sql, [], |r| r.get(0)).unwrap()
+        };
+        // Stands where the second of them wants to put a table of its own.
+        let table = MIGRATIONS[failing].1.split("create table ").nth(1).unwrap();
+        let table = table.split([' ', '(']).next().unwrap();
+        connection
+            .execute_batch(&format!("create table {table} (x)"))
+            .unwrap();
+        let was = shape(&connection);
+        let error = migrate(&mut connection).unwrap_err().to_string();
+        assert!(error.contains(MIGRATIONS[failing].0), "{error}");
+        assert_eq!(shape(&connection), was);
+        assert_eq!(schema(&connection).unwrap(), before);
     }
 
     #[test]

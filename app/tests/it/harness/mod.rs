@@ -1,9 +1,11 @@
 //! The real binary in a throw-away home: a server, agents, and the command line.
 
 mod agent;
+mod pty;
 mod wire;
 
 pub use agent::Agent;
+pub use pty::Pty;
 pub use wire::{Sockets, Wire};
 
 use prism::client::{Client, Locator};
@@ -29,6 +31,14 @@ pub struct Server {
 impl Server {
     pub fn start() -> Self {
         Self::start_with("")
+    }
+
+    /// A home on which no server runs yet; one that a story starts in the background ends with it.
+    pub fn none() -> Self {
+        Self {
+            process: None,
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// Starts with extra lines in `config.toml`.
@@ -154,6 +164,8 @@ impl Server {
             .env("PRISM_HOME", self.home().dir())
             .env("PRISM_PID", PID)
             .env("PRISM_DOORBELL", "claude_channel")
+            // A story that wants a server in the background says so.
+            .env("PRISM_AUTOSTART", "0")
             .env("PRISM_CLOCK_FILE", self.clock_file())
             .current_dir(self.dir.path());
         if let Some(identity) = identity {
@@ -233,6 +245,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        // Whatever a story started in the background.
+        let pid = self.home().lock_holder(ServerFile::LOCK);
+        if let Some(pid) = pid.and_then(|pid| rustix::process::Pid::from_raw(pid as i32)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
     }
 }
 

@@ -1,0 +1,430 @@
+//! The one background server of a home: how it is started, found, stopped and replaced.
+//!
+//! A starter runs `prism background`, which opens a session of its own, starts
+//! `prism serve --background` in it and waits until that one listens or ends.
+//! The server is nobody's child then: it stays when its starter ends, and holds
+//! nothing of it open. Starters take turns under a lock, so that several of them
+//! end with one server.
+
+use crate::client;
+use crate::config::{self, Env, ServerFile};
+use crate::home::{Home, Lock};
+use crate::log::file as log_file;
+use anyhow::{Context as _, Result};
+use prism_core::launch::{Meeting, meet};
+use prism_core::text::one_line;
+use prism_core::{Code, Problem};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Held by whoever starts, stops or replaces the server of a home.
+const LOCK: &str = "start.lock";
+/// How long a server may take until it listens; upgrading a large database is part of it.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long a server that was asked to stop may take: its own grace, twice, and a little.
+const STOPPED_WITHIN: Duration = Duration::from_secs(20);
+/// How long a verb waits for the server that its shim has started.
+const VERB_WAITS: Duration = Duration::from_secs(20);
+/// The pause between two looks at a file.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Lines of the log that a failed start is told with.
+const LINES_TOLD: usize = 8;
+
+/// A server that runs, and how it came to.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    pub server: ServerFile,
+    pub how: How,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It ran already.
+    Ran,
+    /// It runs already in somebody's terminal, and is older than this program.
+    RanOlder,
+    Started,
+    /// In place of a server of this version.
+    Replaced {
+        version: String,
+        pid: u32,
+    },
+}
+
+impl Ready {
+    /// What was done, for whoever asked for a server and got another than was there.
+    pub fn says(&self) -> Option<String> {
+        let backup = self.server.backup.as_ref().map(|file| {
+            let file = file.display();
+            format!("; the database was upgraded, and a copy of the old one is {file}")
+        });
+        let backup = backup.unwrap_or_default();
+        match &self.how {
+            How::Ran => None,
+            How::RanOlder => Some(format!(
+                "the server is {} and runs in a terminal (pid {}); this prism is {}: restart it there",
+                self.server.version,
+                self.server.pid,
+                config::version()
+            )),
+            How::Started => Some(format!(
+                "started prism {} in the background (pid {}){backup}",
+                self.server.version, self.server.pid
+            )),
+            How::Replaced { version, pid } => Some(format!(
+                "replaced the background server {version} (pid {pid}) by {} (pid {}){backup}",
+                self.server.version, self.server.pid
+            )),
+        }
+    }
+}
+
+/// Makes sure that a server runs on this home. It waits, so it needs a thread of its own.
+///
+/// An older server of the background makes room; every other one that runs is good as it is.
+pub fn ensure(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
+    if let Some(ready) = running(home) {
+        return Ok(ready);
+    }
+    home.create().and_then(|()| home.check()).map_err(unable)?;
+    let _turn = take_turn(home)?;
+    start(home, port, None)
+}
+
+/// The server that runs and need not make room.
+fn running(home: &Home) -> Option<Ready> {
+    let server = ServerFile::load(home)?;
+    let how = match meet(&server.version, server.autostarted, config::version()) {
+        Meeting::Use => How::Ran,
+        Meeting::Leave => How::RanOlder,
+        Meeting::Replace => return None,
+    };
+    Some(Ready { server, how })
+}
+
+/// Stops the server and starts another; one that runs in a terminal is left alone.
+pub fn restart(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
+    home.create().and_then(|()| home.check()).map_err(unable)?;
+    let _turn = take_turn(home)?;
+    let mut same = port;
+    if let Some(server) = ServerFile::load(home) {
+        if !server.autostarted {
+            return Err(in_a_terminal(&server, "restart it there"));
+        }
+        same = port.or_else(|| port_of(&server.url));
+        stop(home, server.pid)?;
+    }
+    match start(home, same, None) {
+        // Somebody else may have taken the port meanwhile; any other is as good.
+        Err(_) if port.is_none() && same.is_some() => start(home, None, None),
+        outcome => outcome,
+    }
+}
+
+/// Stops the server of this home, if one runs; returns the pid it had.
+pub fn down(home: &Home, force: bool) -> Result<Option<u32>, Problem> {
+    home.check().map_err(unable)?;
+    if home.lock_holder(ServerFile::LOCK).is_none() {
+        return Ok(None);
+    }
+    let _turn = take_turn(home)?;
+    let patience = Instant::now() + STOPPED_WITHIN;
+    while let Some(pid) = home.lock_holder(ServerFile::LOCK) {
+        match ServerFile::load(home) {
+            Some(server) if !server.autostarted && !force => {
+                let other = "end it there, or use `prism down --force`";
+                return Err(in_a_terminal(&server, other));
+            }
+            Some(_) => {
+                stop(home, pid)?;
+                return Ok(Some(pid));
+            }
+            // It starts, and is not known yet, or it stops already.
+            None if !force && Instant::now() < patience => std::thread::sleep(PAUSE),
+            None => {
+                stop(home, pid)?;
+                return Ok(Some(pid));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn in_a_terminal(server: &ServerFile, instead: &str) -> Problem {
+    Problem::new(
+        Code::Conflict,
+        format!(
+            "the server at {} (pid {}) was not started in the background",
+            server.url, server.pid
+        ),
+        instead,
+    )
+}
+
+fn port_of(url: &str) -> Option<u16> {
+    url.rsplit(':').next()?.parse().ok()
+}
+
+fn unable(error: anyhow::Error) -> Problem {
+    Problem::new(
+        Code::ServerUnreachable,
+        format!("{error:#}"),
+        "mend it, or set PRISM_HOME to a folder of your own",
+    )
+}
+
+fn too_slow(what: String) -> Problem {
+    Problem::new(
+        Code::ServerUnreachable,
+        what,
+        "look at `prism logs`, and try again",
+    )
+}
+
+/// Waits for whoever starts or stops a server of this home right now.
+fn take_turn(home: &Home) -> Result<Lock, Problem> {
+    let patience = Instant::now() + READY_WITHIN + STOPPED_WITHIN;
+    loop {
+        match home.try_lock(LOCK).map_err(unable)? {
+            Ok(lock) => return Ok(lock),
+            Err(pid) if Instant::now() > patience => {
+                return Err(too_slow(format!(
+                    "another prism (pid {pid}) has been starting the server for too long"
+                )));
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Whether somebody starts, stops or replaces the server of this home right now.
+pub fn is_changing(home: &Home) -> bool {
+    home.lock_holder(LOCK).is_some()
+}
+
+/// Asks a server to stop, and waits until it has gone.
+fn stop(home: &Home, pid: u32) -> Result<(), Problem> {
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = process.ok_or_else(|| too_slow(format!("{pid} is no process")))?;
+    // Whoever has this number now need not be the server any more.
+    if home.lock_holder(ServerFile::LOCK) != Some(pid) {
+        return Ok(());
+    }
+    match kill_process(process, Signal::TERM) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => {
+            return Err(Problem::new(
+                Code::NotYours,
+                format!("the server with pid {pid} cannot be stopped: {error}"),
+                "stop it as the user who started it",
+            ));
+        }
+    }
+    let patience = Instant::now() + STOPPED_WITHIN;
+    while home.lock_holder(ServerFile::LOCK) == Some(pid) {
+        if Instant::now() > patience {
+            return Err(too_slow(format!(
+                "the server with pid {pid} was asked to stop and is still there after {} s",
+                STOPPED_WITHIN.as_secs()
+            )));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Starts a server, replacing an older one of the background; needs the turn.
+fn start(home: &Home, port: Option<u16>, replaced: Option<ServerFile>) -> Result<Ready, Problem> {
+    let patience = Instant::now() + READY_WITHIN;
+    let (mut replaced, mut started) = (replaced, false);
+    loop {
+        if let Some(Ready { server, how }) = running(home) {
+            let how = match replaced {
+                _ if !started => how,
+                None => How::Started,
+                Some(old) => How::Replaced {
+                    version: old.version,
+                    pid: old.pid,
+                },
+            };
+            return Ok(Ready { server, how });
+        }
+        if let Some(old) = ServerFile::load(home) {
+            // Should it not stop, it serves on: nothing was lost.
+            stop(home, old.pid)?;
+            replaced = Some(old);
+            continue;
+        }
+        if Instant::now() > patience {
+            return Err(too_slow(format!(
+                "the server did not listen within {} s",
+                READY_WITHIN.as_secs()
+            )));
+        }
+        // One that starts or stops in a terminal has the home's lock, and is found or gone soon.
+        if home.lock_holder(ServerFile::LOCK).is_some() {
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        let mut told = log_file::Follow::from_end(home);
+        started = launch(home, port, replaced.as_ref()).map_err(unable)?;
+        if !started && home.lock_holder(ServerFile::LOCK).is_none() {
+            return Err(did_not_start(home, &told.fresh(), replaced.as_ref()));
+        }
+    }
+}
+
+fn did_not_start(home: &Home, lines: &[String], replaced: Option<&ServerFile>) -> Problem {
+    // How it ended is the last thing it says; what it said before is told where that is missing.
+    let end = lines.iter().rposition(|line| line.starts_with("prism: "));
+    let from = end.unwrap_or(lines.len().saturating_sub(LINES_TOLD));
+    let lines = lines[from..].iter().take(LINES_TOLD);
+    let lines: Vec<String> = lines.map(|l| one_line(l)).collect();
+    let why = match lines.is_empty() {
+        true => "it said nothing".to_owned(),
+        false => lines.join("\n  "),
+    };
+    let stopped = replaced.map(|old| {
+        let version = &old.version;
+        format!("; the server {version} that ran before has stopped: `prism up` of {version} starts it again")
+    });
+    Problem::new(
+        Code::ServerUnreachable,
+        format!(
+            "the server of {} did not start:\n  {why}",
+            home.dir().display()
+        ),
+        format!(
+            "mend that and run `prism up`; `prism logs` shows more, `prism serve` runs it in this terminal{}",
+            stopped.unwrap_or_default()
+        ),
+    )
+}
+
+/// Runs `prism background` to its end; true when a server listens.
+fn launch(home: &Home, port: Option<u16>, replaced: Option<&ServerFile>) -> Result<bool> {
+    home.folder(log_file::FOLDER)?;
+    let log = home.open_append(log_file::NAME)?;
+    let dir = std::path::absolute(home.dir()).context("cannot tell where the home is")?;
+    let mut command = Command::new(config::this_program()?);
+    command.arg("background").arg("--home").arg(&dir);
+    if let Some(port) = port {
+        command.args(["--port", &port.to_string()]);
+    }
+    if let Some(old) = replaced {
+        command.args(["--replaces", &old.version]);
+    }
+    let status = command
+        .env_clear()
+        .envs(config::server_environment())
+        .env("PRISM_HOME", &dir)
+        .current_dir(&dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .status()
+        .context("cannot start a server")?;
+    Ok(status.success())
+}
+
+/// `prism background`: between a starter and the server.
+#[derive(clap::Args)]
+pub struct Between {
+    #[arg(long)]
+    home: PathBuf,
+    #[arg(long)]
+    port: Option<u16>,
+    #[arg(long)]
+    replaces: Option<String>,
+}
+
+impl Between {
+    /// Starts the server in a session of its own, and stays until it listens; true when it does.
+    pub fn run(self) -> Result<bool> {
+        // Refused only to whoever leads a group already; then it has left its terminal as well.
+        let _ = rustix::process::setsid();
+        // Whatever a host left open for its children must not stay open with the server.
+        close_fds::set_fds_cloexec(3, &[]);
+        let home = Home::at(&self.home);
+        let mut command = Command::new(config::this_program()?);
+        command
+            .args(["serve", "--background", "--home"])
+            .arg(&self.home);
+        if let Some(port) = self.port {
+            command.args(["--port", &port.to_string()]);
+        }
+        if let Some(version) = &self.replaces {
+            command.args(["--replaces", version]);
+        }
+        let mut server = command.spawn().context("cannot start the server")?;
+        let patience = Instant::now() + READY_WITHIN;
+        loop {
+            let ended = server.try_wait()?.is_some();
+            if ServerFile::load(&home).is_some_and(|file| file.pid == server.id()) {
+                return Ok(true);
+            }
+            if ended || Instant::now() > patience {
+                return Ok(false);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// The one attempt of a starting shim to have a server; nobody makes another.
+#[derive(Clone)]
+pub struct Autostart {
+    /// None while it is under way.
+    outcome: watch::Receiver<Option<Arc<Result<Option<Ready>, Problem>>>>,
+}
+
+impl Autostart {
+    /// Begins beside whatever the caller does; with `PRISM_URL`, or where it is switched off,
+    /// there is nothing to do.
+    pub fn begin(env: &Env, home: &Home) -> Self {
+        let (done, outcome) = watch::channel(None);
+        if env.url.is_some() || env.no_autostart {
+            done.send_replace(Some(Arc::new(Ok(None))));
+            return Self { outcome };
+        }
+        let home = home.clone();
+        std::thread::spawn(move || {
+            let ready = ensure(&home, None);
+            match &ready {
+                Ok(ready) => {
+                    if let Some(said) = ready.says() {
+                        tracing::warn!("Prism {said}");
+                    }
+                }
+                Err(problem) => tracing::warn!(%problem, "No server could be started"),
+            }
+            done.send_replace(Some(Arc::new(ready.map(Some))));
+        });
+        Self { outcome }
+    }
+
+    /// Waits until the attempt has ended; says why it failed, if it did.
+    pub async fn ended(&self) -> Option<Problem> {
+        let mut outcome = self.outcome.clone();
+        let ended = outcome.wait_for(Option::is_some);
+        match tokio::time::timeout(VERB_WAITS, ended).await {
+            Ok(Ok(outcome)) => outcome.as_ref()?.as_ref().as_ref().err().cloned(),
+            Ok(Err(_)) => None,
+            Err(_) => Some(client::not_running("the server is still starting")),
+        }
+    }
+
+    /// What an agent's operator should know of how its server came to be.
+    pub fn note(&self) -> Option<String> {
+        let outcome = self.outcome.borrow().clone()?;
+        let ready = outcome.as_ref().as_ref().ok()?.as_ref()?;
+        match ready.how {
+            How::RanOlder | How::Replaced { .. } => ready.says(),
+            How::Ran | How::Started => None,
+        }
+    }
+}

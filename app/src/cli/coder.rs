@@ -1,0 +1,123 @@
+//! `prism coder`: starts an agent's host with all that Prism needs.
+
+use super::Context;
+use crate::background;
+use crate::client::Locator;
+use crate::coder::{Launch, become_host};
+use crate::ui::{Failure, Outcome, note};
+use prism_core::ProjectName;
+use std::ffi::OsString;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  prism coder --as Donna -- claude
+  prism coder --as Texi --project PID-PGR01 -- codex resume --last
+  prism coder --as Wren -- bash          a shell whose agents are all called Wren
+
+It starts the server when none runs (unless PRISM_AUTOSTART=0), gives the host PRISM_AGENT_IDENTITY
+and, when named, PRISM_PID, keeps the terminal's title at `[Donna] project · 🔔 2 ASK:1 TASK:1`, and
+ends with the host's own exit code (128 and the signal's number when one ended it).
+A Codex terminal gets an app-server of its own, so that its identity is its own and bells are fast.")]
+pub struct Coder {
+    /// The project to work in, whatever folder this is [default: as everywhere]
+    #[arg(long, value_name = "PID")]
+    project: Option<String>,
+    /// Leave the terminal's title alone
+    #[arg(long)]
+    no_title: bool,
+    /// The host and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl Coder {
+    pub async fn run(self, context: Context) -> Outcome {
+        let Some(identity) = context.identity.clone() else {
+            return Err(Failure::Unable {
+                message: "whose terminal is it?".into(),
+                hint: Some("prism coder --as Donna -- claude".into()),
+            });
+        };
+        if identity.is(prism_core::id::BOT) {
+            return Err(Failure::Unable {
+                message: format!("{identity} is an agent without a name, and has no inbox"),
+                hint: Some("choose another name for --as".into()),
+            });
+        }
+        let asked = self
+            .project
+            .as_deref()
+            .map(ProjectName::parse)
+            .transpose()?;
+        let by_pid = (context.project.found.is_none()).then(|| context.project.pid.clone());
+        if let (Some(asked), Some(pid)) = (&asked, &by_pid)
+            && context.project.named
+            && asked != pid
+        {
+            return Err(Failure::Unable {
+                message: format!("--project says {asked} and --pid says {pid}"),
+                hint: Some("they mean the same; give one of them".into()),
+            });
+        }
+        let named = asked.or(by_pid);
+        bring_up(&context)?;
+        let project = named.as_ref().unwrap_or(&context.project.pid).to_string();
+        let launch = Launch {
+            home: context.home,
+            identity,
+            named,
+            project,
+            command: self.command,
+            title: !self.no_title,
+            term: context.env.term,
+            codex_home: context.env.codex_home,
+            user_home: context.env.home.map(Into::into),
+        };
+        launch.run().await
+    }
+}
+
+/// Starts the server unless one runs, or unless that is not ours to do.
+fn bring_up(context: &Context) -> Outcome {
+    if context.env.url.is_some() {
+        return Ok(());
+    }
+    if context.env.no_autostart {
+        let locator = Locator::of(&context.env, &context.home)?;
+        if let Err(problem) = locator.url() {
+            note(&format!("prism: {}; {}", problem.message, problem.hint));
+        }
+        return Ok(());
+    }
+    match background::ensure(&context.home, None) {
+        Ok(ready) => {
+            if let Some(said) = ready.says() {
+                note(&format!("prism: {said}"));
+            }
+            Ok(())
+        }
+        Err(problem) => Err(Failure::Unable {
+            message: problem.message,
+            hint: Some(format!(
+                "{}; PRISM_AUTOSTART=0 starts the host without a server",
+                problem.hint
+            )),
+        }),
+    }
+}
+
+#[derive(clap::Args)]
+pub struct CoderHost {
+    #[arg(long)]
+    parent: u32,
+    #[arg(long)]
+    on_death: i32,
+    #[arg(required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+impl CoderHost {
+    pub fn run(self) -> Outcome {
+        Err(become_host(self.parent, self.on_death, &self.command))
+    }
+}

@@ -268,11 +268,11 @@ impl Bell {
 
     /// Rings once more, on the next rung, for what the host should have told of by now. A host
     /// whose hooks were never heard tells nothing.
-    pub async fn ring_overdue(&self) {
+    pub async fn ring_overdue(&self, now: Moment) {
         if !self.any_unrendered() {
             return;
         }
-        let overdue = self.standing().rung.overdue(clock::now());
+        let overdue = self.standing().rung.overdue(now);
         let Some(bell) = overdue else {
             return;
         };
@@ -305,7 +305,7 @@ impl Bell {
         if why != Why::Arrived && self.is_pinned() {
             return false;
         }
-        let mut failed = Vec::new();
+        let (before, mut failed) = (tried.clone(), Vec::new());
         while let Some(rung) = next_rung(self.configured, self.host_has(), &tried, &failed) {
             // Looked at right before the bell is handed over: it would cost a turn for nothing.
             let read = self.take_read(&mut notices);
@@ -325,7 +325,7 @@ impl Bell {
                 tracing::warn!(doorbell = %rung, %reason, "A bell did not reach the host");
                 continue;
             }
-            self.took(&notices, rung, &handover, why);
+            self.took(&notices, &before, rung, &handover, why);
             return true;
         }
         if why != Why::Arrived {
@@ -338,7 +338,14 @@ impl Bell {
     }
 
     /// A rung took the bell for these, or keeps it for a hook.
-    fn took(&self, notices: &[Notice], rung: Strategy, handover: &Handover, why: Why) {
+    fn took(
+        &self,
+        notices: &[Notice],
+        before: &[Strategy],
+        rung: Strategy,
+        handover: &Handover,
+        why: Why,
+    ) {
         let Some((newest, others)) = notices.split_last() else {
             return;
         };
@@ -347,7 +354,8 @@ impl Bell {
         let now = clock::now();
         {
             let mut standing = self.standing();
-            standing.rung.handed(newest, others.clone(), rung, now);
+            let rung_bells = &mut standing.rung;
+            rung_bells.handed(newest, others.clone(), before, rung, now);
             if why != Why::Arrived {
                 standing.coalescer.rang(now);
             }
@@ -414,7 +422,8 @@ impl Bell {
                 continue;
             }
             let now = clock::now();
-            self.standing().rung.handed(notice, Vec::new(), rung, now);
+            let others = Vec::new();
+            self.standing().rung.handed(notice, others, &[], rung, now);
             self.report(State::Rung, &[notice.signal_id], rung, None);
             if rang.handover == Handover::Confirmed {
                 self.rendered(notice.signal_id, rung);
@@ -544,3 +553,6 @@ fn ringer<'a>(
     };
     &mut ringers[place].1
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Ringing beside the stream: bells are rung in order, and a slow host holds up nobody else.
 
 use super::{Session, Shim, probe};
-use crate::config;
+use crate::{clock, config};
 use prism_core::Moment;
 use prism_core::api::ClientFrame;
 use prism_core::bell::Notice;
@@ -43,7 +43,7 @@ pub async fn run(shim: Arc<Shim>, session: Arc<Session>, mut asked: UnboundedRec
                     None => return,
                 },
                 () = tokio::time::sleep(look), if bell.any_unrendered() => {
-                    bell.ring_overdue().await;
+                    bell.ring_overdue(clock::now()).await;
                     continue;
                 }
             },

@@ -43,8 +43,16 @@ pub struct Rung {
 }
 
 impl Rung {
-    /// Notes a bell that a rung took: a new one, or one that climbed.
-    pub fn handed(&mut self, notice: &Notice, others: Vec<Uuid>, by: Strategy, now: Moment) {
+    /// Notes a bell that a rung took: a new one, or one that climbed. `before` are the rungs that
+    /// its signals had already, perhaps with another one's bell.
+    pub fn handed(
+        &mut self,
+        notice: &Notice,
+        others: Vec<Uuid>,
+        before: &[Strategy],
+        by: Strategy,
+        now: Moment,
+    ) {
         let known = self
             .bells
             .iter_mut()
@@ -58,7 +66,7 @@ impl Rung {
         self.bells.push_back(RungBell {
             notice: notice.clone(),
             others,
-            handed: vec![by],
+            handed: before.iter().copied().chain([by]).collect(),
             rung_at: now,
             rendered: false,
             repeated: false,
@@ -155,11 +163,12 @@ mod tests {
     fn a_prompt_renders_the_oldest_open_bell_with_its_very_sentence_and_what_stands_behind_it() {
         let mut rung = Rung::default();
         let task = |n| notice(n, "Ada", "TaskAssigned");
-        rung.handed(&task(1), vec![id(11)], Strategy::ClaudeInbox, T0);
-        rung.handed(&task(2), vec![], Strategy::ClaudeInbox, T0);
+        rung.handed(&task(1), vec![id(11)], &[], Strategy::ClaudeInbox, T0);
+        rung.handed(&task(2), vec![], &[], Strategy::ClaudeInbox, T0);
         rung.handed(
             &notice(3, "Bea", "Question"),
             vec![],
+            &[],
             Strategy::ClaudeInbox,
             T0,
         );
@@ -186,6 +195,7 @@ mod tests {
         rung.handed(
             &notice(1, "Ada", "TaskAssigned"),
             vec![],
+            &[],
             Strategy::Codex,
             T0,
         );
@@ -208,7 +218,7 @@ mod tests {
         ] {
             let mut rung = Rung::default();
             let kind = if probe { "Loopback" } else { "TaskAssigned" };
-            rung.handed(&notice(1, "Ada", kind), vec![], by, T0);
+            rung.handed(&notice(1, "Ada", kind), vec![], &[], by, T0);
             if rendered {
                 rung.rendered(id(1));
             }
@@ -225,8 +235,15 @@ mod tests {
     fn a_bell_that_climbs_stays_one_bell_and_the_prompt_is_the_earlier_rungs() {
         let mut rung = Rung::default();
         let asked = notice(1, "Ada", "Question");
-        rung.handed(&asked, vec![id(2)], Strategy::ClaudeInbox, T0);
-        rung.handed(&asked, vec![], Strategy::Hooks, T0.plus_us(10 * SECOND_US));
+        rung.handed(&asked, vec![id(2)], &[], Strategy::ClaudeInbox, T0);
+        rung.handed(
+            &asked,
+            vec![],
+            &[],
+            &[],
+            Strategy::Hooks,
+            T0.plus_us(10 * SECOND_US),
+        );
         let bell = rung.of(id(2)).unwrap();
         assert_eq!(bell.handed, [Strategy::ClaudeInbox, Strategy::Hooks]);
         let (bell, by) = rung.prompted(&asked.sentence()).unwrap();
@@ -238,12 +255,12 @@ mod tests {
     fn the_same_signal_may_ring_again_later_and_old_bells_are_forgotten() {
         let mut rung = Rung::default();
         let task = |n| notice(n, "Ada", "TaskAssigned");
-        rung.handed(&task(1), vec![], Strategy::ClaudeInbox, T0);
-        rung.handed(&task(1), vec![], Strategy::ClaudeInbox, T0);
+        rung.handed(&task(1), vec![], &[], Strategy::ClaudeInbox, T0);
+        rung.handed(&task(1), vec![], &[], Strategy::ClaudeInbox, T0);
         assert!(rung.prompted(&task(1).sentence()).is_some());
         assert!(rung.prompted(&task(1).sentence()).is_some());
         for n in 0..2 * BELLS_REMEMBERED as u128 {
-            rung.handed(&task(100 + n), vec![], Strategy::ClaudeInbox, T0);
+            rung.handed(&task(100 + n), vec![], &[], Strategy::ClaudeInbox, T0);
         }
         assert!(rung.of(id(1)).is_none() && rung.of(id(100)).is_none());
         assert_eq!(rung.bells.len(), BELLS_REMEMBERED);

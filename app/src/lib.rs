@@ -15,6 +15,7 @@ pub mod config;
 pub mod connect;
 pub mod directory;
 pub mod embed;
+pub mod escalation;
 pub mod gate;
 pub mod home;
 pub mod hub;

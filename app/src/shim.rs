@@ -109,12 +109,6 @@ impl Shim {
                 hint: Some(format!("use one of {}", Strategy::names())),
             })?,
         };
-        if matches!(
-            strategy,
-            Strategy::ClaudeInbox | Strategy::Codex | Strategy::Opencode | Strategy::Hooks
-        ) {
-            tracing::warn!(doorbell = %strategy, "This bell is not in this version; signals ride on the agent's next verb");
-        }
         let cwd = std::env::current_dir()
             .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
         let project = config::choose_project(None, &env, &cwd).map_err(|error| {
@@ -128,7 +122,7 @@ impl Shim {
             project,
             fixed_identity,
             client_name: OnceLock::new(),
-            bell: Bell::new(strategy),
+            bell: Bell::new(strategy, &env, &cwd.to_string_lossy(), clock::now()),
             phase: Mutex::new(Phase::New),
             autostart: Autostart::begin(&env, &home),
             home,

@@ -10,6 +10,7 @@ pub mod bell;
 pub mod connect;
 pub mod delivery;
 pub mod envelope;
+pub mod escalation;
 pub mod gate;
 pub mod id;
 pub mod launch;

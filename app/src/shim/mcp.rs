@@ -3,6 +3,7 @@
 mod tools;
 mod transport;
 
+use super::bell::Thread;
 use super::session::Unconfirmed;
 use super::{Session, Shim};
 use crate::client;
@@ -156,6 +157,10 @@ impl ServerHandler for Host {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         self.shim.bell().connect(context.peer.clone());
+        if let Some(thread) = thread_of(&context.meta).or_else(|| thread_of(request.meta.as_ref()?))
+        {
+            self.shim.bell().found_thread(thread);
+        }
         let arguments = request.arguments.unwrap_or_default();
         let name = request.name.as_ref();
         let Some(verb) = verb::by_name(name).filter(|v| v.is(Is::Tool)) else {
@@ -188,6 +193,17 @@ impl ServerHandler for Host {
         };
         Ok(result.into())
     }
+}
+
+/// The Codex thread that a call came from, and its turn.
+fn thread_of(meta: &Map<String, Value>) -> Option<Thread> {
+    let turn = meta.get("x-codex-turn-metadata");
+    let in_turn = |name: &str| turn?.get(name)?.as_str();
+    let id = meta.get("threadId").and_then(Value::as_str);
+    Some(Thread {
+        id: id.or_else(|| in_turn("thread_id"))?.to_owned(),
+        turn: in_turn("turn_id").map(str::to_owned),
+    })
 }
 
 /// One JSON object, for programs and for models.

@@ -48,6 +48,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0011_recall",
         include_str!("../../../migrations/sqlite/0011_recall.sql"),
     ),
+    (
+        "0012_bells",
+        include_str!("../../../migrations/sqlite/0012_bells.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.
@@ -323,6 +327,7 @@ mod tests {
             "62294109f8c7a0cc7a8aeb59c46bcf5f92abbd3036fa3fc62fd1307b4ad87b01",
             "cae7d36009c0262e0fb802816cdfe45f2a0aadec84726c3c8a6733ede759e699",
             "91f465fa2078258a517eb69ec09f1cc7d6f82121a900c7db26738cbc262fab6d",
+            "7aae4bac261af6469203d73f4ebf047d6fb4024b4af99cc7f35ad411f0ffe086",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

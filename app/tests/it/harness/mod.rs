@@ -2,6 +2,7 @@
 
 mod agent;
 mod pty;
+pub mod hosts;
 mod wire;
 
 pub use agent::Agent;

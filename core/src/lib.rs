@@ -10,6 +10,7 @@ pub mod bell;
 pub mod delivery;
 pub mod envelope;
 pub mod gate;
+pub mod hook;
 pub mod id;
 pub mod limits;
 pub mod loopback;

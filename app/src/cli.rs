@@ -167,6 +167,11 @@ enum Command {
         #[arg(long)]
         color: Option<String>,
     },
+    /// Answer an agent host's hook (the host runs this, with its event on standard input)
+    Hook {
+        /// claude-code, codex, cursor, vscode, gemini or opencode [default: seen by the event]
+        host: Option<String>,
+    },
     /// Print a shell's completion script
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -467,6 +472,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Doctor => doctor::run(context).await,
             // Handled before any of this is set up, or above.
             Command::Statusline { .. }
+            | Command::Hook { .. }
             | Command::Serve(_)
             | Command::Mcp
             | Command::Bench(_)

@@ -14,6 +14,7 @@ pub mod directory;
 pub mod embed;
 pub mod gate;
 pub mod home;
+pub mod hook;
 pub mod hub;
 pub mod log;
 pub mod loopback;

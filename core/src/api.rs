@@ -175,6 +175,7 @@ wire! {
     }
 
     /// What a session waits for its human with, and since when.
+    #[derive(PartialEq)]
     WaitsFor { r#for: crate::hook::Waiting, since: Moment }
 
     /// The identity's last session ended without a wrap.

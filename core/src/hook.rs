@@ -8,6 +8,7 @@ pub mod find;
 pub mod hold;
 pub mod left;
 pub mod opening;
+pub mod origin;
 pub mod words;
 
 use crate::limits::HOOK_PROMPT_CHARS_MAX;
@@ -110,6 +111,9 @@ pub struct Event {
     pub turn: Option<String>,
     /// It happened in an agent that the session's agent started.
     pub subagent: bool,
+    /// The host says that somebody sits in front of it.
+    #[serde(default)]
+    pub attended: bool,
     #[serde(flatten)]
     pub what: What,
 }
@@ -176,6 +180,7 @@ pub fn parse(named: Option<Host>, json: &[u8]) -> Option<Event> {
         transcript: given.transcript_path,
         turn: given.turn_id,
         subagent,
+        attended: false,
         what,
         name,
     })
@@ -220,11 +225,11 @@ fn what_happened(host: Host, name: &str, given: &Given) -> Option<What> {
                 .chars()
                 .take(HOOK_PROMPT_CHARS_MAX + 1)
                 .collect(),
-            // Left out by most; whoever is named and is not the person at the keyboard is not.
+            // Left out by most hosts. What was given on the command line is a person's, too.
             injected: given
                 .source
                 .as_deref()
-                .is_some_and(|source| source != "user"),
+                .is_some_and(|source| !matches!(source, "user" | "sdk")),
         },
         "PreToolUse" if is_asking(given) => What::Waits {
             r#for: Waiting::Question,
@@ -339,6 +344,12 @@ pub struct Answered {
     /// For the hook's standard output.
     pub print: Value,
     /// To be told back once that was written.
+    pub receipt: u64,
+}
+
+/// What the hook tells its shim once the answer was written.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Done {
     pub receipt: u64,
 }
 
@@ -628,6 +639,7 @@ mod tests {
             transcript: None,
             turn: None,
             subagent: false,
+            attended: false,
             what,
         };
         let context = Say::Context("c".into());

@@ -163,8 +163,9 @@ impl ServerHandler for Host {
                 None,
             ));
         };
+        let thread = context.meta.get("threadId").and_then(Value::as_str);
         let answered = match name {
-            _ if !verb.is(Is::Local) => self.call(verb, arguments, &context.id).await,
+            _ if !verb.is(Is::Local) => self.call(verb, arguments, &context.id, thread).await,
             "prism_signals" => local_signals(&self.shim, arguments),
             _ => self.loopback_test(arguments).await,
         };
@@ -215,6 +216,7 @@ impl Host {
         verb: &'static Verb,
         mut arguments: Map<String, Value>,
         request: &RequestId,
+        thread: Option<&str>,
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
@@ -225,6 +227,10 @@ impl Host {
         } else {
             self.shim.session().await?
         };
+        // Codex names its thread with each call.
+        if thread.is_some() {
+            self.shim.host_calls_it(&session, thread);
+        }
         if verb.who == Who::Session {
             in_its_own_project(verb.name, named.as_deref(), &session.pid)?;
         }
@@ -262,6 +268,7 @@ impl Host {
                 return Err(problem);
             }
         };
+        session.hooks.agent_called(verb);
         client::warn_beside(&mut answer, warnings);
         let drained = merge_drained(&mut answer, session.identity.as_str());
         if drained.lease_id.is_some() || !drained.envelopes.is_empty() {

@@ -9,6 +9,7 @@ use crate::bell;
 use crate::limits::HOOK_PROMPT_CHARS_MAX;
 use crate::memory::operator::{Class, is_routine};
 use crate::memory::question::pattern;
+use crate::text;
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -26,6 +27,8 @@ const PUT_IN: [&str; 11] = [
     "signal from ",
     "prism: ",
 ];
+/// Characters of an earlier prompt by which an agent knows it again.
+const QUOTED_CHARS_MAX: usize = 60;
 /// What stands in every bell, wherever a host put it.
 const OF_A_BELL: &str = "use prism_signals_pending to read";
 
@@ -55,6 +58,16 @@ pub struct Looks {
 impl Looks {
     /// The one line that offers the agent to keep the words.
     pub fn offer(self) -> String {
+        self.offered("the operator's prompt")
+    }
+
+    /// The same for words that were known to be the operator's only after a while.
+    pub fn offer_later(self, prompt: &str) -> String {
+        let words = text::clip(&text::one_line(prompt), QUOTED_CHARS_MAX);
+        self.offered(&format!("the operator's prompt \"{words}\""))
+    }
+
+    fn offered(self, prompt: &str) -> String {
         let class = self.class.name();
         let also = match self.class {
             Class::Confirmation => {
@@ -66,7 +79,7 @@ impl Looks {
             Class::DirectionPivot => "",
         };
         format!(
-            "Prism: the operator's prompt may be a {class} (it {}). If it is, keep their words: \
+            "Prism: {prompt} may be a {class} (it {}). If it is, keep their words: \
              prism_operator_input with class={class}, prompt_text as they typed it, \
              triggered_action and confidence{also}. If not, pass over this.",
             self.because
@@ -736,6 +749,8 @@ mod tests {
             assert!(offer.contains("prism_operator_input") && offer.contains(class));
             assert!(!offer.contains('\n') && offer.chars().count() < 400, "{offer}");
             assert!(!offer.contains(prompt), "the words are in the prompt already");
+            let later = looks_like(prompt).unwrap().offer_later(prompt);
+            assert!(later.contains(&format!("\"{prompt}\"")) && later.contains(class));
         }
     }
 }

@@ -133,6 +133,23 @@ impl Bell {
         self.standing().drained();
     }
 
+    /// A hook of this host was heard: its hooks are installed and trusted.
+    pub fn hook_heard(&self) {}
+
+    /// The host took this text as a prompt. Says whether it was a bell of ours; one that was
+    /// rung and not known to be rendered is rendered now.
+    pub fn prompt_was(&self, prompt: &str) -> bool {
+        prism_core::bell::is_bell(prompt)
+    }
+
+    /// The bell that waits for a hook to carry it, if its signals still wait.
+    pub fn take_for_hook(&self) -> Option<Notice> {
+        None
+    }
+
+    /// A hook's output with this bell was consumed by the host.
+    pub fn hook_carried(&self, _signal_id: uuid::Uuid) {}
+
     /// The strategy in force on this surface.
     pub fn strategy(&self, surface: Surface) -> Strategy {
         match (self.configured, surface) {

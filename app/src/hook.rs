@@ -177,9 +177,7 @@ fn post(shim: &ShimFile, path: &str, body: &[u8], deadline: Instant) -> Option<V
     }
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
     let status = answer.get(9..12)?;
-    status
-        .starts_with(b"2")
-        .then(|| answer[end + 4..].to_vec())
+    status.starts_with(b"2").then(|| answer[end + 4..].to_vec())
 }
 
 #[cfg(test)]

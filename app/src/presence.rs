@@ -1,10 +1,10 @@
 //! Live sessions: the one source of who is there, for every verb that asks.
 
 use crate::store::SessionRow;
-use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
-use prism_core::presence::{RecipientState, SessionFacts, SessionState, recipient_state};
 use prism_core::Moment;
 use prism_core::api::{SessionView, WaitsFor};
+use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
+use prism_core::presence::{RecipientState, SessionFacts, SessionState, recipient_state};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;

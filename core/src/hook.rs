@@ -57,9 +57,10 @@ impl Host {
     /// By the name that people type, or that of its surface.
     pub fn named(name: &str) -> Option<Self> {
         let folded = name.to_ascii_lowercase().replace('_', "-");
-        Self::ALL.iter().copied().find(|host| {
-            host.name() == folded || host.surface().name().replace('_', "-") == folded
-        })
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|host| host.name() == folded || host.surface().name().replace('_', "-") == folded)
     }
 }
 
@@ -167,11 +168,7 @@ pub fn parse(named: Option<Host>, json: &[u8]) -> Option<Event> {
     Some(Event {
         host,
         named: named.is_some(),
-        session: ids
-            .into_iter()
-            .flatten()
-            .find(|id| !id.is_empty())
-            .cloned(),
+        session: ids.into_iter().flatten().find(|id| !id.is_empty()).cloned(),
         cwd: given
             .cwd
             .clone()
@@ -619,7 +616,8 @@ mod tests {
     #[test]
     fn a_prompt_is_told_only_so_far_and_a_subagent_is_known() {
         let long = "x".repeat(50_000);
-        let found = event(json!({"hook_event_name": "UserPromptSubmit", "prompt": long, "agent_id": "a"}));
+        let found =
+            event(json!({"hook_event_name": "UserPromptSubmit", "prompt": long, "agent_id": "a"}));
         let found = found.unwrap();
         assert!(found.subagent && !found.takes_context());
         let What::Prompt { text, .. } = found.what else {

@@ -60,7 +60,9 @@ impl Endpoint {
         }
         let refused = (
             StatusCode::UNAUTHORIZED,
-            Json(json!({"error": {"code": "invalid_key", "message": "this needs the shim's token", "hint": "it is in $PRISM_HOME/shims/<session_id>.json"}})),
+            Json(
+                json!({"error": {"code": "invalid_key", "message": "this needs the shim's token", "hint": "it is in $PRISM_HOME/shims/<session_id>.json"}}),
+            ),
         );
         Err(Box::new(refused.into_response()))
     }

@@ -6,9 +6,11 @@ use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{DeltaRow, NewMemory, PickupFrom, Row, Status};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
-use prism_core::id::Quoted;
 use prism_core::hook::left::LEFT_BY_HOST;
-use prism_core::limits::{HOOK_CORRECTIONS_MAX, OPEN_LOOP_CHARS_MAX, PEERS_MAX, RULED_OUT_MAX, SESSION_NAME_CHARS_MAX};
+use prism_core::id::Quoted;
+use prism_core::limits::{
+    HOOK_CORRECTIONS_MAX, OPEN_LOOP_CHARS_MAX, PEERS_MAX, RULED_OUT_MAX, SESSION_NAME_CHARS_MAX,
+};
 use prism_core::memory::brief::Room;
 use prism_core::memory::row;
 use prism_core::memory::surface::{Surfaces, Warning, first_files, is_whole, relative_to};
@@ -145,7 +147,14 @@ pub async fn left(
         surfaces: Vec::new(),
         root: request.root,
     };
-    record(prism, caller, request, DeltaKind::Checkpoint, &[LEFT_BY_HOST]).await
+    record(
+        prism,
+        caller,
+        request,
+        DeltaKind::Checkpoint,
+        &[LEFT_BY_HOST],
+    )
+    .await
 }
 
 /// The first verb of a session opens it in memory, too.

@@ -157,10 +157,7 @@ mod tests {
         let of = |session: &str| event(Host::Codex, session, "/repo");
         assert_eq!(found(&threads(None, None), &of("t1"), &[10]), None);
         assert_eq!(found(&threads(Some("t2"), None), &of("t1"), &[10]), Some(1));
-        assert_eq!(
-            found(&threads(Some("t1"), None), &of("t1"), &[10]),
-            Some(0)
-        );
+        assert_eq!(found(&threads(Some("t1"), None), &of("t1"), &[10]), Some(0));
         // A thread whose shim is not here yet is nobody else's.
         assert_eq!(
             found(&threads(Some("t2"), Some("t3")), &of("t1"), &[10]),
@@ -176,7 +173,10 @@ mod tests {
         ];
         let codex = |cwd: &str| event(Host::Codex, "t", cwd);
         // Codex was started from Claude Code's shell.
-        assert_eq!(found(&shims, &codex("/repo/deep"), &[40, 30, 20, 10]), Some(1));
+        assert_eq!(
+            found(&shims, &codex("/repo/deep"), &[40, 30, 20, 10]),
+            Some(1)
+        );
         assert_eq!(found(&shims, &codex("/repo/deep/er"), &[30, 10]), Some(1));
         assert_eq!(found(&shims, &codex("/repo"), &[30, 10]), None);
         assert_eq!(found(&shims, &codex("/repo/deeper"), &[30]), None);

@@ -69,7 +69,10 @@ mod tests {
         let said = seen.summary("prompt_input_exit\u{1b}[31m");
         assert!(said.starts_with("The host ended the session (prompt_input_exit) and its agent"));
         assert!(said.contains("not the agent: 1 prompt and 1 tool call were"));
-        assert!(said.ends_with("asked: \"log in with [redacted] and go\""), "{said}");
+        assert!(
+            said.ends_with("asked: \"log in with [redacted] and go\""),
+            "{said}"
+        );
         seen.prompt(&"x".repeat(900));
         assert!(seen.summary("").chars().count() < 500);
     }

@@ -23,7 +23,10 @@ pub fn opening(brief: &SessionBrief, again: bool) -> String {
         }
     };
     let mut parts = vec![who(brief), unread(brief.started.unread)];
-    parts.extend(corrections(brief, if again { 2 } else { HOOK_CORRECTIONS_MAX }));
+    parts.extend(corrections(
+        brief,
+        if again { 2 } else { HOOK_CORRECTIONS_MAX },
+    ));
     if !again {
         parts.extend(unwrapped(brief));
         parts.extend(todos(brief));
@@ -160,8 +163,10 @@ mod tests {
         let at = "2026-11-16T09:30:00Z";
         let words = |what: &str| format!("{what} \u{1b}[31m{}\nend", "w".repeat(long));
         let corrections: Vec<Value> = (0..corrections)
-            .map(|n| json!({"id": ID, "class": "correction", "prompt_text": words(&format!("no {n}")),
-                "confidence": "high", "captured_via": "Donna", "captured_at": at}))
+            .map(|n| {
+                json!({"id": ID, "class": "correction", "prompt_text": words(&format!("no {n}")),
+                "confidence": "high", "captured_via": "Donna", "captured_at": at})
+            })
             .collect();
         let todos: Vec<Value> = (1..=todos)
             .map(|n| json!({"id": ID, "kind": "todo", "number": n, "title": words("do"), "status": "open",
@@ -210,7 +215,10 @@ mod tests {
             assert!(said.contains("Unread: 1 BLOCKER") && said.contains("no 0 www"));
         }
         let again = opening(&brief(5, 5, 3), true);
-        assert!(again.chars().count() < 600 && !again.contains("todos"), "{again}");
+        assert!(
+            again.chars().count() < 600 && !again.contains("todos"),
+            "{again}"
+        );
     }
 
     #[test]

@@ -141,7 +141,8 @@ mod tests {
         let rung = json!({"type": "attachment", "attachment": {"type": "queued_command", "prompt": "stop, wrong file", "origin": {"kind": "peer"}, "isMeta": true}});
         let result = json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": "stop, wrong file"}]}});
         let waits = json!({"type": "queue-operation", "operation": "enqueue", "content": "stop, wrong file"});
-        let before = json!({"type": "user", "origin": {"kind": "human"}, "message": {"content": "begin"}});
+        let before =
+            json!({"type": "user", "origin": {"kind": "human"}, "message": {"content": "begin"}});
         for (what, lines, expected) in [
             ("typed", vec![&before, &typed, &result], Origin::Person),
             ("by a program", vec![&program], Origin::Person),
@@ -188,7 +189,13 @@ mod tests {
 
     #[test]
     fn a_torn_or_foreign_transcript_says_nothing() {
-        for text in ["", "{", "\u{0}\u{1}", "{\"type\":\"user\"", "[1,2]\n\"user\""] {
+        for text in [
+            "",
+            "{",
+            "\u{0}\u{1}",
+            "{\"type\":\"user\"",
+            "[1,2]\n\"user\"",
+        ] {
             assert_eq!(now(text, &claude(), "x"), Origin::Unknown, "{text}");
             assert_eq!(later(text, &claude(), "x"), Origin::Unknown, "{text}");
         }

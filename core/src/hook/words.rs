@@ -383,11 +383,17 @@ fn judge(sentence: &str, is_mixed: bool) -> Option<Looks> {
         .iter()
         .filter(|rule| match rule.class {
             Class::Confirmation => !hedged && !is_mixed,
-            Class::Correction => !hedged || sentence.starts_with("no") || sentence.starts_with("stop"),
+            Class::Correction => {
+                !hedged || sentence.starts_with("no") || sentence.starts_with("stop")
+            }
             Class::DirectionPivot => !hedged,
         })
         .filter(|rule| rule.says.is_match(sentence))
-        .find(|rule| rule.unless.as_ref().is_none_or(|not| !not.is_match(sentence)))
+        .find(|rule| {
+            rule.unless
+                .as_ref()
+                .is_none_or(|not| !not.is_match(sentence))
+        })
         .map(|rule| Looks {
             class: rule.class,
             because: rule.because,
@@ -699,8 +705,14 @@ mod tests {
     fn a_long_prompt_is_judged_by_how_it_begins() {
         let work = "Then walk through every module and list what reads the clock. ".repeat(8);
         all(&[&format!("no, that's wrong. {work}")], Some(Correction));
-        all(&[&format!("Read the plan first. {work} It's still broken.")], None);
-        all(&[&format!("stop. {}", "x".repeat(HOOK_PROMPT_CHARS_MAX))], None);
+        all(
+            &[&format!("Read the plan first. {work} It's still broken.")],
+            None,
+        );
+        all(
+            &[&format!("stop. {}", "x".repeat(HOOK_PROMPT_CHARS_MAX))],
+            None,
+        );
     }
 
     #[test]
@@ -712,7 +724,8 @@ mod tests {
             format!(
                 "Another Claude session sent a message:\n{bell}\n\nThis came from another Claude session"
             ),
-            "Another Claude session sent a message while you were working:\nno, that's wrong".into(),
+            "Another Claude session sent a message while you were working:\nno, that's wrong"
+                .into(),
             "<task-notification>\n<summary>no, wrong</summary>\n</task-notification>".into(),
             "<system-reminder>\n[SYSTEM NOTIFICATION - NOT USER INPUT]\nstop".into(),
             "[SYSTEM NOTIFICATION - NOT USER INPUT] stop".into(),
@@ -733,7 +746,12 @@ mod tests {
             assert!(!is_operators(&put_in), "{put_in}");
             assert_eq!(looks_like(&put_in), None, "{put_in}");
         }
-        for typed in ["no, not the header", "hello", "[x] is done, go on", "fix it"] {
+        for typed in [
+            "no, not the header",
+            "hello",
+            "[x] is done, go on",
+            "fix it",
+        ] {
             assert!(is_operators(typed), "{typed}");
         }
     }
@@ -747,8 +765,14 @@ mod tests {
         ] {
             let offer = looks_like(prompt).unwrap().offer();
             assert!(offer.contains("prism_operator_input") && offer.contains(class));
-            assert!(!offer.contains('\n') && offer.chars().count() < 400, "{offer}");
-            assert!(!offer.contains(prompt), "the words are in the prompt already");
+            assert!(
+                !offer.contains('\n') && offer.chars().count() < 400,
+                "{offer}"
+            );
+            assert!(
+                !offer.contains(prompt),
+                "the words are in the prompt already"
+            );
             let later = looks_like(prompt).unwrap().offer_later(prompt);
             assert!(later.contains(&format!("\"{prompt}\"")) && later.contains(class));
         }

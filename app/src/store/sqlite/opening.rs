@@ -28,7 +28,8 @@ impl Sqlite {
     pub async fn corrections(&self, project: Uuid, n: usize) -> Result<(Vec<InputView>, u64)> {
         self.read_memory(move |c| {
             let project = project.to_string();
-            let of_the_operator = "coalesce(operator_review, '') = 'accepted' or operator_review is null
+            let of_the_operator =
+                "coalesce(operator_review, '') = 'accepted' or operator_review is null
                 and captured_via in (select identity from personas
                     where project_id = ?1 and is_operator = 1)";
             let corrections = list(

@@ -358,6 +358,7 @@ impl Shim {
         // Asking git may take a while in a large repository; nobody waits for it until a wrap does.
         let noting = session.clone();
         tokio::spawn(async move { noting.baseline().await.is_some() });
+        tokio::task::spawn_blocking(prism_core::hook::words::prepare);
         Ok(session)
     }
 

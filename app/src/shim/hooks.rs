@@ -290,14 +290,9 @@ fn prompted(
 fn known_by_now(session: &Session, settings: HooksConfig) -> Option<String> {
     let mut memory = session.hooks.memory();
     let prompted = memory.prompted.clone()?;
+    let looks = prompted.looks.filter(|_| settings.offer_capture)?;
     match resolve(&mut memory, &prompted) {
-        Origin::Person => {
-            let offer = prompted.looks.filter(|_| settings.offer_capture);
-            if offer.is_none() {
-                memory.prompted = None;
-            }
-            offer.map(|looks| looks.offer_later(&prompted.text))
-        }
+        Origin::Person => Some(looks.offer_later(&prompted.text)),
         Origin::PutIn => {
             memory.prompted = None;
             None

@@ -26,7 +26,9 @@ pub fn now(tail: &str, event: &Event, prompt: &str) -> Origin {
         Host::ClaudeCode => newest(tail)
             .and_then(|line| of_claude(&line, prompt))
             .unwrap_or(Origin::Unknown),
-        _ => of_turn(tail, event.turn.as_deref()),
+        Host::Codex => of_turn(tail, event.turn.as_deref()),
+        // Nobody but the person in front of them prompts these.
+        _ => Origin::Person,
     }
 }
 
@@ -36,7 +38,8 @@ pub fn later(since: &str, event: &Event, prompt: &str) -> Origin {
         Host::ClaudeCode => prompts(since)
             .find_map(|line| of_claude(&line, prompt))
             .unwrap_or(Origin::Unknown),
-        _ => of_turn(since, event.turn.as_deref()),
+        Host::Codex => of_turn(since, event.turn.as_deref()),
+        _ => Origin::Person,
     }
 }
 

@@ -346,6 +346,13 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     ]
 });
 
+/// Makes the rules ready: a hook has no time to wait for that.
+pub fn prepare() {
+    LazyLock::force(&RULES);
+    LazyLock::force(&HEDGED);
+    LazyLock::force(&MIXED);
+}
+
 /// Sentences of a prompt that are looked at; what follows is the work itself.
 const SENTENCES_MAX: usize = 3;
 /// Prompts above this describe work; only how they begin is looked at.

@@ -6,6 +6,7 @@ use crate::clock;
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
 use prism_core::access::FoundBy;
+use prism_core::escalation::Escalation;
 use prism_core::limits::{CONNECTIONS_MAX, HOOK_MS, RATE_BURST, RATE_PER_S};
 use prism_core::memory::surface::{Warning, first_globs};
 use prism_core::retention::Retention;
@@ -30,6 +31,14 @@ pub struct Env {
     /// Keys may travel in the clear to another machine.
     pub allow_http: bool,
     pub doorbell: Option<String>,
+    /// Claude Code's inbox socket for the session that started us.
+    pub claude_inbox: Option<String>,
+    pub codex_home: Option<String>,
+    /// The control socket of a Codex app-server that serves this identity alone.
+    pub codex_socket: Option<String>,
+    /// Where OpenCode's server listens, and which of its sessions is this one.
+    pub opencode_url: Option<String>,
+    pub opencode_session: Option<String>,
     pub tools: Option<String>,
     pub recallgate_mode: Option<String>,
     pub user: Option<String>,
@@ -71,6 +80,11 @@ impl Env {
             api_key: var("PRISM_API_KEY"),
             allow_http: var("PRISM_ALLOW_HTTP").is_some_and(|v| v == "1"),
             doorbell: var("PRISM_DOORBELL"),
+            claude_inbox: var("CLAUDE_CODE_MESSAGING_SOCKET"),
+            codex_home: var("CODEX_HOME"),
+            codex_socket: var("PRISM_CODEX_SOCKET"),
+            opencode_url: var("PRISM_OPENCODE_URL"),
+            opencode_session: var("PRISM_OPENCODE_SESSION"),
             tools: var("PRISM_TOOLS"),
             recallgate_mode: var("PRISM_RECALLGATE_MODE"),
             user: var("USER").or_else(|| var("LOGNAME")),
@@ -156,6 +170,9 @@ pub struct Config {
     pub retention: Retention,
     #[serde(default)]
     pub hooks: HooksConfig,
+    /// When what nobody reads climbs, and what is run for the operator then.
+    #[serde(default)]
+    pub escalation: Escalation,
 }
 
 /// What hosts' hooks may say to an agent unasked.
@@ -266,6 +283,7 @@ impl Config {
             limits: Limits::default(),
             retention: Retention::default(),
             hooks: HooksConfig::default(),
+            escalation: Escalation::default(),
         };
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
         Ok(config)

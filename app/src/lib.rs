@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod directory;
 pub mod embed;
+pub mod escalation;
 pub mod gate;
 pub mod home;
 pub mod hook;

@@ -11,7 +11,9 @@ use crate::clock;
 use crate::config::{Config, Limits};
 use crate::directory::Directory;
 use crate::embed::Embedder;
+use crate::escalation::Escalator;
 use crate::gate::Gate;
+use crate::home::Home;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
@@ -42,6 +44,7 @@ pub struct Prism {
     pub started_at: Moment,
     limits: Limits,
     pub retention: Retention,
+    pub escalator: Escalator,
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
@@ -51,6 +54,7 @@ impl Prism {
     pub async fn open(
         store: Store,
         config: &Config,
+        home: &Home,
         gate_mode: Mode,
         embedder: Embedder,
     ) -> Result<Arc<Self>, Problem> {
@@ -70,6 +74,7 @@ impl Prism {
             started_at: now,
             limits: config.limits,
             retention: config.retention,
+            escalator: Escalator::new(config, home),
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             store,

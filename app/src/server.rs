@@ -80,7 +80,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
     }
-    let prism = Prism::open(store.clone(), &config, gate_mode, embedder)
+    let prism = Prism::open(store.clone(), &config, home, gate_mode, embedder)
         .await
         .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
     let listener = bind(&options.host, options.port).await?;

@@ -110,12 +110,6 @@ impl Shim {
                 hint: Some(format!("use one of {}", Strategy::names())),
             })?,
         };
-        if matches!(
-            strategy,
-            Strategy::ClaudeInbox | Strategy::Codex | Strategy::Opencode | Strategy::Hooks
-        ) {
-            tracing::warn!(doorbell = %strategy, "This bell is not in this version; signals ride on the agent's next verb");
-        }
         let cwd = std::env::current_dir()
             .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
         let project = config::choose_project(None, &env, &cwd).map_err(|error| {
@@ -132,7 +126,7 @@ impl Shim {
             fixed_identity,
             operator_key,
             client_name: OnceLock::new(),
-            bell: Bell::new(strategy),
+            bell: Bell::new(strategy, &env, &cwd.to_string_lossy(), clock::now()),
             phase: Mutex::new(Phase::New),
             host_session: std::sync::Mutex::new(env.claude_session.clone()),
             env,

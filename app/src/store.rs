@@ -19,9 +19,10 @@ use prism_core::api::memory::{
     ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput,
 };
 use prism_core::api::{LoopbackRun, Reachable, WaitsFor};
-use prism_core::bell::Strategy;
+use prism_core::bell::{BellNote, Notice, Strategy};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
+use prism_core::escalation::{Step, Told};
 use prism_core::gate::{GateOutcome, GateWarning};
 use prism_core::id::Quoted;
 use prism_core::loopback::Probe;
@@ -184,6 +185,8 @@ pub struct NewSignal {
     pub recipient_live: bool,
     /// A `sync` send that finds nobody is kept as failed.
     pub failed: bool,
+    /// How long it may wait unread before it escalates.
+    pub escalates_after_us: Option<i64>,
 }
 
 /// A signal that was just committed, as the bus gets it.
@@ -290,7 +293,40 @@ pub struct Report {
     pub session_id: Uuid,
     pub state: State,
     pub strategy: Option<Strategy>,
+    /// The signal whose bell it was, when it was another's.
+    pub via: Option<Uuid>,
     pub at: Moment,
+}
+
+/// What a session tells of a bell beyond the facts; written when convenient.
+#[derive(Clone, Debug)]
+pub struct BellReport {
+    pub signal_id: Uuid,
+    pub session_id: Uuid,
+    pub note: BellNote,
+    pub detail: String,
+    pub at: Moment,
+}
+
+/// An ASK or BLOCKER that has waited for its time.
+#[derive(Clone, Debug)]
+pub struct DueRow {
+    pub notice: Notice,
+    pub to_persona: Uuid,
+    pub to_operator: bool,
+    /// When it was due: whoever moves it on first has done so.
+    pub escalate_at: Moment,
+    pub climbed: bool,
+    pub leased_until: Option<Moment>,
+}
+
+/// What becomes of such a row.
+#[derive(Clone, Debug)]
+pub struct Escalated {
+    pub row: DueRow,
+    pub step: Step,
+    /// When it is due again.
+    pub again_at: Option<Moment>,
 }
 
 #[derive(Clone, Debug)]
@@ -485,6 +521,33 @@ impl Store {
         match self {
             Self::Sqlite(s) => s.bus(),
         }
+    }
+
+    /// Takes what is told of bells without waiting for the disk.
+    pub fn report_bells(&self, bells: Vec<BellReport>) {
+        match self {
+            Self::Sqlite(s) => s.report_bells(bells),
+        }
+    }
+
+    /// What has waited for its time by now.
+    pub async fn escalation_due(&self, now: Moment, limit: usize) -> Result<Vec<DueRow>> {
+        on_engine!(self, s => s.escalation_due(now, limit))
+    }
+
+    /// Takes the steps that still stand; returns those.
+    pub async fn escalate(&self, steps: Vec<Escalated>, now: Moment) -> Result<Vec<Escalated>> {
+        on_engine!(self, s => s.escalate(steps, now))
+    }
+
+    /// What the operator is told of and nobody has read.
+    pub async fn at_operator(&self) -> Result<Vec<Told>> {
+        on_engine!(self, s => s.at_operator())
+    }
+
+    /// Takes what the operator's command is to be run for; nobody else gets it again.
+    pub async fn claim_notification(&self, now: Moment, limit: usize) -> Result<Vec<Told>> {
+        on_engine!(self, s => s.claim_notification(now, limit))
     }
 
     /// Takes receipts without waiting for the disk; waits only while too many are on their way.

@@ -13,6 +13,7 @@ macro_rules! wire {
 pub mod gate;
 pub mod memory;
 
+use crate::bell::{BellNote, Notice};
 use crate::envelope::Envelope;
 use crate::moment::Moment;
 use crate::presence::{RecipientState, SessionState};
@@ -397,6 +398,15 @@ pub enum ClientFrame {
         signal_ids: Vec<Uuid>,
         #[serde(default)]
         strategy: Option<String>,
+        /// The signal whose bell these stood behind.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<Uuid>,
+    },
+    /// What became of a bell on one rung, beyond the facts of a receipt.
+    Bell {
+        note: BellNote,
+        signal_ids: Vec<Uuid>,
+        detail: String,
     },
     Ping,
 }
@@ -435,6 +445,10 @@ pub enum ServerFrame {
     /// A drain of these was not confirmed in time: they wait again.
     Returned {
         signal_ids: Vec<Uuid>,
+    },
+    /// These wait for too long: ring for them on the next rung.
+    Escalated {
+        notices: Vec<Notice>,
     },
     /// Something about the mesh: never queued, drained or recorded.
     Event {

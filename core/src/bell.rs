@@ -1,10 +1,19 @@
 //! The doorbell: one sentence that names the verbs to act with.
 
+mod ladder;
+mod rung;
+mod thread;
+
+pub use ladder::{HostHas, ladder, next_rung};
+pub use rung::{Rung, RungBell};
+pub use thread::{LoadedThread, born, own_thread};
+
 use crate::envelope::Envelope;
 use crate::limits::BELL_COALESCE_US;
 use crate::moment::Moment;
 use crate::ring::Entry;
 use crate::signal::{Category, SignalType, names};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 names! {
@@ -20,8 +29,28 @@ names! {
     }
 }
 
+names! {
+    /// What is told of a bell beyond the receipt's facts: a rung did not take it; it waits until
+    /// the host asks for it; a further rung took it; there is no further one; its signal was read
+    /// before it was handed over.
+    BellNote {
+        Failed = "bell_failed",
+        Waits = "bell_waits",
+        Again = "rung_again",
+        NoRungLeft = "no_rung_left",
+        NotNeeded = "not_needed",
+    }
+}
+
+impl Strategy {
+    /// Whether the host's prompt hook tells of a bell that was handed over so.
+    pub const fn is_seen_by_prompt_hook(self) -> bool {
+        matches!(self, Self::ClaudeInbox | Self::Codex)
+    }
+}
+
 /// What one bell tells of: a signal without its content.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notice {
     pub signal_id: Uuid,
     pub from: String,
@@ -66,6 +95,8 @@ pub enum Handover {
     Handed,
     /// The host gave evidence that it took the bell.
     Confirmed,
+    /// It is kept until the host asks for it.
+    Waits,
     /// It did not reach the host, and why.
     Failed(String),
 }
@@ -76,7 +107,7 @@ impl Handover {
         match self {
             Self::Handed => Some("sent"),
             Self::Confirmed => Some("accepted"),
-            Self::Failed(_) => None,
+            Self::Waits | Self::Failed(_) => None,
         }
     }
 }

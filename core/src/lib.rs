@@ -9,6 +9,7 @@ pub mod api;
 pub mod bell;
 pub mod delivery;
 pub mod envelope;
+pub mod escalation;
 pub mod gate;
 pub mod hook;
 pub mod id;

@@ -153,6 +153,26 @@ pub const SWEPT_US: i64 = 24 * 3600 * SECOND_US;
 pub const BELL_COALESCE_US: i64 = 60 * SECOND_US;
 /// How long a host may take to accept a bell.
 pub const BELL_HANDOVER_S: u64 = 2;
+/// How long a host that tells of its prompts may take to tell of a bell before it is rung again.
+pub const BELL_UNRENDERED_US: i64 = 10 * SECOND_US;
+/// Bells that a shim remembers, to know one when the host tells of it.
+pub const BELLS_REMEMBERED: usize = 64;
+/// Notes about bells for one signal that are kept of one session.
+pub const BELL_NOTES_MAX: usize = 16;
+/// Characters of such a note.
+pub const BELL_NOTE_CHARS_MAX: usize = 200;
+/// From the birth of a Codex thread to the start of its shim, at the most.
+pub const CODEX_THREAD_US: i64 = SECOND_US;
+/// The same on a server that holds threads of one identity alone.
+pub const CODEX_OWN_THREAD_US: i64 = 10 * SECOND_US;
+/// How long `codex queue` may take.
+pub const CODEX_QUEUE_S: u64 = 10;
+/// How long a signal that cannot climb right now waits until it is looked at again.
+pub const ESCALATION_RETRY_US: i64 = 2 * SECOND_US;
+/// Signals that one round of escalation looks at.
+pub const ESCALATION_ROWS: usize = 100;
+/// How long the operator's `notify` command may run.
+pub const NOTIFY_S: u64 = 10;
 /// How long a send whose fate is unknown is retried under its key, in all.
 pub const SEND_RETRY_S: u64 = 10;
 /// Life of a signal whose sender named none.

@@ -84,6 +84,12 @@ pub struct SessionReceipt {
     /// How the bell was handed over, when one was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
+    /// On which rung the host is known to have taken it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendered_by: Option<String>,
+    /// The signal whose bell it was, when it was not this one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<Uuid>,
 }
 
 /// The facts of the signal's own row.
@@ -149,6 +155,15 @@ impl SessionReceipt {
         let at = earliest.map_or(at, |pushed| at.max(pushed));
         *slot = Some(next_known.map_or(at, |next| at.min(next)));
         *slot
+    }
+
+    /// By which bell the host has it, and whose that was.
+    fn how_rendered(&self) -> Option<String> {
+        let by = self.rendered_by.as_ref().or(self.strategy.as_ref())?;
+        Some(match self.via {
+            Some(via) => format!("{by} via {via}"),
+            None => by.clone(),
+        })
     }
 
     fn facts(&self) -> [(State, Option<Moment>); 5] {
@@ -235,10 +250,10 @@ pub fn timeline(
     for session in sessions {
         for (state, at) in session.facts() {
             if let Some(at) = at {
-                let detail = if matches!(state, State::Rung | State::Rendered) {
-                    session.strategy.clone()
-                } else {
-                    None
+                let detail = match state {
+                    State::Rung => session.strategy.clone(),
+                    State::Rendered => session.how_rendered(),
+                    _ => None,
                 };
                 ranked.push((state, event(state, at, Some(session.session_id), detail)));
             }
@@ -349,6 +364,28 @@ mod tests {
             SessionReceipt::default().note(State::Acted, Moment(1)),
             None
         );
+    }
+
+    #[test]
+    fn each_rung_of_a_timeline_says_how_and_a_coalesced_one_whose_bell_it_was() {
+        let via = Uuid::from_u128(7);
+        for (rendered_by, via, told) in [
+            (None, None, "claude_inbox".to_owned()),
+            (Some("hooks"), None, "hooks".to_owned()),
+            (Some("hooks"), Some(via), format!("hooks via {via}")),
+        ] {
+            let session = SessionReceipt {
+                rung: at(1),
+                rendered: at(2),
+                strategy: Some("claude_inbox".into()),
+                rendered_by: rendered_by.map(str::to_owned),
+                via,
+                ..Default::default()
+            };
+            let lines = timeline(&SignalFacts::default(), &[session], vec![]);
+            let details: Vec<_> = lines.into_iter().filter_map(|e| e.detail).collect();
+            assert_eq!(details, ["claude_inbox".to_owned(), told]);
+        }
     }
 
     #[test]

@@ -305,6 +305,19 @@ impl Ring {
         again
     }
 
+    /// Makes these the unread ones, and no others: those that are new here come last.
+    pub fn shows(&mut self, unread: &[Entry]) {
+        for entry in &mut self.entries {
+            entry.read = !unread.iter().any(|e| e.sid == entry.sid);
+        }
+        for new in unread {
+            if !self.entries.iter().any(|e| e.sid == new.sid) {
+                self.entries.push(new.clone());
+            }
+        }
+        self.trim();
+    }
+
     /// The last `n` entries, oldest first.
     pub fn tail(&self, n: usize) -> &[Entry] {
         &self.entries[self.entries.len().saturating_sub(n)..]
@@ -578,6 +591,21 @@ mod tests {
         ring.mark_read(Which::These(&[sid(50), sid(5)]));
         assert_eq!(record(&mut ring, &fifth), Recorded::Read);
         assert_eq!(ring.count().unread, 3, "a drain marks its own ids only");
+    }
+
+    #[test]
+    fn what_is_shown_is_unread_and_everything_else_is_read() {
+        let mut ring = ring_of(3);
+        let mut shown: Vec<Entry> = ring_of(4).entries;
+        shown.remove(0);
+        ring.shows(&shown);
+        let unread = |ring: &Ring| -> Vec<String> {
+            let unread = ring.entries.iter().filter(|e| !e.read);
+            unread.map(|e| e.sid.clone()).collect()
+        };
+        assert_eq!(unread(&ring), [sid(2), sid(3), sid(4)]);
+        ring.shows(&[]);
+        assert_eq!((unread(&ring).len(), ring.entries.len()), (0, 4));
     }
 
     #[test]

@@ -218,6 +218,7 @@ async fn recipient(
                     state: State::Received,
                     signal_ids: vec![envelope.signal_id],
                     strategy: None,
+                    via: None,
                 };
                 if ws.send(socket::encode(&receipt)).await.is_err() {
                     return;

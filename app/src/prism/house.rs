@@ -139,6 +139,9 @@ impl Prism {
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
             }
+            if let Err(problem) = self.escalate().await {
+                tracing::warn!(%problem, "What waits too long could not be looked at");
+            }
             match &mut pruner {
                 Some(pruner) => Pruner::step(pruner, &self.store).await,
                 None => pruner = Pruner::open(&self.store, self.retention).await.ok(),

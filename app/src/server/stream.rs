@@ -5,7 +5,7 @@ use crate::clock;
 use crate::config::failpoint;
 use crate::hub::{Socket, Work, encode};
 use crate::prism::{Caller, Prism};
-use crate::store::{KeyRow, Report};
+use crate::store::{BellReport, KeyRow, Report};
 use crate::verb::signals::confirm_leases;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -16,7 +16,8 @@ use futures_util::{SinkExt, StreamExt};
 use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::bell::Strategy;
 use prism_core::limits::{
-    FRAME_BYTES_MAX, HELLO_CONFIRMS_MAX, HELLO_PENDING_MAX, RECEIPT_IDS_MAX, REPLAY_ROWS, STALE_US,
+    BELL_NOTE_CHARS_MAX, FRAME_BYTES_MAX, HELLO_CONFIRMS_MAX, HELLO_PENDING_MAX, RECEIPT_IDS_MAX,
+    REPLAY_ROWS, STALE_US,
 };
 use prism_core::receipt::State as ReceiptState;
 use prism_core::{Code, Problem};
@@ -315,6 +316,7 @@ async fn replay(
                 session_id,
                 state: ReceiptState::Pushed,
                 strategy: None,
+                via: None,
                 at: now,
             })
             .collect();
@@ -371,16 +373,39 @@ async fn listen(
                 state,
                 signal_ids,
                 strategy,
+                via,
             }) if state.is_reported_by_shim() => {
                 let Some(session_id) = caller.session_id() else {
                     continue;
                 };
-                let reports = reports(session_id, state, signal_ids, strategy.as_deref());
+                let via = via.filter(|_| state == ReceiptState::Rendered);
+                let reports = reports(session_id, state, signal_ids, strategy.as_deref(), via);
                 if state == ReceiptState::Received {
                     let n = reports.len() as u64;
                     prism.metrics.received.fetch_add(n, Ordering::Relaxed);
                 }
                 prism.store.report(reports).await;
+            }
+            Ok(ClientFrame::Bell {
+                note,
+                mut signal_ids,
+                detail,
+            }) => {
+                let Some(session_id) = caller.session_id() else {
+                    continue;
+                };
+                signal_ids.truncate(RECEIPT_IDS_MAX);
+                let detail = prism_core::text::one_line(&detail);
+                let detail = prism_core::text::clip(&detail, BELL_NOTE_CHARS_MAX);
+                let at = clock::now();
+                let told = signal_ids.into_iter().map(|signal_id| BellReport {
+                    signal_id,
+                    session_id,
+                    note,
+                    detail: detail.clone(),
+                    at,
+                });
+                prism.store.report_bells(told.collect());
             }
             // A frame that says nothing we know is not worth a session.
             Ok(_) | Err(_) => tracing::debug!("Skipped a frame that is neither ping nor receipt"),
@@ -394,6 +419,7 @@ fn reports(
     state: ReceiptState,
     signal_ids: Vec<Uuid>,
     strategy: Option<&str>,
+    via: Option<Uuid>,
 ) -> Vec<Report> {
     if signal_ids.len() > RECEIPT_IDS_MAX {
         tracing::warn!(
@@ -412,6 +438,7 @@ fn reports(
             session_id,
             state,
             strategy,
+            via,
             at,
         })
         .collect()

@@ -6,7 +6,7 @@ use anyhow::Result;
 use prism_core::Identity;
 use prism_core::envelope::Envelope;
 use prism_core::limits::RING_FILE_BYTES_MAX;
-use prism_core::ring::{BeforeHello, Count, InboxState, Recorded, Ring, Which};
+use prism_core::ring::{BeforeHello, Count, Entry, InboxState, Recorded, Ring, Which};
 
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -100,6 +100,11 @@ impl Cache {
     /// Agrees with the answer to a hello; returns what is unread again.
     pub fn reconcile(&self, before: &BeforeHello, inbox: InboxState<'_>) -> Result<Vec<String>> {
         self.change(|ring| ring.reconcile(before, inbox))
+    }
+
+    /// Makes these the unread entries, and no others.
+    pub fn shows(&self, unread: &[Entry]) -> Result<()> {
+        self.change(|ring| ring.shows(unread))
     }
 
     /// Reads, changes and replaces both files under the lock; no change writes nothing.

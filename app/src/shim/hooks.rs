@@ -3,6 +3,7 @@
 //! A hook is a process that ends within milliseconds; what a session knows between two of its hooks
 //! is kept here. Nothing counts as said before the hook has written it.
 
+use super::bell::Thread;
 use super::{Session, Shim};
 use crate::config::{Config, HooksConfig};
 use crate::verb::{Is, Verb};
@@ -119,6 +120,7 @@ pub async fn heard(shim: &Arc<Shim>, session: &Arc<Session>, asked: Asked) -> Op
     }
     if !event.subagent {
         shim.host_calls_it(session, event.session.as_deref());
+        tell_thread(shim, &event);
     }
     note_waiting(session, &event);
     let settings = settings(shim);
@@ -160,6 +162,20 @@ pub async fn heard(shim: &Arc<Shim>, session: &Arc<Session>, asked: Asked) -> Op
         print: event.answer(&say),
         receipt,
     })
+}
+
+/// Codex's own id of the thread is what its bell needs, and a hook knows it before any call.
+fn tell_thread(shim: &Shim, event: &Event) {
+    let ended = matches!(event.what, What::SessionEnd { .. });
+    if event.host == Host::Codex
+        && !ended
+        && let Some(id) = &event.session
+    {
+        shim.bell().found_thread(Thread {
+            id: id.clone(),
+            turn: event.turn.clone(),
+        });
+    }
 }
 
 /// The hook has written what it was answered.

@@ -3,6 +3,7 @@
 mod tools;
 mod transport;
 
+use super::bell::Thread;
 use super::session::Unconfirmed;
 use super::{Session, Shim};
 use crate::client;
@@ -153,6 +154,11 @@ impl ServerHandler for Host {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         self.shim.bell().connect(context.peer.clone());
+        let thread = thread_of(&context.meta).or_else(|| thread_of(request.meta.as_ref()?));
+        let host_session = thread.as_ref().map(|thread| thread.id.clone());
+        if let Some(thread) = thread {
+            self.shim.bell().found_thread(thread);
+        }
         let arguments = request.arguments.unwrap_or_default();
         let name = request.name.as_ref();
         let Some(verb) = verb::by_name(name).filter(|v| v.is(Is::Tool)) else {
@@ -163,9 +169,11 @@ impl ServerHandler for Host {
                 None,
             ));
         };
-        let thread = context.meta.get("threadId").and_then(Value::as_str);
         let answered = match name {
-            _ if !verb.is(Is::Local) => self.call(verb, arguments, &context.id, thread).await,
+            _ if !verb.is(Is::Local) => {
+                let host_session = host_session.as_deref();
+                self.call(verb, arguments, &context.id, host_session).await
+            }
             "prism_signals" => local_signals(&self.shim, arguments),
             _ => self.loopback_test(arguments).await,
         };
@@ -175,6 +183,17 @@ impl ServerHandler for Host {
         };
         Ok(result.into())
     }
+}
+
+/// The Codex thread that a call came from, and its turn.
+fn thread_of(meta: &Map<String, Value>) -> Option<Thread> {
+    let turn = meta.get("x-codex-turn-metadata");
+    let in_turn = |name: &str| turn?.get(name)?.as_str();
+    let id = meta.get("threadId").and_then(Value::as_str);
+    Some(Thread {
+        id: id.or_else(|| in_turn("thread_id"))?.to_owned(),
+        turn: in_turn("turn_id").map(str::to_owned),
+    })
 }
 
 /// One JSON object, for programs and for models.
@@ -216,7 +235,7 @@ impl Host {
         verb: &'static Verb,
         mut arguments: Map<String, Value>,
         request: &RequestId,
-        thread: Option<&str>,
+        host_session: Option<&str>,
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
@@ -228,8 +247,8 @@ impl Host {
             self.shim.session().await?
         };
         // Codex names its thread with each call.
-        if thread.is_some() {
-            self.shim.host_calls_it(&session, thread);
+        if host_session.is_some() {
+            self.shim.host_calls_it(&session, host_session);
         }
         if verb.who == Who::Session {
             in_its_own_project(verb.name, named.as_deref(), &session.pid)?;

@@ -70,14 +70,14 @@ pub fn belongs(session: &Session, envelope: &Envelope) -> Option<Uuid> {
         .then(|| text("loopback_id")?.parse().ok())?
 }
 
-/// Rings and echoes a probe; an echo is only noted. Returns how the bell was handed over.
+/// Rings and echoes a probe; an echo is only noted.
 pub async fn arrived(
     shim: &Shim,
     session: &Arc<Session>,
     envelope: &Envelope,
     loopback_id: Uuid,
     at: Moment,
-) -> Option<String> {
+) {
     if envelope.in_reply_to.is_some() {
         session.probes.note(loopback_id, |e| {
             e.echo = Some(EchoSeen {
@@ -85,10 +85,10 @@ pub async fn arrived(
                 observed_at: at,
             })
         });
-        return None;
+        return;
     }
     if !session.probes.received(loopback_id, at) {
-        return None;
+        return;
     }
     let wanted = |field: &str| {
         envelope
@@ -97,32 +97,22 @@ pub async fn arrived(
             .and_then(Value::as_bool)
             .unwrap_or(true)
     };
-    let (notification, rang) = if wanted("ring") {
-        let strategy = shim.bell().strategy(session.surface).name().to_owned();
-        let rang = shim
-            .bell()
-            .ring(&Notice::of(envelope), session.surface)
-            .await;
-        let evidence = rang.as_ref().and_then(|r| r.handover.evidence());
-        (
-            Notification {
-                observed_at: clock::now(),
-                strategy: strategy.clone(),
-                evidence: evidence.map(str::to_owned),
-                handed: evidence.is_some(),
-            },
-            evidence.map(|_| strategy),
-        )
+    let notification = if wanted("ring") {
+        let rang = shim.bell().ring_probe(&Notice::of(envelope)).await;
+        let evidence = rang.handover.evidence();
+        Notification {
+            observed_at: clock::now(),
+            strategy: rang.strategy.name().into(),
+            evidence: evidence.map(str::to_owned),
+            handed: evidence.is_some(),
+        }
     } else {
-        (
-            Notification {
-                observed_at: clock::now(),
-                strategy: SUPPRESSED.into(),
-                evidence: None,
-                handed: false,
-            },
-            None,
-        )
+        Notification {
+            observed_at: clock::now(),
+            strategy: SUPPRESSED.into(),
+            evidence: None,
+            handed: false,
+        }
     };
     session
         .probes
@@ -130,7 +120,6 @@ pub async fn arrived(
     if wanted("echo") {
         tokio::spawn(echo(session.clone(), envelope.signal_id));
     }
-    rang
 }
 
 /// Echoes a probe; a server that is busy is asked again, for as long as a probe may last.

@@ -1,6 +1,7 @@
 //! Ringing beside the stream: bells are rung in order, and a slow host holds up nobody else.
 
 use super::{Session, Shim, probe};
+use crate::{clock, config};
 use prism_core::Moment;
 use prism_core::api::ClientFrame;
 use prism_core::bell::Notice;
@@ -8,16 +9,19 @@ use prism_core::envelope::Envelope;
 use prism_core::limits::REPLAY_ROWS;
 use prism_core::receipt::State;
 use std::sync::Arc;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
+
+/// How often a bell that the host has not told of is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What the stream asks to be rung for.
 pub enum ToRing {
     /// One bell for all of them, in the name of the newest.
-    Signals {
-        newest: Notice,
-        signal_ids: Vec<Uuid>,
-    },
+    Signals(Vec<Notice>),
+    /// The same on a further rung: they wait for too long.
+    Escalated(Vec<Notice>),
     Probe {
         envelope: Envelope,
         loopback_id: Uuid,
@@ -25,77 +29,57 @@ pub enum ToRing {
     },
 }
 
-/// Rings for whatever the stream asks, and leaves what was achieved for the stream to report.
-pub async fn run(
-    shim: Arc<Shim>,
-    session: Arc<Session>,
-    mut asked: UnboundedReceiver<ToRing>,
-    reports: UnboundedSender<ClientFrame>,
-) {
-    let mut next = asked.recv().await;
-    while let Some(job) = next.take() {
+/// Rings for whatever the stream asks; the bell tells what was achieved.
+pub async fn run(shim: Arc<Shim>, session: Arc<Session>, mut asked: UnboundedReceiver<ToRing>) {
+    let bell = shim.bell();
+    let look = config::clock_file().map_or(LOOK, |_| LOOK / 10);
+    let mut next = None;
+    loop {
+        let job = match next.take() {
+            Some(job) => job,
+            None => tokio::select! {
+                job = asked.recv() => match job {
+                    Some(job) => job,
+                    None => return,
+                },
+                () = tokio::time::sleep(look), if bell.any_unrendered() => {
+                    bell.ring_overdue(clock::now()).await;
+                    continue;
+                }
+            },
+        };
         match job {
-            ToRing::Signals {
-                mut newest,
-                mut signal_ids,
-            } => {
+            ToRing::Signals(mut notices) => {
                 // What came while the host was slow needs no bell of its own.
                 while let Ok(more) = asked.try_recv() {
                     match more {
-                        ToRing::Signals {
-                            newest: newer,
-                            signal_ids: more,
-                        } => {
-                            newest = newer;
-                            signal_ids.extend(more);
-                        }
-                        probe @ ToRing::Probe { .. } => {
-                            next = Some(probe);
+                        ToRing::Signals(more) => notices.extend(more),
+                        other => {
+                            next = Some(other);
                             break;
                         }
                     }
                 }
-                if let Some(rang) = shim.bell().ring(&newest, session.surface).await
-                    && rang.handover.evidence().is_some()
-                {
-                    report_rung(&reports, &signal_ids, rang.strategy.name());
-                }
+                bell.ring(notices).await;
             }
+            ToRing::Escalated(notices) => bell.escalate(notices).await,
             ToRing::Probe {
                 envelope,
                 loopback_id,
                 at,
-            } => {
-                let rung = probe::arrived(&shim, &session, &envelope, loopback_id, at).await;
-                if let Some(strategy) = rung {
-                    report_rung(&reports, &[envelope.signal_id], &strategy);
-                }
-            }
+            } => probe::arrived(&shim, &session, &envelope, loopback_id, at).await,
         }
-        if next.is_none() {
-            next = asked.recv().await;
-        }
-    }
-}
-
-fn report_rung(reports: &UnboundedSender<ClientFrame>, signal_ids: &[Uuid], strategy: &str) {
-    for frame in receipts(State::Rung, signal_ids, Some(strategy)) {
-        // Nobody listens any more once the session is over.
-        drop(reports.send(frame));
     }
 }
 
 /// Receipts in frames of a size that any server takes.
-pub fn receipts<'a>(
-    state: State,
-    signal_ids: &'a [Uuid],
-    strategy: Option<&'a str>,
-) -> impl Iterator<Item = ClientFrame> + 'a {
+pub fn receipts(state: State, signal_ids: &[Uuid]) -> impl Iterator<Item = ClientFrame> + '_ {
     signal_ids
         .chunks(REPLAY_ROWS)
         .map(move |ids| ClientFrame::Receipt {
             state,
             signal_ids: ids.to_vec(),
-            strategy: strategy.map(str::to_owned),
+            strategy: None,
+            via: None,
         })
 }

@@ -1,5 +1,6 @@
 //! The shim's side of the stream: connect, hello, frames, and again.
 
+use super::bell::naming;
 use super::cache::Arrival;
 use super::ringing::{self, ToRing, receipts};
 use super::socket::{self, Socket};
@@ -11,6 +12,7 @@ use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::bell::Notice;
 use prism_core::envelope::Envelope;
 use prism_core::limits::{HEARTBEAT_S, REPLAY_ROWS, SECOND_US, STREAM_SILENCE_US};
+use prism_core::presence::Surface;
 use prism_core::receipt::State;
 use prism_core::ring::{InboxState, Recorded, Which};
 use prism_core::tee::TeeFrame;
@@ -107,8 +109,12 @@ fn pulse_period() -> Duration {
 pub async fn run(shim: Arc<Shim>, session: Arc<Session>) {
     let (bells, asked) = unbounded_channel();
     let (reports, reported) = unbounded_channel();
-    let ringing = ringing::run(shim.clone(), session.clone(), asked, reports.clone());
-    tokio::spawn(ringing);
+    shim.bell().attach(session.clone(), reports.clone());
+    tokio::spawn(ringing::run(shim.clone(), session.clone(), asked));
+    if session.surface == Surface::Codex && session.has_inbox() {
+        let (shim, session) = (shim.clone(), session.clone());
+        tokio::spawn(async move { naming::run(shim.bell(), shim.bell().codex(), session).await });
+    }
     let mut over = session.over.subscribe();
     let mut stream = Stream {
         shim,
@@ -344,7 +350,7 @@ impl Stream {
             .filter(|a| !a.drained)
             .map(|a| a.envelope.signal_id)
             .collect();
-        for receipt in receipts(State::Received, &ids, None) {
+        for receipt in receipts(State::Received, &ids) {
             // A socket that broke is noticed where it is read; the replay repeats the receipt.
             say(ws, &receipt).await;
         }
@@ -400,6 +406,7 @@ impl Stream {
                 self.shim.bell().drained();
                 self.ring_for_waiting(&sids);
             }
+            ServerFrame::Escalated { notices } => self.ask(ToRing::Escalated(notices)),
             _ => {}
         }
     }
@@ -407,9 +414,8 @@ impl Stream {
     /// One bell for what has arrived, in the name of the newest.
     fn ring_for_arrived(&mut self) {
         let arrived = std::mem::take(&mut self.unrung);
-        let signal_ids = arrived.iter().map(|n| n.signal_id).collect();
-        if let Some(newest) = arrived.into_iter().next_back() {
-            self.ask(ToRing::Signals { newest, signal_ids });
+        if !arrived.is_empty() {
+            self.ask(ToRing::Signals(arrived));
         }
     }
 
@@ -419,8 +425,7 @@ impl Stream {
         let mut entries = ring.entries.iter().rev();
         let newest = entries.find(|e| !e.read && sids.contains(&e.sid));
         if let Some(newest) = newest.and_then(Notice::of_entry) {
-            let signal_ids = vec![newest.signal_id];
-            self.ask(ToRing::Signals { newest, signal_ids });
+            self.ask(ToRing::Signals(vec![newest]));
         }
     }
 

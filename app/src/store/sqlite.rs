@@ -3,6 +3,7 @@
 mod candidates;
 mod directory;
 mod embed_queue;
+mod escalation;
 mod gate;
 mod graph;
 mod inboxes;

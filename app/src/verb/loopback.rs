@@ -163,6 +163,7 @@ async fn send(
         body_sha256,
     };
     let new = NewSignal {
+        escalates_after_us: None,
         signal_id: clock::new_id(),
         trace_id: clock::new_id(),
         project: caller.project.clone(),

@@ -46,6 +46,7 @@ pub async fn send(
         audience: Audience::Everybody,
         recipient_live: recipient_state == RecipientState::Live,
         failed: send.delivery_class == DeliveryClass::Sync && nobody,
+        escalates_after_us: prism.escalator.settings.window_us(send.category),
         to_persona,
         send,
         now,

@@ -129,6 +129,7 @@ async fn forty_frames_of_one_agent_cost_the_server_no_memory_to_speak_of() {
                 state: State::Rung,
                 signal_ids: ids.clone(),
                 strategy: Some("x".repeat(60_000)),
+                via: None,
             })
             .await;
     }

@@ -1,6 +1,6 @@
 //! `prism hook` as hosts run it: their JSON on standard input, a real shim beside them.
 
-use crate::harness::{Agent, BIN, Server, ids, task, wait_for};
+use crate::harness::{Agent, BIN, Server, ids, states, task, wait_for};
 use prism::shim::files::{self, ShimFile};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -714,4 +714,109 @@ fn the_hook_explains_itself_to_people() {
     let server = Server::start();
     let help = server.ok(None, &["hook", "--help"]);
     assert!(help.contains("claude-code"), "{help}");
+}
+
+/// A host that only its hooks can ring, whose agent has started.
+fn rung_by_hooks(server: &Server, identity: &str, session: &str) -> Agent {
+    let env = [
+        ("CLAUDE_CODE_SESSION_ID", session),
+        ("PRISM_DOORBELL", "hooks"),
+    ];
+    let mut agent = Agent::launch(server, Some(identity), &env);
+    agent.started = agent.call("prism_start", json!({}));
+    agent
+}
+
+fn states_of(asker: &mut Agent, sent: &Value) -> Vec<String> {
+    let asked = json!({"signal_id": sent["signal_id"]});
+    states(&asker.call("prism_signal_trace", asked))
+}
+
+fn is_rendered(asker: &mut Agent, sent: &Value) -> bool {
+    states_of(asker, sent).contains(&"rendered".to_owned())
+}
+
+#[test]
+fn a_bell_that_waits_for_a_hook_is_its_sentence_alone_and_rendered_once_it_was_written() {
+    let server = Server::start();
+    let (mut donna, mut texi) = (server.agent("Donna"), rung_by_hooks(&server, "Texi", "s1"));
+    let sent = donna.call("prism_signal", task("Texi", "a secret"));
+    let sentence = prism_core::bell::sentence("Donna", "TaskAssigned");
+    // A host that has closed its end has not got it.
+    let deaf = wait_for("a bell for a hook", || {
+        let (read, write) = std::io::pipe().unwrap();
+        drop(read);
+        let mut hook = command(&server, &[PATIENT], &[]);
+        let mut process = hook.stdin(Stdio::piped()).stdout(write).spawn().unwrap();
+        let event = tool(&server, "s1").to_string();
+        drop(process.stdin.take().unwrap().write_all(event.as_bytes()));
+        let ended = process.wait().unwrap();
+        wait_unread(&server, "Texi", 1);
+        Some(ended)
+    });
+    assert_eq!(deaf.code(), Some(0));
+    assert!(!is_rendered(&mut donna, &sent));
+    let told = wait_for("the bell", || {
+        let told = hook(&server, &tool(&server, "s1"));
+        (!told.is_null()).then_some(told)
+    });
+    assert_eq!(context(&told), sentence);
+    wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
+    assert_eq!(hook(&server, &tool(&server, "s1")), Value::Null, "once");
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
+    // With a prompt, unless there is something to say of the prompt itself.
+    let sent = donna.call("prism_signal", task("Texi", "another"));
+    wait_unread(&server, "Texi", 1);
+    let told = hook(&server, &prompt(&server, "s1", "no, that's wrong"));
+    assert!(context(&told).contains("class=correction") && !context(&told).contains("Signal"));
+    let told = wait_for("the bell", || {
+        let told = hook(&server, &prompt(&server, "s1", "go on with it"));
+        (!told.is_null()).then_some(told)
+    });
+    assert_eq!(context(&told), sentence);
+    wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
+}
+
+#[test]
+fn the_end_of_a_turn_carries_the_bell_of_a_question() {
+    let server = Server::start();
+    let (mut donna, _texi) = (server.agent("Donna"), rung_by_hooks(&server, "Texi", "s1"));
+    let sent = donna.call("prism_signal", question("Texi"));
+    wait_unread(&server, "Texi", 1);
+    let held = hook(&server, &stop(&server, "s1", false));
+    assert_eq!(held["decision"], "block");
+    assert!(
+        held["reason"]
+            .as_str()
+            .unwrap()
+            .contains("prism_signals_pending")
+    );
+    assert_eq!(hook(&server, &stop(&server, "s1", false)), Value::Null);
+    let told = wait_for("rendered", || {
+        hook(&server, &tool(&server, "s1"));
+        is_rendered(&mut donna, &sent).then_some(())
+    });
+    assert_eq!(told, ());
+}
+
+#[test]
+fn a_prompt_that_is_a_bell_is_evidence_and_nothing_else() {
+    let server = Server::start();
+    let mut donna = server.agent("Donna");
+    let texi = started(&server, "Texi", "s1");
+    let sent = donna.call("prism_signal", task("Texi", "x"));
+    let sentence = texi.bell();
+    wait_for("rung", || {
+        let states = states_of(&mut donna, &sent);
+        states.contains(&"rung".to_owned()).then_some(())
+    });
+    assert!(
+        !is_rendered(&mut donna, &sent),
+        "a channel confirms nothing"
+    );
+    assert_eq!(
+        hook(&server, &prompt(&server, "s1", &sentence)),
+        Value::Null
+    );
+    wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
 }

@@ -6,12 +6,14 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bell_story;
 mod bounds_story;
 mod cache;
 mod cli;
 mod commands;
 mod crash_story;
 mod door;
+mod escalation_story;
 mod gate_story;
 mod hangup_story;
 mod harness;

@@ -244,6 +244,7 @@ async fn only_a_session_that_had_a_signal_reports_about_it() {
                     state,
                     signal_ids: vec![id],
                     strategy: None,
+                    via: None,
                 })
                 .await;
         }
@@ -259,6 +260,7 @@ async fn only_a_session_that_had_a_signal_reports_about_it() {
             state,
             signal_ids: vec![id],
             strategy: Some("smoke signals".into()),
+            via: None,
         })
         .await;
     }
@@ -401,6 +403,7 @@ async fn live_signals_reach_every_session_and_receipts_come_back() {
                 state: State::Received,
                 signal_ids: vec![envelope.signal_id],
                 strategy: None,
+                via: None,
             })
             .await;
     }
@@ -410,6 +413,7 @@ async fn live_signals_reach_every_session_and_receipts_come_back() {
             state: State::Drained,
             signal_ids: vec![sent["signal_id"].as_str().unwrap().parse().unwrap()],
             strategy: None,
+            via: None,
         })
         .await;
     wait_until("both receipts", || async {

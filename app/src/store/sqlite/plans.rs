@@ -1,6 +1,6 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{directory, migrate, probe, retention, sessions, signals, trace};
+use super::{directory, escalation, migrate, probe, retention, sessions, signals, trace};
 use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 
@@ -101,6 +101,26 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             &["sqlite_autoindex_signal_queue_1", "ix_signal_echo"],
         ),
         (
+            "a look at what has waited too long",
+            escalation::DUE.to_owned(),
+            &["ix_signal_escalates (escalate_at<?)"],
+        ),
+        (
+            "moving on what has waited too long",
+            escalation::MOVE_ON.to_owned(),
+            &["sqlite_autoindex_signal_queue_1"],
+        ),
+        (
+            "what the operator is told of",
+            escalation::AT_OPERATORS.to_owned(),
+            &["ix_signal_at_operator"],
+        ),
+        (
+            "what the operator was not notified of",
+            escalation::UNNOTIFIED.to_owned(),
+            &["ix_signal_unnotified"],
+        ),
+        (
             "finding open sessions at a start",
             directory::OPEN_SESSIONS.to_owned(),
             &["ix_sessions_open"],
@@ -118,8 +138,15 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             !sorts || what == "counting what waits",
             "{what}: {steps:#?}"
         );
-        // The few open leases and open sessions may be read whole; nothing else.
-        let small = ["CONSTANT ROW", "ix_signal_leased", "ix_sessions_open"];
+        // The few open leases, open sessions and what waits at the operator may be read whole;
+        // nothing else.
+        let small = [
+            "CONSTANT ROW",
+            "ix_signal_leased",
+            "ix_sessions_open",
+            "ix_signal_at_operator",
+            "ix_signal_unnotified",
+        ];
         for step in steps.iter().filter(|s| s.starts_with("SCAN")) {
             assert!(small.iter().any(|s| step.contains(s)), "{what}: {steps:#?}");
         }

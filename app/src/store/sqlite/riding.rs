@@ -3,10 +3,11 @@
 
 use super::{Result, StoreError, column, failed, proven};
 use crate::bus::Pushed;
-use crate::store::Report;
+use crate::store::{BellReport, Report};
+use prism_core::Moment;
 use prism_core::bell::Strategy;
-use prism_core::receipt::{PublishPath, SessionReceipt, State};
-use prism_core::{Moment, limits::RIDING_FACTS_MAX};
+use prism_core::limits::{BELL_NOTES_MAX, RIDING_FACTS_MAX};
+use prism_core::receipt::{Layer, PublishPath, SessionReceipt, State};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -30,9 +31,12 @@ pub struct Riding {
 
 #[derive(Default)]
 struct Waiting {
-    facts: HashMap<(Uuid, Uuid), Facts>,
+    /// What is known of one signal in one session, in the order it was reported.
+    facts: HashMap<(Uuid, Uuid), Vec<Fact>>,
     /// Pushes that came to something else than their row says.
     paths: Vec<(Uuid, PublishPath)>,
+    /// What is told of bells, behind the facts it speaks of.
+    bells: Vec<BellReport>,
     since: Option<Instant>,
     /// They could not be written; when to try again.
     retry_at: Option<Instant>,
@@ -42,16 +46,30 @@ struct Waiting {
 
 /// What a commit carries; it comes back when the commit fails.
 pub struct Taken {
-    facts: HashMap<(Uuid, Uuid), Facts>,
+    facts: HashMap<(Uuid, Uuid), Vec<Fact>>,
     paths: Vec<(Uuid, PublishPath)>,
+    bells: Vec<BellReport>,
     written: Result<()>,
 }
 
-/// What is known of one signal in one session, in the order it was reported.
-#[derive(Default)]
-struct Facts {
-    reported: Vec<(State, Moment)>,
-    strategy: Option<Strategy>,
+/// One thing that is known of a signal in a session, and how it came about.
+#[derive(Clone, Copy, Debug)]
+pub struct Fact {
+    pub state: State,
+    pub at: Moment,
+    pub strategy: Option<Strategy>,
+    pub via: Option<Uuid>,
+}
+
+impl Fact {
+    pub fn new(state: State, at: Moment) -> Self {
+        Self {
+            state,
+            at,
+            strategy: None,
+            via: None,
+        }
+    }
 }
 
 impl Riding {
@@ -69,7 +87,7 @@ impl Riding {
         }
         let mut waiting = self.waiting();
         for session in &pushed.took {
-            waiting.add(signal_id, *session, State::Pushed, pushed.at, None);
+            waiting.add(signal_id, *session, Fact::new(State::Pushed, pushed.at));
         }
         if pushed.path != expected {
             waiting.paths.push((signal_id, pushed.path));
@@ -88,15 +106,27 @@ impl Riding {
                 let mut waiting = self.waiting();
                 if waiting.facts.len() < RIDING_FACTS_MAX {
                     for r in reports {
-                        waiting.add(r.signal_id, r.session_id, r.state, r.at, r.strategy);
+                        let fact = Fact {
+                            state: r.state,
+                            at: r.at,
+                            strategy: r.strategy,
+                            via: r.via,
+                        };
+                        waiting.add(r.signal_id, r.session_id, fact);
                     }
-                    let first = waiting.since.is_none();
-                    waiting.since.get_or_insert_with(Instant::now);
-                    return first;
+                    return waiting.rides();
                 }
             }
             room.await;
         }
+    }
+
+    /// Takes what is told of bells; what there is no room for is not told.
+    pub fn add_bells(&self, bells: Vec<BellReport>) -> bool {
+        let mut waiting = self.waiting();
+        let room = RIDING_FACTS_MAX.saturating_sub(waiting.bells.len());
+        waiting.bells.extend(bells.into_iter().take(room));
+        waiting.rides()
     }
 
     /// Makes the next commit carry everything.
@@ -123,11 +153,17 @@ impl Riding {
 
     /// Takes what rides, for `write` to write.
     pub fn take(&self) -> Taken {
-        let Waiting { facts, paths, .. } = std::mem::take(&mut *self.waiting());
+        let Waiting {
+            facts,
+            paths,
+            bells,
+            ..
+        } = std::mem::take(&mut *self.waiting());
         self.room.notify_waiters();
         Taken {
             facts,
             paths,
+            bells,
             written: Ok(()),
         }
     }
@@ -136,15 +172,24 @@ impl Riding {
     /// report of a session is a stranger's.
     pub fn keep(&self, taken: Option<Taken>) {
         let mut waiting = self.waiting();
-        if let Some(Taken { facts, paths, .. }) = taken {
+        if let Some(Taken {
+            facts,
+            paths,
+            mut bells,
+            ..
+        }) = taken
+        {
             let newer = std::mem::take(&mut waiting.facts);
             let lost = facts.len().saturating_sub(KEPT_FACTS_MAX);
             waiting.facts = facts.into_iter().take(KEPT_FACTS_MAX).collect();
             for ((signal_id, session_id), facts) in newer {
-                for (state, at) in facts.reported {
-                    waiting.add(signal_id, session_id, state, at, facts.strategy);
+                for fact in facts {
+                    waiting.add(signal_id, session_id, fact);
                 }
             }
+            bells.truncate(KEPT_FACTS_MAX);
+            bells.append(&mut waiting.bells);
+            waiting.bells = bells;
             let newer = std::mem::take(&mut waiting.paths);
             waiting.paths = paths
                 .into_iter()
@@ -192,33 +237,27 @@ impl Taken {
         }
         let mut news = Vec::new();
         for ((signal_id, session_id), facts) in &self.facts {
-            news.extend(write(
-                c,
-                *signal_id,
-                *session_id,
-                &facts.reported,
-                facts.strategy,
-            )?);
+            news.extend(write(c, *signal_id, *session_id, facts)?);
         }
-        proven::prove(c, &news)
+        proven::prove(c, &news)?;
+        self.bells.iter().try_for_each(|bell| write_bell(c, bell))
     }
 }
 
 impl Waiting {
-    fn add(
-        &mut self,
-        signal_id: Uuid,
-        session_id: Uuid,
-        state: State,
-        at: Moment,
-        strategy: Option<Strategy>,
-    ) {
+    fn add(&mut self, signal_id: Uuid, session_id: Uuid, fact: Fact) {
         let facts = self.facts.entry((signal_id, session_id)).or_default();
         // The first report of a state counts, so there are never more than there are states.
-        if !facts.reported.iter().any(|(s, _)| *s == state) {
-            facts.reported.push((state, at));
+        if !facts.iter().any(|f| f.state == fact.state) {
+            facts.push(fact);
         }
-        facts.strategy = strategy.or(facts.strategy);
+    }
+
+    /// Something rides now; true when nothing did before.
+    fn rides(&mut self) -> bool {
+        let first = self.since.is_none();
+        self.since.get_or_insert_with(Instant::now);
+        first
     }
 }
 
@@ -228,8 +267,7 @@ pub fn write(
     c: &Connection,
     signal_id: Uuid,
     session_id: Uuid,
-    reported: &[(State, Moment)],
-    strategy: Option<Strategy>,
+    reported: &[Fact],
 ) -> Result<Vec<Report>> {
     let (signal, session) = (signal_id.to_string(), session_id.to_string());
     let known = c
@@ -253,19 +291,20 @@ pub fn write(
         .map_err(failed)?;
     let by_server = reported
         .iter()
-        .any(|(state, _)| matches!(state, State::Pushed | State::Drained));
+        .any(|fact| matches!(fact.state, State::Pushed | State::Drained));
     if known.is_none() && !by_server && !was_leased(c, &signal, &session)? {
         return Ok(Vec::new());
     }
     let mut receipt = known.unwrap_or_default();
     let mut news = Vec::new();
-    for (state, at) in reported {
-        if let Some(at) = receipt.note(*state, *at) {
+    for fact in reported {
+        if let Some(at) = receipt.note(fact.state, fact.at) {
             news.push(Report {
                 signal_id,
                 session_id,
-                state: *state,
-                strategy,
+                state: fact.state,
+                strategy: fact.strategy,
+                via: fact.via,
                 at,
             });
         }
@@ -273,12 +312,16 @@ pub fn write(
     if news.is_empty() {
         return Ok(news);
     }
+    // Only what is news says how: a rung's bell and the one that was rendered may differ.
+    let new = |state: State| news.iter().find(|r| r.state == state);
+    let (rung, rendered) = (new(State::Rung), new(State::Rendered));
     c.prepare_cached(
         "insert into deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
-            rendered_at, drained_at, strategy)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+            rendered_at, drained_at, strategy, rendered_by, via)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          on conflict do update set pushed_at = ?3, received_at = ?4, rung_at = ?5,
-            rendered_at = ?6, drained_at = ?7, strategy = coalesce(?8, strategy)",
+            rendered_at = ?6, drained_at = ?7, strategy = coalesce(strategy, ?8),
+            rendered_by = coalesce(rendered_by, ?9), via = coalesce(via, ?10)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -289,11 +332,39 @@ pub fn write(
             receipt.rung.map(|m| m.0),
             receipt.rendered.map(|m| m.0),
             receipt.drained.map(|m| m.0),
-            strategy.map(Strategy::name),
+            rung.and_then(|r| r.strategy).map(Strategy::name),
+            rendered.and_then(|r| r.strategy).map(Strategy::name),
+            rendered.and_then(|r| r.via).map(|id| id.to_string()),
         ])
     })
     .map_err(failed)?;
     Ok(news)
+}
+
+/// Writes what was told of a bell: once, of a signal that the session was sent, and not for ever.
+fn write_bell(c: &Connection, bell: &BellReport) -> Result<()> {
+    c.prepare_cached(
+        "insert into signal_trace_events (signal_id, layer, state, observed_at, session_id, detail)
+         select ?1, ?2, ?3, ?4, ?5, ?6
+         where exists (select 1 from deliveries where signal_id = ?1 and session_id = ?5)
+            and not exists (select 1 from signal_trace_events where signal_id = ?1
+                and session_id = ?5 and state = ?3 and detail is ?6)
+            and ?7 > (select count(*) from signal_trace_events
+                where signal_id = ?1 and session_id = ?5)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            bell.signal_id.to_string(),
+            Layer::ChannelNotification.name(),
+            bell.note.name(),
+            bell.at.0,
+            bell.session_id.to_string(),
+            bell.detail,
+            BELL_NOTES_MAX as i64,
+        ])
+    })
+    .map(|_| ())
+    .map_err(failed)
 }
 
 fn was_leased(c: &Connection, signal: &str, session: &str) -> Result<bool> {
@@ -333,7 +404,7 @@ mod tests {
         for n in 0..RIDING_FACTS_MAX as u128 {
             let signal = Uuid::from_u128(n);
             let mut waiting = riding.waiting();
-            waiting.add(signal, signal, State::Pushed, Moment(1), None);
+            waiting.add(signal, signal, Fact::new(State::Pushed, Moment(1)));
         }
         let taken = riding.take();
         riding.keep(Some(taken));

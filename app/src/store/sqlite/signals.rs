@@ -4,8 +4,8 @@ use super::trace::{ENVELOPE, category, envelope, find_by_trace, find_signal, own
 use super::{Result, Sqlite, beside_its_project, column, failed, proven, riding};
 use crate::clock;
 use crate::store::{
-    Ack, Audience, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow, NewSignal, Page,
-    Report, ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
+    Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
+    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
@@ -103,6 +103,12 @@ impl Sqlite {
 
     pub async fn report(&self, reports: Vec<Report>) {
         if self.riding.add(&reports).await {
+            self.writer.something_rides();
+        }
+    }
+
+    pub fn report_bells(&self, bells: Vec<BellReport>) {
+        if self.riding.add_bells(bells) {
             self.writer.something_rides();
         }
     }
@@ -374,9 +380,9 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
         "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity,
             seq, from_identity, from_session, signal_type, category, payload, in_reply_to,
             delivery_class, idempotency_key, body_sha256, created_at, expires_at, ended_at,
-            ended_as, publish_path)
+            ended_as, publish_path, escalate_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
-            ?16, ?17, ?18, ?19 from projects where id = ?20",
+            ?16, ?17, ?18, ?19, ?20 from projects where id = ?21",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -399,6 +405,7 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
             new.failed.then_some(new.now.0),
             new.failed.then_some(State::Failed.name()),
             expected.name(),
+            new.escalates_after_us.map(|us| new.now.plus_us(us).0),
             new.project.id.to_string(),
         ])
     })
@@ -642,8 +649,8 @@ fn confirm(
             .execute(params![row.at.0, row.signal_id.to_string()])
             .map_err(failed)?;
         if let Some(session) = row.by_session {
-            let reported = [(State::Drained, row.at)];
-            news.extend(riding::write(c, row.signal_id, session, &reported, None)?);
+            let drained = [riding::Fact::new(State::Drained, row.at)];
+            news.extend(riding::write(c, row.signal_id, session, &drained)?);
         }
     }
     proven::prove(c, &news)?;

@@ -214,6 +214,8 @@ pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
                 rendered: column::opt_moment(r, "rendered_at")?,
                 drained: column::opt_moment(r, "drained_at")?,
                 strategy: r.get("strategy")?,
+                rendered_by: r.get("rendered_by")?,
+                via: column::opt_id(r, "via")?,
             })
         })
         .map_err(failed)?

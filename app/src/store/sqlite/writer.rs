@@ -383,6 +383,7 @@ mod tests {
             session_id: Uuid::from_u128(2),
             state,
             strategy: None,
+            via: None,
             at: Moment(at),
         };
         let known = || async {

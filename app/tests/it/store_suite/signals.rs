@@ -187,6 +187,7 @@ impl People {
             request["ttl_s"] = json!(TTL_S);
         }
         NewSignal {
+            escalates_after_us: None,
             signal_id: new_id(),
             trace_id: new_id(),
             project: self.project.clone(),
@@ -472,6 +473,7 @@ fn a_send_into_a_project_that_has_gone_is_refused_and_takes_no_place() {
         let request = json!({"to": "Texi", "signal_type": "TaskAssigned", "payload": {}});
         let send = serde_json::from_value::<SendSignal>(request).unwrap();
         let new = NewSignal {
+            escalates_after_us: None,
             signal_id: new_id(),
             trace_id: new_id(),
             project,

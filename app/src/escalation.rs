@@ -1,0 +1,194 @@
+//! What nobody reads climbs: one rung up, then onto the operator's own line and to their command.
+//!
+//! Where a signal stands is in its row; the operator's line is a copy of rows, made again at every
+//! start. What is in memory only saves work.
+
+use crate::clock;
+use crate::config::Config;
+use crate::home::Home;
+use crate::prism::Prism;
+use crate::shim::cache::Cache;
+use crate::store::{DueRow, Escalated};
+use prism_core::api::ServerFrame;
+use prism_core::bell::Notice;
+use prism_core::escalation::{self, Due, Escalation, Program, Reach, Step, Told};
+use prism_core::limits::{ESCALATION_ROWS, NOTIFY_S, RING_ENTRIES_MAX};
+use prism_core::presence::RecipientState;
+use prism_core::ring::Entry;
+use prism_core::{Moment, Problem};
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::process::Command;
+use uuid::Uuid;
+
+pub struct Escalator {
+    pub settings: Escalation,
+    /// The operator's ring and count, for their own status line.
+    line: Cache,
+    /// What the line shows; unknown until the first look.
+    shown: Mutex<Option<Vec<String>>>,
+    /// Whether the operator's command may not have been run for something.
+    to_notify: AtomicBool,
+    /// The command runs: one at a time.
+    notifying: Arc<AtomicBool>,
+}
+
+impl Escalator {
+    pub fn new(config: &Config, home: &Home) -> Self {
+        Self {
+            settings: config.escalation.clone(),
+            line: Cache::new(home.clone(), &config.operator),
+            shown: Mutex::default(),
+            to_notify: AtomicBool::new(true),
+            notifying: Arc::default(),
+        }
+    }
+}
+
+impl Prism {
+    /// One round: what is due takes its step, and the operator's line says what waits.
+    pub async fn escalate(&self) -> Result<(), Problem> {
+        let now = clock::now();
+        let due = self.store.escalation_due(now, ESCALATION_ROWS).await?;
+        if !due.is_empty() {
+            let steps = due.into_iter().map(|row| self.step_of(row, now)).collect();
+            let taken = self.store.escalate(steps, now).await?;
+            self.tell_escalated(taken);
+        }
+        let told = self.store.at_operator().await?;
+        self.show_operator(&told);
+        self.notify_operator(now).await
+    }
+
+    fn step_of(&self, row: DueRow, now: Moment) -> Escalated {
+        let due = Due {
+            climbed: row.climbed,
+            leased_until: row.leased_until,
+            reach: self.reach(&row, now),
+        };
+        let step = escalation::step(due, now);
+        let window = self.escalator.settings.window_us(row.notice.category);
+        let again_at = match step {
+            // Switched off meanwhile: it stays where it is.
+            Step::Climb => window.map(|us| now.plus_us(us)),
+            Step::Operator => None,
+            Step::Later(at) => Some(at),
+        };
+        Escalated {
+            row,
+            step,
+            again_at,
+        }
+    }
+
+    fn reach(&self, row: &DueRow, now: Moment) -> Reach {
+        let everybody = crate::store::Audience::Everybody;
+        if row.to_operator {
+            Reach::Nobody
+        } else if self.hub.is_subscribed(row.to_persona, everybody) {
+            Reach::Connected
+        } else {
+            let state = self.presence.recipient_state(row.to_persona, false, now);
+            match state {
+                RecipientState::Live => Reach::Live,
+                _ => Reach::Nobody,
+            }
+        }
+    }
+
+    /// One frame an inbox for all that climb: its sessions ring once for them.
+    fn tell_escalated(&self, taken: Vec<Escalated>) {
+        let mut climbing: HashMap<Uuid, Vec<Notice>> = HashMap::new();
+        for escalated in taken {
+            match escalated.step {
+                Step::Climb => {
+                    let row = escalated.row;
+                    climbing.entry(row.to_persona).or_default().push(row.notice);
+                }
+                Step::Operator => self.escalator.to_notify.store(true, Ordering::Relaxed),
+                Step::Later(_) => {}
+            }
+        }
+        for (persona, notices) in climbing {
+            let frame = ServerFrame::Escalated { notices };
+            self.hub.tell(persona, None, &frame);
+        }
+    }
+
+    /// The operator's ring holds exactly what waits; a home that cannot be written costs the line.
+    fn show_operator(&self, told: &[Told]) {
+        let waiting: Vec<String> = told.iter().map(|t| t.entry.sid.clone()).collect();
+        let shown = &self.escalator.shown;
+        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.as_ref() == Some(&waiting) {
+            return;
+        }
+        let entries: Vec<Entry> = told.iter().map(Told::entry).collect();
+        match self.escalator.line.shows(&entries) {
+            Ok(()) => *shown = Some(waiting),
+            Err(error) => {
+                tracing::warn!(error = %format!("{error:#}"), "Could not write the operator's line");
+            }
+        }
+    }
+
+    /// Runs the operator's command for what is new, all of it at once. It is noted before: a
+    /// command that was started is never started again for the same signals.
+    async fn notify_operator(&self, now: Moment) -> Result<(), Problem> {
+        let escalator = &self.escalator;
+        let Some(program) = escalator.settings.notify.clone() else {
+            return Ok(());
+        };
+        if program.parts().is_none()
+            || escalator.notifying.load(Ordering::Relaxed)
+            || !escalator.to_notify.swap(false, Ordering::Relaxed)
+        {
+            return Ok(());
+        }
+        let claimed = self.store.claim_notification(now, RING_ENTRIES_MAX).await;
+        let told = claimed.inspect_err(|_| escalator.to_notify.store(true, Ordering::Relaxed))?;
+        let Some((title, body)) = escalation::notification(&told) else {
+            return Ok(());
+        };
+        // There may be more than one command can tell.
+        escalator.to_notify.store(true, Ordering::Relaxed);
+        escalator.notifying.store(true, Ordering::Relaxed);
+        let running = escalator.notifying.clone();
+        tokio::spawn(async move {
+            run(&program, &title, &body).await;
+            running.store(false, Ordering::Relaxed);
+        });
+        Ok(())
+    }
+}
+
+/// Runs a command to its end, without a shell, for a limited time; what it prints is not read.
+async fn run(program: &Program, title: &str, body: &str) {
+    let Some((name, arguments)) = program.parts() else {
+        return;
+    };
+    let child = Command::new(name)
+        .args(arguments)
+        .args([title, body])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn();
+    let ended = match child {
+        Ok(mut child) => tokio::time::timeout(Duration::from_secs(NOTIFY_S), child.wait())
+            .await
+            .map_err(|_| format!("it did not end within {NOTIFY_S} s")),
+        Err(error) => Err(error.to_string()),
+    };
+    let failed = match ended {
+        Ok(Ok(status)) if status.success() => return,
+        Ok(Ok(status)) => status.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error,
+    };
+    tracing::warn!(command = name, %failed, "The operator's notify command failed");
+}

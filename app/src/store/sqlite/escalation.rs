@@ -1,0 +1,166 @@
+//! What has waited for too long: due rows, the steps they take, and what the operator is told.
+//!
+//! Only rows that wait are ever read: each index here holds nothing that was drained or ended.
+
+use super::trace::{category, envelope};
+use super::{Result, Sqlite, column, failed};
+use crate::store::{DueRow, Escalated};
+use prism_core::Moment;
+use prism_core::bell::Notice;
+use prism_core::escalation::{Step, Told};
+use prism_core::limits::RING_ENTRIES_MAX;
+use prism_core::receipt::Layer;
+use prism_core::ring::Entry;
+use prism_core::signal::Category;
+use rusqlite::{Connection, Row, params};
+
+const CLIMBED: i64 = 1;
+const AT_OPERATOR: i64 = 2;
+
+/// What is due by `?1`, the longest due first.
+pub(super) const DUE: &str = "select q.id, q.from_identity, q.signal_type, q.category,
+        q.to_persona_id, q.escalate_at, q.escalation, q.leased_until, p.is_operator
+    from signal_queue q indexed by ix_signal_escalates
+        cross join personas p on p.id = q.to_persona_id
+    where q.escalate_at <= ?1 and q.drained_at is null and q.ended_at is null
+    order by q.escalate_at limit ?2";
+/// Moves a row on, unless somebody has read it or moved it on meanwhile.
+pub(super) const MOVE_ON: &str = "update signal_queue
+    set escalate_at = ?3, escalation = coalesce(?4, escalation),
+        escalated_at = iif(?4 is null, escalated_at, ?5)
+    where id = ?1 and escalate_at = ?2 and drained_at is null and ended_at is null
+        and (leased_until is null or leased_until <= ?5 or ?4 is null)";
+/// What the operator is told of and nobody has read, the newest first.
+pub(super) const AT_OPERATORS: &str = "select q.id, q.signal_type, q.category, q.from_identity,
+        q.from_session, q.to_identity, q.payload, q.in_reply_to, q.created_at, q.trace_id, q.seq,
+        q.escalated_at, p.pid
+    from signal_queue q indexed by ix_signal_at_operator
+        cross join projects p on p.id = q.project_id
+    where q.escalation = 2 and q.drained_at is null and q.ended_at is null
+    order by q.escalated_at desc limit ?1";
+/// Takes what the operator's command was not run for.
+pub(super) const UNNOTIFIED: &str = "update signal_queue set notified_at = ?1
+    where rowid in (select rowid from signal_queue indexed by ix_signal_unnotified
+        where escalation = 2 and notified_at is null and drained_at is null and ended_at is null
+        limit ?2)
+    returning id, signal_type, category, from_identity, from_session, to_identity, payload,
+        in_reply_to, created_at, trace_id, seq, escalated_at,
+        (select pid from projects where projects.id = project_id) as pid";
+
+impl Sqlite {
+    pub async fn escalation_due(&self, now: Moment, limit: usize) -> Result<Vec<DueRow>> {
+        self.read(move |c| {
+            let mut statement = c.prepare_cached(DUE).map_err(failed)?;
+            let rows = statement.query_map(params![now.0, limit as i64], due_row);
+            let rows = rows.map_err(failed)?.collect::<rusqlite::Result<_>>();
+            rows.map_err(failed)
+        })
+        .await
+    }
+
+    /// Takes the steps that still stand, and says which they were: in the row, so that neither a
+    /// restart nor another server repeats one.
+    pub async fn escalate(&self, steps: Vec<Escalated>, now: Moment) -> Result<Vec<Escalated>> {
+        self.write(move |c| {
+            let mut taken = Vec::new();
+            for step in steps {
+                if move_on(c, &step, now)? {
+                    taken.push(step);
+                }
+            }
+            Ok(taken)
+        })
+        .await
+    }
+
+    /// What the operator is told of and nobody has read, oldest first.
+    pub async fn at_operator(&self) -> Result<Vec<Told>> {
+        self.read(|c| told(c, RING_ENTRIES_MAX)).await
+    }
+
+    /// Takes what the operator's command is to be run for, once and for all.
+    pub async fn claim_notification(&self, now: Moment, limit: usize) -> Result<Vec<Told>> {
+        self.write(move |c| {
+            let mut statement = c.prepare_cached(UNNOTIFIED).map_err(failed)?;
+            let rows = statement.query_map(params![now.0, limit as i64], told_row);
+            let rows = rows.map_err(failed)?.collect::<rusqlite::Result<_>>();
+            let mut told: Vec<Told> = rows.map_err(failed)?;
+            told.sort_by_key(|t| t.entry.ts);
+            Ok(told)
+        })
+        .await
+    }
+}
+
+fn due_row(row: &Row<'_>) -> rusqlite::Result<DueRow> {
+    Ok(DueRow {
+        notice: Notice {
+            signal_id: column::id(row, "id")?,
+            from: row.get("from_identity")?,
+            signal_type: row.get("signal_type")?,
+            category: category(row)?.unwrap_or(Category::Info),
+        },
+        to_persona: column::id(row, "to_persona_id")?,
+        to_operator: row.get("is_operator")?,
+        escalate_at: column::moment(row, "escalate_at")?,
+        climbed: row.get::<_, i64>("escalation")? >= CLIMBED,
+        leased_until: column::opt_moment(row, "leased_until")?,
+    })
+}
+
+fn move_on(c: &Connection, escalated: &Escalated, now: Moment) -> Result<bool> {
+    let id = escalated.row.notice.signal_id.to_string();
+    let (reached, told) = match escalated.step {
+        Step::Climb => (Some(CLIMBED), Some("to the next rung")),
+        Step::Operator => (Some(AT_OPERATOR), Some("to the operator")),
+        Step::Later(_) => (None, None),
+    };
+    let moved = c
+        .prepare_cached(MOVE_ON)
+        .and_then(|mut s| {
+            s.execute(params![
+                id,
+                escalated.row.escalate_at.0,
+                escalated.again_at.map(|at| at.0),
+                reached,
+                now.0,
+            ])
+        })
+        .map_err(failed)?;
+    if let Some(told) = told.filter(|_| moved > 0) {
+        c.prepare_cached(
+            "insert into signal_trace_events (signal_id, layer, state, observed_at, detail)
+             values (?, ?, 'escalated', ?, ?)",
+        )
+        .and_then(|mut s| s.execute(params![id, Layer::ChannelNotification.name(), now.0, told]))
+        .map_err(failed)?;
+    }
+    Ok(moved > 0)
+}
+
+fn told_row(row: &Row<'_>) -> rusqlite::Result<Told> {
+    let signal = envelope(row)?;
+    Ok(Told {
+        to: signal.to_identity.clone(),
+        entry: Entry {
+            // When the operator is told is when it is news to them.
+            ts: column::moment(row, "escalated_at")?,
+            cat: signal.resolved_category(),
+            sig_type: signal.signal_type.clone(),
+            from: signal.from_identity.clone(),
+            summary: signal.summary(),
+            sid: signal.signal_id.to_string(),
+            read: false,
+            pid: signal.pid,
+        },
+    })
+}
+
+fn told(c: &Connection, limit: usize) -> Result<Vec<Told>> {
+    let mut statement = c.prepare_cached(AT_OPERATORS).map_err(failed)?;
+    let rows = statement.query_map([limit as i64], told_row);
+    let rows = rows.map_err(failed)?.collect::<rusqlite::Result<Vec<_>>>();
+    let mut told = rows.map_err(failed)?;
+    told.reverse();
+    Ok(told)
+}

@@ -5,9 +5,9 @@
 
 use super::bell::Thread;
 use super::{Session, Shim};
+use crate::clock;
 use crate::config::{Config, HooksConfig};
 use crate::verb::{Is, Verb};
-use prism_core::Problem;
 use prism_core::api::SessionBrief;
 use prism_core::hook::hold::Held;
 use prism_core::hook::left::Seen;
@@ -15,6 +15,8 @@ use prism_core::hook::opening::opening;
 use prism_core::hook::origin::{self, Origin};
 use prism_core::hook::words::{Looks, is_operators, looks_like};
 use prism_core::hook::{Answered, Asked, Event, Host, Say, Waiting, What};
+use prism_core::limits::SECOND_US;
+use prism_core::{Moment, Problem};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::io::{Read, Seek, SeekFrom};
@@ -26,6 +28,10 @@ use uuid::Uuid;
 
 /// Answers whose writing was not told of yet.
 const UNTOLD_MAX: usize = 16;
+/// Prompts that wait for their transcript to tell whose they are.
+const UNOFFERED_MAX: usize = 4;
+/// How long an opening that came too late may be told afterwards.
+const LATE_US: i64 = 60 * SECOND_US;
 /// Bytes of a transcript's end that are read.
 const TRANSCRIPT_BYTES_MAX: u64 = 512 * 1024;
 /// The first and the longest pause between two tries to report that a session waits.
@@ -48,27 +54,38 @@ enum Opening {
 #[derive(Clone, Copy, Debug, Default)]
 struct Carried {
     opening: bool,
-    offer: bool,
+    /// The prompt that was offered for keeping.
+    offer: Option<u64>,
     bell: Option<Uuid>,
 }
 
-/// A prompt, until it is known whose it was.
+/// A prompt that may be the operator's.
 #[derive(Clone, Debug)]
 struct Prompted {
+    number: u64,
     event: Event,
     text: String,
-    looks: Option<Looks>,
     /// How long the transcript was when it came.
     written: u64,
+}
+
+/// One line about one prompt.
+struct Offer {
+    of: u64,
+    line: String,
 }
 
 #[derive(Default)]
 struct Memory {
     opening: Opening,
+    /// The opening that came too late for the hook that asked for it.
+    late: Option<(Opening, Moment, String)>,
     held: Held,
     seen: Seen,
-    /// The newest prompt whose author is not known yet.
-    prompted: Option<Prompted>,
+    prompts: u64,
+    newest: Option<Prompted>,
+    /// Prompts worth keeping that nobody was told of yet.
+    unoffered: VecDeque<(Prompted, Looks)>,
     untold: VecDeque<(u64, Carried)>,
     receipts: u64,
 }
@@ -141,7 +158,7 @@ pub async fn heard(shim: &Arc<Shim>, session: &Arc<Session>, asked: Asked) -> Op
         }
         What::ToolDone => {
             session.hooks.memory().seen.tools += 1;
-            let offer = known_by_now(session, settings);
+            let offer = known_by_now(&mut session.hooks.memory(), settings);
             beside(shim, session, &event, offer).await?
         }
         What::TurnEnd { .. } => held(shim, session, &event, settings)?,
@@ -190,9 +207,10 @@ pub fn was_said(shim: &Shim, session: &Session, receipt: u64) {
         };
         if carried.opening {
             memory.opening = Opening::Said;
+            memory.late = None;
         }
-        if carried.offer {
-            memory.prompted = None;
+        if let Some(number) = carried.offer {
+            memory.unoffered.retain(|(p, _)| p.number != number);
         }
         carried
     };
@@ -213,18 +231,19 @@ async fn beside(
     shim: &Shim,
     session: &Session,
     event: &Event,
-    offer: Option<String>,
+    offer: Option<Offer>,
 ) -> Option<(Say, Carried)> {
     if !event.takes_context() {
         return None;
     }
     let mut carried = Carried {
-        offer: offer.is_some(),
+        offer: offer.as_ref().map(|offer| offer.of),
         ..Carried::default()
     };
     let opening = owed_opening(session).await;
     carried.opening = opening.is_some();
-    let said: Vec<String> = opening.into_iter().chain(offer).collect();
+    let line = offer.map(|offer| offer.line);
+    let said: Vec<String> = opening.into_iter().chain(line).collect();
     if !said.is_empty() {
         return Some((Say::Context(said.join("\n")), carried));
     }
@@ -234,10 +253,19 @@ async fn beside(
 }
 
 async fn owed_opening(session: &Session) -> Option<String> {
-    let again = match session.hooks.memory().opening {
-        Opening::Said => return None,
-        Opening::Owed => false,
-        Opening::OwedAgain => true,
+    let owed = {
+        let memory = session.hooks.memory();
+        match &memory.late {
+            _ if memory.opening == Opening::Said => return None,
+            Some((of, at, text)) if *of == memory.opening => {
+                let age = clock::now().since_us(*at);
+                if (0..LATE_US).contains(&age) {
+                    return Some(text.clone());
+                }
+            }
+            _ => {}
+        }
+        memory.opening
     };
     let call = session
         .client
@@ -252,7 +280,12 @@ async fn owed_opening(session: &Session) -> Option<String> {
         })
     });
     match brief {
-        Ok(brief) => Some(opening(&brief, again)),
+        Ok(brief) => {
+            let text = opening(&brief, owed == Opening::OwedAgain);
+            // Should the hook have left by now, the next one need not wait.
+            session.hooks.memory().late = Some((owed, clock::now(), text.clone()));
+            Some(text)
+        }
         Err(problem) => {
             tracing::debug!(%problem, "No opening for a hook yet");
             None
@@ -260,7 +293,7 @@ async fn owed_opening(session: &Session) -> Option<String> {
     }
 }
 
-/// Notes a prompt that is no bell. Offers to keep it where it is known to be the operator's, and
+/// Notes a prompt that is no bell. Offers to keep it where it is known to be the operator's, else
 /// one before it that has come to be known since.
 fn prompted(
     session: &Session,
@@ -268,14 +301,12 @@ fn prompted(
     text: &str,
     injected: bool,
     settings: HooksConfig,
-) -> Option<String> {
-    let earlier = known_by_now(session, settings);
+) -> Option<Offer> {
     let mut memory = session.hooks.memory();
     memory.seen.prompts += 1;
     if injected || event.subagent || !is_operators(text) {
-        return earlier;
+        return known_by_now(&mut memory, settings);
     }
-    let looks = looks_like(text).filter(|_| settings.offer_capture);
     let (tail, written) = transcript(event, 0);
     let origin = match &tail {
         Some(tail) => origin::now(tail, event, text),
@@ -284,49 +315,59 @@ fn prompted(
         None => Origin::Person,
     };
     if origin == Origin::PutIn {
-        return earlier;
+        return known_by_now(&mut memory, settings);
     }
-    let known = origin == Origin::Person;
-    if known {
-        memory.seen.last_prompt = Some(text.to_owned());
-    }
-    memory.prompted = Some(Prompted {
+    memory.prompts += 1;
+    let prompted = Prompted {
+        number: memory.prompts,
         event: event.clone(),
         text: text.to_owned(),
-        looks,
         written,
-    });
-    match (earlier, looks.filter(|_| known)) {
-        (_, Some(looks)) => Some(looks.offer()),
-        (earlier, None) => earlier,
-    }
-}
-
-/// An offer for the newest prompt, if the transcript says by now that it was the operator's.
-fn known_by_now(session: &Session, settings: HooksConfig) -> Option<String> {
-    let mut memory = session.hooks.memory();
-    let prompted = memory.prompted.clone()?;
-    let looks = prompted.looks.filter(|_| settings.offer_capture)?;
-    match resolve(&mut memory, &prompted) {
-        Origin::Person => Some(looks.offer_later(&prompted.text)),
-        Origin::PutIn => {
-            memory.prompted = None;
-            None
-        }
-        Origin::Unknown => None,
-    }
-}
-
-fn resolve(memory: &mut Memory, prompted: &Prompted) -> Origin {
-    let (since, _) = transcript(&prompted.event, prompted.written);
-    let origin = match since {
-        Some(since) => origin::later(&since, &prompted.event, &prompted.text),
-        None => Origin::Unknown,
     };
+    memory.newest = Some(prompted.clone());
     if origin == Origin::Person {
-        memory.seen.last_prompt = Some(prompted.text.clone());
+        memory.seen.last_prompt = Some(text.to_owned());
     }
-    origin
+    let looks = looks_like(text).filter(|_| settings.offer_capture);
+    let earlier = known_by_now(&mut memory, settings);
+    let Some(looks) = looks else {
+        return earlier;
+    };
+    let of = prompted.number;
+    memory.unoffered.push_back((prompted, looks));
+    let over = memory.unoffered.len().saturating_sub(UNOFFERED_MAX);
+    memory.unoffered.drain(..over);
+    match origin {
+        Origin::Person => Some(Offer {
+            of,
+            line: looks.offer(),
+        }),
+        _ => earlier,
+    }
+}
+
+/// An offer for the first prompt of which the transcript says by now that it was the operator's.
+fn known_by_now(memory: &mut Memory, settings: HooksConfig) -> Option<Offer> {
+    if !settings.offer_capture {
+        memory.unoffered.clear();
+    }
+    memory
+        .unoffered
+        .retain(|(p, _)| origin_of(p) != Origin::PutIn);
+    let known = |(p, _): &&(Prompted, Looks)| origin_of(p) == Origin::Person;
+    let (prompted, looks) = memory.unoffered.iter().find(known)?;
+    Some(Offer {
+        of: prompted.number,
+        line: looks.offer_later(&prompted.text),
+    })
+}
+
+/// Whose a prompt was, as far as its transcript has told since.
+fn origin_of(prompted: &Prompted) -> Origin {
+    let (since, _) = transcript(&prompted.event, prompted.written);
+    since.map_or(Origin::Unknown, |since| {
+        origin::later(&since, &prompted.event, &prompted.text)
+    })
 }
 
 /// The end of the event's transcript, from a place on, and how long it is; none when there is none.
@@ -428,8 +469,9 @@ pub async fn leave(session: &Session, reason: &str, within: Duration) {
             if memory.seen.is_nothing() || session.is_over() {
                 return;
             }
-            if let Some(prompted) = memory.prompted.take() {
-                resolve(&mut memory, &prompted);
+            let newest = memory.newest.take();
+            if let Some(newest) = newest.filter(|p| origin_of(p) == Origin::Person) {
+                memory.seen.last_prompt = Some(newest.text);
             }
             std::mem::take(&mut memory.seen)
         };

@@ -286,6 +286,16 @@ fn where_only_the_transcript_tells_whose_words_they_are_it_is_waited_for() {
         context(&told).contains("\"perfect!\" may be a confirmation"),
         "{told}"
     );
+    // Two before either is known: each is offered, one at a time.
+    assert_eq!(at(prompt(&server, "s1", "stop guessing")), Value::Null);
+    assert_eq!(at(prompt(&server, "s1", "undo that")), Value::Null);
+    write(line("stop guessing", "human"));
+    write(line("undo that", "human"));
+    for said in ["stop guessing", "undo that"] {
+        let told = at(tool(&server, "s1"));
+        assert!(context(&told).contains(said), "{told}");
+    }
+    assert_eq!(at(tool(&server, "s1")), Value::Null);
 }
 
 #[test]

@@ -194,6 +194,11 @@ enum Command {
         #[arg(long, value_name = "COMMAND")]
         append_to: Option<String>,
     },
+    /// Answer an agent host's hook (the host runs this, with its event on standard input)
+    Hook {
+        /// claude-code, codex, cursor, vscode, gemini or opencode [default: seen by the event]
+        host: Option<String>,
+    },
     /// Print a shell's completion script
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -518,6 +523,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Coder(coder) => coder.run(context).await,
             // Handled before any of this is set up, or above.
             Command::Statusline { .. }
+            | Command::Hook { .. }
             | Command::Serve(_)
             | Command::Mcp
             | Command::Up(_)

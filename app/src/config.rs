@@ -7,13 +7,14 @@ use crate::home::Home;
 use anyhow::{Context, Result, bail};
 use prism_core::access::FoundBy;
 use prism_core::escalation::Escalation;
-use prism_core::limits::{CONNECTIONS_MAX, RATE_BURST, RATE_PER_S};
+use prism_core::limits::{CONNECTIONS_MAX, HOOK_MS, RATE_BURST, RATE_PER_S};
 use prism_core::memory::surface::{Warning, first_globs};
 use prism_core::retention::Retention;
 use prism_core::{Identity, ProjectName};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where `prism serve` listens unless told otherwise.
 pub const DEFAULT_PORT: u16 = 7747;
@@ -43,6 +44,14 @@ pub struct Env {
     pub recallgate_mode: Option<String>,
     pub user: Option<String>,
     pub no_color: bool,
+    /// Claude Code's own session, its process and its project, as it tells its children.
+    pub claude_session: Option<String>,
+    pub claude_pid: Option<String>,
+    pub claude_project: Option<String>,
+    /// Claude Code tells its children that somebody sits in front of it.
+    pub attended: bool,
+    /// Milliseconds that a hook may take, instead of the usual ones.
+    pub hook_ms: Option<String>,
     /// Run from inside an agent host's shell: the agent types, not the operator.
     pub inside_host: bool,
     /// `PRISM_AUTOSTART=0`: neither a shim nor a launcher starts a server.
@@ -85,6 +94,11 @@ impl Env {
             tools: var("PRISM_TOOLS"),
             recallgate_mode: var("PRISM_RECALLGATE_MODE"),
             user: var("USER").or_else(|| var("LOGNAME")),
+            claude_session: var("CLAUDE_CODE_SESSION_ID"),
+            claude_pid: var("CLAUDE_PID"),
+            claude_project: var("CLAUDE_PROJECT_DIR"),
+            attended: var("CLAUDE_CODE_SESSION_ATTENDED").is_some_and(|v| v == "1"),
+            hook_ms: var("PRISM_HOOK_MS"),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             inside_host: [
                 "CLAUDECODE",
@@ -109,6 +123,12 @@ impl Env {
             (None, Some(home)) => Home::at(Path::new(home).join(".prism")),
             (None, None) => Home::at(".prism"),
         }
+    }
+
+    /// How long a hook may take in all.
+    pub fn hook_patience(&self) -> Duration {
+        let said = self.hook_ms.as_deref().and_then(|ms| ms.parse().ok());
+        Duration::from_millis(said.unwrap_or(HOOK_MS))
     }
 
     /// The identity of the environment; a malformed one is an error, not `Bot`.
@@ -256,9 +276,30 @@ pub struct Config {
     /// Days that history is kept.
     #[serde(default)]
     pub retention: Retention,
+    #[serde(default)]
+    pub hooks: HooksConfig,
     /// When what nobody reads climbs, and what is run for the operator then.
     #[serde(default)]
     pub escalation: Escalation,
+}
+
+/// What hosts' hooks may say to an agent unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HooksConfig {
+    /// Offer to keep the operator's words when they correct, confirm or turn the work.
+    pub offer_capture: bool,
+    /// Hold the end of a turn once while somebody waits for an answer.
+    pub hold_turn: bool,
+}
+
+impl Default for HooksConfig {
+    fn default() -> Self {
+        Self {
+            offer_capture: true,
+            hold_turn: true,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -349,6 +390,7 @@ impl Config {
             server: ServerConfig::default(),
             limits: Limits::default(),
             retention: Retention::default(),
+            hooks: HooksConfig::default(),
             escalation: Escalation::default(),
         };
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;

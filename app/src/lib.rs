@@ -18,6 +18,7 @@ pub mod embed;
 pub mod escalation;
 pub mod gate;
 pub mod home;
+pub mod hook;
 pub mod hub;
 pub mod log;
 pub mod loopback;

@@ -4,9 +4,15 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
-    let is_statusline = args.nth(1).is_some_and(|a| a == "statusline");
-    // Run once a second by every host: no parser, logger or runtime is set up for it.
-    if is_statusline && prism::shim::statusline::run(args) {
+    let began = std::time::Instant::now();
+    // Run once a second by every host, and at each step of its agent: no parser, logger or runtime
+    // is set up for these.
+    let done = match args.nth(1).as_deref().and_then(|a| a.to_str()) {
+        Some("statusline") => prism::shim::statusline::run(args),
+        Some("hook") => prism::hook::run(args, began),
+        _ => false,
+    };
+    if done {
         return ExitCode::SUCCESS;
     }
     ExitCode::from(prism::cli::run(std::env::args_os()))

@@ -1,9 +1,10 @@
 //! Live sessions: the one source of who is there, for every verb that asks.
 
 use crate::store::SessionRow;
+use prism_core::Moment;
+use prism_core::api::{SessionView, WaitsFor};
 use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
 use prism_core::presence::{RecipientState, SessionFacts, SessionState, recipient_state};
-use prism_core::{Moment, api::SessionView};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
@@ -80,6 +81,7 @@ impl Live {
             started_at: self.row.created_at,
             last_seen_at: self.row.last_seen_at,
             last_verb_at: self.row.last_verb_at,
+            waits: self.row.waits.clone(),
             reachable: None,
         }
     }
@@ -188,6 +190,12 @@ impl Presence {
     pub fn named(&self, session: Uuid, name: &str) {
         if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.row.name = Some(name.to_owned());
+        }
+    }
+
+    pub fn waits(&self, session: Uuid, waits: Option<WaitsFor>) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
+            live.row.waits = waits;
         }
     }
 

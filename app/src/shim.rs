@@ -9,6 +9,7 @@ pub mod cache;
 pub mod endpoint;
 pub mod files;
 mod git;
+pub mod hooks;
 pub mod mcp;
 pub mod probe;
 mod ringing;
@@ -56,6 +57,8 @@ pub struct Shim {
     phase: Mutex<Phase>,
     /// The server that this shim starts when none runs; once, at its own start.
     autostart: Autostart,
+    /// What the host calls its session, as far as it is known.
+    host_session: std::sync::Mutex<Option<String>>,
 }
 
 /// Where the session of this host stands.
@@ -126,6 +129,7 @@ impl Shim {
             phase: Mutex::new(Phase::New),
             autostart: Autostart::begin(&env, &home),
             home,
+            host_session: std::sync::Mutex::new(env.claude_session.clone()),
             env,
         })
     }
@@ -260,7 +264,10 @@ impl Shim {
         let request = json!({ "reason": reason });
         let goodbye = async {
             // What is not confirmed when the session ends goes back to the queue.
-            session.all_confirmed(GOODBYE / 2).await;
+            tokio::join!(
+                session.all_confirmed(GOODBYE / 2),
+                hooks::leave(session, reason, GOODBYE / 2)
+            );
             session.end();
             self.home.remove(&ShimFile::name(session.id));
             let released = session
@@ -342,15 +349,16 @@ impl Shim {
             surface,
             client: client.with_session(Some(registered.session_id)),
             cache: Cache::new(self.home.clone(), &identity),
-            tee: tee.clone(),
+            tee,
             identity,
         }));
-        self.publish(&session, tee).await;
+        self.publish(&session).await;
         tokio::spawn(session.tee.clone().keep_trimmed(session.over.subscribe()));
         tokio::spawn(stream::run(self.clone(), session.clone()));
         // Asking git may take a while in a large repository; nobody waits for it until a wrap does.
         let noting = session.clone();
         tokio::spawn(async move { noting.baseline().await.is_some() });
+        tokio::task::spawn_blocking(prism_core::hook::words::prepare);
         Ok(session)
     }
 
@@ -369,11 +377,26 @@ impl Shim {
         })
     }
 
-    /// Leaves the shim file; a home that cannot be written costs the probe, not the session.
-    async fn publish(&self, session: &Session, tee: Tee) {
+    /// The host's name for its session: told by its environment, a call or a hook.
+    pub fn host_calls_it(&self, session: &Session, host_session: Option<&str>) {
+        let mut known = self
+            .host_session
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(told) = host_session {
+            *known = Some(told.to_owned());
+        }
+        if let Some(known) = known.as_deref() {
+            session.is_called(&self.home, known);
+        }
+    }
+
+    /// Leaves the shim file; a home that cannot be written costs probes and hooks, not the session.
+    async fn publish(self: &Arc<Self>, session: &Arc<Session>) {
         let written: anyhow::Result<()> = async {
             let token = clock::new_key()?.replacen("prk_", "shim_", 1);
-            let (port, task) = endpoint::start(tee, session.probes.clone(), token.clone()).await?;
+            let door = endpoint::start(self.clone(), session.clone(), token.clone());
+            let (port, task) = door.await?;
             if let Ok(mut slot) = session.endpoint.lock() {
                 *slot = Some(task);
             }
@@ -385,13 +408,23 @@ impl Shim {
                 identity: session.identity.to_string(),
                 project: session.pid.clone(),
                 surface: session.surface.name().into(),
+                host_session: None,
+                host_pid: rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32),
+                cwd: std::env::current_dir()
+                    .ok()
+                    .map(|dir| dir.to_string_lossy().into_owned()),
             };
+            if let Ok(mut slot) = session.file.lock() {
+                *slot = Some(file.clone());
+            }
             self.home
-                .write(&ShimFile::name(session.id), &serde_json::to_vec(&file)?)
+                .write(&ShimFile::name(session.id), &serde_json::to_vec(&file)?)?;
+            self.host_calls_it(session, None);
+            Ok(())
         }
         .await;
         if let Err(error) = written {
-            tracing::warn!(%error, "Probes will not find this shim");
+            tracing::warn!(%error, "Probes and hooks will not find this shim");
         }
     }
 

@@ -18,7 +18,7 @@ use prism_core::api::gate::{GateEventView, GateReport};
 use prism_core::api::memory::{
     ArtifactView, DeltaView, GraphAnswer, InputView, MemoryStats, Metrics, Rot, TrainingInput,
 };
-use prism_core::api::{LoopbackRun, Reachable};
+use prism_core::api::{LoopbackRun, Reachable, WaitsFor};
 use prism_core::bell::{BellNote, Notice, Strategy};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
@@ -123,6 +123,8 @@ pub struct SessionRow {
     pub first_verb_at: Option<Moment>,
     pub last_verb_at: Option<Moment>,
     pub released_at: Option<Moment>,
+    /// What it waits for its human with, and since when.
+    pub waits: Option<WaitsFor>,
 }
 
 /// A folder that uses a project.
@@ -494,6 +496,10 @@ impl Store {
         on_engine!(self, s => s.name_session(id, name))
     }
 
+    pub async fn session_waits(&self, id: Uuid, waits: Option<WaitsFor>) -> Result<()> {
+        on_engine!(self, s => s.session_waits(id, waits))
+    }
+
     /// Writes what changed about sessions, without waiting for the disk.
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
         match self {
@@ -812,6 +818,12 @@ impl Store {
     /// What `prism_start` shows of the past; `live` are the sessions that are still here.
     pub async fn opening(&self, by: Author, live: Vec<Uuid>) -> Result<Opening> {
         on_engine!(self, s => s.opening(by, live))
+    }
+
+    /// The newest corrections that the operator reviewed or wrote down, and how many more nobody
+    /// has reviewed.
+    pub async fn corrections(&self, project: Uuid, n: usize) -> Result<(Vec<InputView>, u64)> {
+        on_engine!(self, s => s.corrections(project, n))
     }
 
     pub async fn artifacts(

@@ -80,6 +80,18 @@ wire! {
         #[serde(default)] session_id: Option<String>,
     }
 
+    SessionWaiting {
+        /// permission or question; none: it goes on.
+        #[serde(default)] r#for: Option<crate::hook::Waiting>,
+    }
+
+    /// What a host's hook leaves of a session whose agent did not wrap.
+    SessionLeft {
+        summary: String,
+        #[serde(default)] touched_files: Option<Vec<String>>,
+        #[serde(default)] root: Option<String>,
+    }
+
     LoopbackIssue {
         /// Which session to probe, or at least its first 8 digits; default the caller's own.
         #[serde(default)] session_id: Option<String>,
@@ -160,6 +172,19 @@ wire! {
         #[serde(default, skip_serializing_if = "Option::is_none")] unwrapped_session: Option<UnwrappedSession>,
     }
 
+    /// What a hook tells an agent that has not asked: the start, and the operator's corrections.
+    SessionBrief {
+        started: Started,
+        /// Reviewed by the operator or written down by them, newest first.
+        corrections: Vec<memory::InputView>,
+        /// How many more nobody has reviewed.
+        corrections_unreviewed: u64,
+    }
+
+    /// What a session waits for its human with, and since when.
+    #[derive(PartialEq)]
+    WaitsFor { r#for: crate::hook::Waiting, since: Moment }
+
     /// The identity's last session ended without a wrap.
     UnwrappedSession { session_id: Uuid, last_delta_at: Moment, deltas: u64, remediation: String }
 
@@ -211,6 +236,8 @@ wire! {
         started_at: Moment,
         last_seen_at: Moment,
         #[serde(default)] last_verb_at: Option<Moment>,
+        /// Its human must say something before it goes on.
+        #[serde(default, skip_serializing_if = "Option::is_none")] waits: Option<WaitsFor>,
         #[serde(default)] reachable: Option<Reachable>,
     }
 

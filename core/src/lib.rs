@@ -12,6 +12,7 @@ pub mod delivery;
 pub mod envelope;
 pub mod escalation;
 pub mod gate;
+pub mod hook;
 pub mod id;
 pub mod launch;
 pub mod limits;

@@ -140,6 +140,17 @@ pub const SURFACE_GLOB_CHARS_MAX: usize = 500;
 /// Characters of all of a project's globs together; matching costs as much for each path.
 pub const SURFACE_GLOBS_CHARS_MAX: usize = 10_000;
 
+/// Milliseconds that a call of a host's hook may take, from its start to its end.
+pub const HOOK_MS: u64 = 50;
+/// Bytes of an event that a host hands its hook; a larger one is passed over.
+pub const HOOK_EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Characters of a prompt that may be the operator's words; longer ones are pasted.
+pub const HOOK_PROMPT_CHARS_MAX: usize = 1_500;
+/// Characters that a session is told at its start by a hook.
+pub const HOOK_OPENING_CHARS_MAX: usize = 1_500;
+/// Corrections among them.
+pub const HOOK_CORRECTIONS_MAX: usize = 5;
+
 /// Microseconds in one second.
 pub const SECOND_US: i64 = 1_000_000;
 /// Microseconds in one day.

@@ -60,7 +60,7 @@ pub async fn status(context: Context) -> Outcome {
                 [
                     vec![
                         if first { name.clone() } else { String::new() },
-                        session.state.to_string(),
+                        state(session, now, style),
                         if first {
                             waiting.clone()
                         } else {
@@ -79,6 +79,18 @@ pub async fn status(context: Context) -> Outcome {
 
 fn heading(style: Style, names: &[&str]) -> Vec<String> {
     names.iter().map(|n| style.dim(n)).collect()
+}
+
+/// Whether it runs, and whether it waits for the operator.
+fn state(session: &SessionView, now: Moment, style: Style) -> String {
+    match &session.waits {
+        None => session.state.to_string(),
+        Some(waits) => {
+            let since = ago(waits.since, now);
+            let waits = format!("waits for you: {}, since {since}", waits.r#for);
+            format!("{}, {}", session.state, style.bold(&waits))
+        }
+    }
 }
 
 fn session_cells(session: &SessionView, now: Moment, style: Style) -> Vec<String> {
@@ -170,7 +182,7 @@ impl Whois {
                 whois
                     .sessions
                     .iter()
-                    .map(|s| [vec![s.state.to_string()], session_cells(s, now, style)].concat()),
+                    .map(|s| [vec![state(s, now, style)], session_cells(s, now, style)].concat()),
             );
             out(&table(&rows));
         }

@@ -1,6 +1,8 @@
 //! The file a shim leaves for others on this machine: where to ask it things.
 
 use crate::home::Home;
+use prism_core::hook::find::Shim;
+use prism_core::presence::Surface;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -13,11 +15,30 @@ pub struct ShimFile {
     pub identity: String,
     pub project: String,
     pub surface: String,
+    /// The host's own id of the session or thread, once it is known.
+    #[serde(default)]
+    pub host_session: Option<String>,
+    /// The process that started the shim.
+    #[serde(default)]
+    pub host_pid: Option<u32>,
+    /// Where the shim was started.
+    #[serde(default)]
+    pub cwd: Option<String>,
 }
 
 impl ShimFile {
     pub fn name(session_id: Uuid) -> String {
         format!("shims/{session_id}.json")
+    }
+
+    /// What tells whether a hook belongs to it.
+    pub fn facts(&self) -> Shim<'_> {
+        Shim {
+            host_session: self.host_session.as_deref(),
+            host_pid: self.host_pid,
+            cwd: self.cwd.as_deref(),
+            surface: Surface::from_name(&self.surface).unwrap_or(Surface::Other),
+        }
     }
 }
 

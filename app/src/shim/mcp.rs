@@ -157,8 +157,9 @@ impl ServerHandler for Host {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         self.shim.bell().connect(context.peer.clone());
-        if let Some(thread) = thread_of(&context.meta).or_else(|| thread_of(request.meta.as_ref()?))
-        {
+        let thread = thread_of(&context.meta).or_else(|| thread_of(request.meta.as_ref()?));
+        let host_session = thread.as_ref().map(|thread| thread.id.clone());
+        if let Some(thread) = thread {
             self.shim.bell().found_thread(thread);
         }
         let arguments = request.arguments.unwrap_or_default();
@@ -172,7 +173,10 @@ impl ServerHandler for Host {
             ));
         };
         let answered = match name {
-            _ if !verb.is(Is::Local) => self.call(verb, arguments, &context.id).await,
+            _ if !verb.is(Is::Local) => {
+                let host_session = host_session.as_deref();
+                self.call(verb, arguments, &context.id, host_session).await
+            }
             "prism_signals" => local_signals(&self.shim, arguments),
             "prism_wait" => {
                 // A host that took its question back must not be read an inbox for.
@@ -245,6 +249,7 @@ impl Host {
         verb: &'static Verb,
         mut arguments: Map<String, Value>,
         request: &RequestId,
+        host_session: Option<&str>,
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
@@ -255,6 +260,10 @@ impl Host {
         } else {
             self.shim.session().await?
         };
+        // Codex names its thread with each call.
+        if host_session.is_some() {
+            self.shim.host_calls_it(&session, host_session);
+        }
         if verb.who == Who::Session {
             in_its_own_project(verb.name, named.as_deref(), &session.pid)?;
         }
@@ -292,6 +301,7 @@ impl Host {
                 return Err(problem);
             }
         };
+        session.hooks.agent_called(verb);
         client::warn_beside(&mut answer, warnings);
         let drained = merge_drained(&mut answer, session.identity.as_str());
         if drained.lease_id.is_some() || !drained.envelopes.is_empty() {

@@ -1,10 +1,13 @@
 //! One registered session: what it is, how far it has come, what it has handed over.
 
 use super::cache::Cache;
+use super::files::ShimFile;
+use super::hooks::Hooks;
 use super::tee::Tee;
 use super::{git, probe};
 use crate::client::Client;
 use crate::config;
+use crate::home::Home;
 use prism_core::Identity;
 use prism_core::delivery::Drained;
 use prism_core::limits::{ADDED_LIST_BYTES_MAX, BODY_BYTES_MAX, PENDING_MAX};
@@ -58,6 +61,10 @@ pub struct Session {
     /// The repository as it was when the session opened; none outside of one.
     baseline: tokio::sync::OnceCell<Option<git::Baseline>>,
     pub(super) endpoint: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// What the host's hooks have said and been told.
+    pub hooks: Hooks,
+    /// What stands in the file that others find this shim by.
+    pub(super) file: Mutex<Option<ShimFile>>,
 }
 
 /// What a session is made of once the server has registered it.
@@ -97,6 +104,8 @@ impl Session {
             news: Notify::new(),
             baseline: tokio::sync::OnceCell::new(),
             endpoint: Mutex::default(),
+            hooks: Hooks::default(),
+            file: Mutex::default(),
         }
     }
 
@@ -115,6 +124,24 @@ impl Session {
     /// Whether this identity has an inbox at all.
     pub fn has_inbox(&self) -> bool {
         !self.identity.is(prism_core::id::BOT)
+    }
+
+    /// The host calls the session so: from now on it is found by that name.
+    pub(super) fn is_called(&self, home: &Home, host_session: &str) {
+        let mut file = lock(&self.file);
+        let Some(file) = file.as_mut().filter(|_| !self.is_over()) else {
+            return;
+        };
+        if file.host_session.as_deref() == Some(host_session) {
+            return;
+        }
+        file.host_session = Some(host_session.to_owned());
+        let written = serde_json::to_vec(file)
+            .map_err(anyhow::Error::from)
+            .and_then(|json| home.write(&ShimFile::name(self.id), &json));
+        if let Err(error) = written {
+            tracing::warn!(%error, "Hooks will not find this session by its new name");
+        }
     }
 
     /// Waits until the stream has said hello; false after two seconds.
@@ -299,7 +326,6 @@ fn room_beside(arguments: &Map<String, Value>) -> usize {
 mod tests {
     use super::*;
     use crate::client::Locator;
-    use crate::home::Home;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 

@@ -6,8 +6,11 @@ use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{DeltaRow, NewMemory, PickupFrom, Row, Status};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
+use prism_core::hook::left::LEFT_BY_HOST;
 use prism_core::id::Quoted;
-use prism_core::limits::{OPEN_LOOP_CHARS_MAX, PEERS_MAX, RULED_OUT_MAX, SESSION_NAME_CHARS_MAX};
+use prism_core::limits::{
+    HOOK_CORRECTIONS_MAX, OPEN_LOOP_CHARS_MAX, PEERS_MAX, RULED_OUT_MAX, SESSION_NAME_CHARS_MAX,
+};
 use prism_core::memory::brief::Room;
 use prism_core::memory::row;
 use prism_core::memory::surface::{Surfaces, Warning, first_files, is_whole, relative_to};
@@ -100,6 +103,60 @@ pub fn session_name(given: &str) -> String {
     text::clip(&text::one_line(given), SESSION_NAME_CHARS_MAX)
 }
 
+/// What a hook tells an agent that has not asked. It is no verb of the agent's: it neither opens
+/// the session nor empties its inbox.
+pub async fn brief(
+    prism: &Prism,
+    caller: &Caller,
+    _: api::Nothing,
+) -> Result<api::SessionBrief, Problem> {
+    let nothing = api::Start {
+        identity: None,
+        name: None,
+    };
+    let started = start(prism, caller, nothing).await?;
+    let found = prism
+        .store
+        .corrections(caller.project.id, HOOK_CORRECTIONS_MAX);
+    let (mut corrections, corrections_unreviewed) = found.await?;
+    corrections
+        .iter_mut()
+        .for_each(|row| Room::DELTA.input(row));
+    Ok(api::SessionBrief {
+        started,
+        corrections,
+        corrections_unreviewed,
+    })
+}
+
+/// What a host's hook leaves of a session: a checkpoint that says that no agent wrote it, and no
+/// wrap.
+pub async fn left(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SessionLeft,
+) -> Result<Wrapped, Problem> {
+    let request = Wrap {
+        summary: request.summary,
+        next: None,
+        open_loops: Vec::new(),
+        touched_files_source: request.touched_files.as_ref().map(|_| "git".to_owned()),
+        touched_files: request.touched_files,
+        operator_visible_effect: None,
+        tried_and_ruled_out: Vec::new(),
+        surfaces: Vec::new(),
+        root: request.root,
+    };
+    record(
+        prism,
+        caller,
+        request,
+        DeltaKind::Checkpoint,
+        &[LEFT_BY_HOST],
+    )
+    .await
+}
+
 /// The first verb of a session opens it in memory, too.
 pub async fn opened(prism: &Prism, caller: &Caller, by_verb: &str) -> Result<(), Problem> {
     bookkeeping(
@@ -138,11 +195,11 @@ async fn bookkeeping(
 }
 
 pub async fn checkpoint(prism: &Prism, caller: &Caller, request: Wrap) -> Result<Wrapped, Problem> {
-    record(prism, caller, request, DeltaKind::Checkpoint).await
+    record(prism, caller, request, DeltaKind::Checkpoint, &[]).await
 }
 
 pub async fn wrap(prism: &Prism, caller: &Caller, request: Wrap) -> Result<Wrapped, Problem> {
-    record(prism, caller, request, DeltaKind::Wrap).await
+    record(prism, caller, request, DeltaKind::Wrap, &[]).await
 }
 
 async fn record(
@@ -150,9 +207,11 @@ async fn record(
     caller: &Caller,
     request: Wrap,
     kind: DeltaKind,
+    tags: &[&str],
 ) -> Result<Wrapped, Problem> {
     let (surfaces, root) = (request.surfaces.clone(), request.root.clone());
-    let (row, cut) = checked(prism, caller, request, kind).await?;
+    let (mut row, cut) = checked(prism, caller, request, kind).await?;
+    row.tags = tags.iter().map(|&tag| tag.to_owned()).collect();
     // Where the project's folder is known, what lies outside of it is no surface of the project.
     let watched: Vec<String> = row
         .touched_files

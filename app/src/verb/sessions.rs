@@ -38,6 +38,7 @@ pub async fn register(
         first_verb_at: None,
         last_verb_at: None,
         released_at: None,
+        waits: None,
     };
     open(prism, &row).await?;
     if let Err(error) = prism.store.add_session(row.clone()).await {
@@ -130,6 +131,25 @@ pub fn quoted(prism: &Prism, caller: &Caller, text: &str) -> Result<SessionRow, 
             "quote more digits; `prism status --json` shows whole ids",
         )),
     }
+}
+
+/// A host's hook says that the session waits for its human, or that it goes on.
+pub async fn waiting(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SessionWaiting,
+) -> Result<api::Ok, Problem> {
+    if let Some(session) = &caller.session {
+        let since = clock::now();
+        let waits = request.r#for.map(|r#for| match &session.waits {
+            // Told twice, it waits since the first time.
+            Some(waits) if waits.r#for == r#for => waits.clone(),
+            _ => api::WaitsFor { r#for, since },
+        });
+        prism.store.session_waits(session.id, waits.clone()).await?;
+        prism.presence.waits(session.id, waits);
+    }
+    Ok(api::Ok { ok: true })
 }
 
 pub async fn heartbeat(

@@ -19,6 +19,7 @@ mod gate_story;
 mod hangup_story;
 mod harness;
 mod history_story;
+mod hook_story;
 mod import_story;
 mod key_story;
 mod launch_story;

@@ -48,7 +48,7 @@ static STOP: LazyLock<HashSet<&str>> = LazyLock::new(|| STOPWORDS.split(' ').col
 /// A pattern of words; one that does not compile is caught by the tests. The words sought are
 /// English: letters of all the world's scripts would only make a server's patterns ten times as
 /// large.
-pub(super) fn pattern(text: &str) -> Regex {
+pub(crate) fn pattern(text: &str) -> Regex {
     let ascii = text
         .replace(r"\b", r"(?-u:\b)")
         .replace(r"\w", "[0-9A-Za-z_]")

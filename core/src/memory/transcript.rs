@@ -5,6 +5,7 @@
 //! confidence; bells, tool output and what a host puts in by itself are left out.
 
 use crate::bell;
+use crate::limits::HOOK_PROMPT_CHARS_MAX;
 use crate::memory::operator::{Class, is_routine};
 use crate::memory::question::patterns;
 use regex::Regex;
@@ -12,9 +13,6 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 use uuid::Uuid;
-
-/// Prompts longer than this are pasted material, not the operator's words.
-const PROMPT_CHARS_MAX: usize = 1_500;
 
 patterns! {
     CORRECTS = r"(?i)^(no|nope|stop|wait|wrong|undo|revert|don't|do not)\b|\b(not what i|i said|i told you|that's (not|wrong)|thats (not|wrong)|wrong (file|place|layer|one|branch)|you (broke|forgot|missed|removed)|still (broken|wrong|not)|why did you|should(n't| not) have|put it back|undo (that|this|it)|never do)\b";
@@ -262,7 +260,7 @@ fn is_typed(text: &str) -> bool {
         && !text.starts_with('<')
         && !text.starts_with('/')
         && !text.starts_with("[Request interrupted")
-        && text.chars().count() <= PROMPT_CHARS_MAX
+        && text.chars().count() <= HOOK_PROMPT_CHARS_MAX
         && !bell::is_bell(text)
 }
 

@@ -52,6 +52,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0012_bells",
         include_str!("../../../migrations/sqlite/0012_bells.sql"),
     ),
+    (
+        "0013_waiting",
+        include_str!("../../../migrations/sqlite/0013_waiting.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.
@@ -328,6 +332,7 @@ mod tests {
             "cae7d36009c0262e0fb802816cdfe45f2a0aadec84726c3c8a6733ede759e699",
             "91f465fa2078258a517eb69ec09f1cc7d6f82121a900c7db26738cbc262fab6d",
             "7aae4bac261af6469203d73f4ebf047d6fb4024b4af99cc7f35ad411f0ffe086",
+            "935c773ebe0d68bcc0f155f573077263cce76252c982d3507604d39bc9293e3a",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -4,7 +4,7 @@ use super::memory::{artifact, delta, input, list};
 use super::{Result, Sqlite, failed};
 use crate::store::memory::{Author, Opening, PickupFrom};
 use prism_core::Moment;
-use prism_core::api::memory::{ArtifactView, DeltaView};
+use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::memory::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
@@ -23,6 +23,35 @@ pub(super) const CLOSED: &str = "('done', 'dropped', 'resolved')";
 impl Sqlite {
     pub async fn opening(&self, by: Author, live: Vec<Uuid>) -> Result<Opening> {
         self.read_memory(move |c| opening(c, &by, &live)).await
+    }
+
+    pub async fn corrections(&self, project: Uuid, n: usize) -> Result<(Vec<InputView>, u64)> {
+        self.read_memory(move |c| {
+            let project = project.to_string();
+            let of_the_operator =
+                "coalesce(operator_review, '') = 'accepted' or operator_review is null
+                and captured_via in (select identity from personas
+                    where project_id = ?1 and is_operator = 1)";
+            let corrections = list(
+                c,
+                &format!(
+                    "select * from operator_inputs where project_id = ?1 and class = 'correction'
+                     and ({of_the_operator}) order by captured_at desc limit ?2"
+                ),
+                params![project, n as i64],
+                input,
+            )?;
+            let unreviewed: i64 = c
+                .prepare_cached(&format!(
+                    "select count(*) from operator_inputs where project_id = ?1
+                     and class = 'correction' and operator_review is null
+                     and not ({of_the_operator})"
+                ))
+                .and_then(|mut s| s.query_row([&project], |r| r.get(0)))
+                .map_err(failed)?;
+            Ok((corrections, unreviewed as u64))
+        })
+        .await
     }
 
     pub async fn baton(

@@ -5,6 +5,8 @@ use super::{Result, Sqlite, beside_its_project, column, failed, signals};
 use crate::store::memory::NewMemory;
 use crate::store::{ReturnedRow, SessionRow};
 use prism_core::Moment;
+use prism_core::api::WaitsFor;
+use prism_core::hook::Waiting;
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
@@ -48,6 +50,20 @@ impl Sqlite {
         self.write(move |c| {
             c.prepare_cached("update sessions set name = ? where id = ?")
                 .and_then(|mut s| s.execute(params![name, id.to_string()]))
+                .map_err(failed)?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn session_waits(&self, id: Uuid, waits: Option<WaitsFor>) -> Result<()> {
+        self.write(move |c| {
+            let (what, since) = match &waits {
+                Some(waits) => (Some(waits.r#for.name()), Some(waits.since.0)),
+                None => (None, None),
+            };
+            c.prepare_cached("update sessions set waiting_for = ?, waiting_since = ? where id = ?")
+                .and_then(|mut s| s.execute(params![what, since, id.to_string()]))
                 .map_err(failed)?;
             Ok(())
         })
@@ -143,6 +159,15 @@ fn release(c: &Connection, id: &str, reason: &str, now: Moment) -> Result<Vec<Re
     Ok(leased)
 }
 
+fn waits(row: &Row<'_>) -> rusqlite::Result<Option<WaitsFor>> {
+    let what: Option<String> = row.get("waiting_for")?;
+    let since = column::opt_moment(row, "waiting_since")?;
+    let what = what.as_deref().and_then(Waiting::from_name);
+    Ok(what
+        .zip(since)
+        .map(|(r#for, since)| WaitsFor { r#for, since }))
+}
+
 pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     Ok(SessionRow {
         id: column::id(row, "id")?,
@@ -158,5 +183,6 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         first_verb_at: column::opt_moment(row, "first_verb_at")?,
         last_verb_at: column::opt_moment(row, "last_verb_at")?,
         released_at: column::opt_moment(row, "released_at")?,
+        waits: waits(row)?,
     })
 }

@@ -222,6 +222,7 @@ impl People {
             first_verb_at: None,
             last_verb_at: None,
             released_at: None,
+            waits: None,
         };
         store.add_session(session).await.unwrap();
         id

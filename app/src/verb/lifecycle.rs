@@ -11,7 +11,7 @@ use prism_core::limits::{OPEN_LOOP_CHARS_MAX, PEERS_MAX, RULED_OUT_MAX, SESSION_
 use prism_core::memory::brief::Room;
 use prism_core::memory::row;
 use prism_core::memory::surface::{Surfaces, Warning, first_files, is_whole, relative_to};
-use prism_core::memory::{DeltaKind, Kind, check_list, check_number, optional, required};
+use prism_core::memory::{DeltaKind, Kind, asked_as, check_list, check_number, optional, required};
 use prism_core::presence::SessionState;
 use prism_core::{Code, Problem, api, text};
 use uuid::Uuid;
@@ -152,6 +152,7 @@ async fn record(
     kind: DeltaKind,
 ) -> Result<Wrapped, Problem> {
     let (surfaces, root) = (request.surfaces.clone(), request.root.clone());
+    let asked = asked_as(&request.asked_as)?;
     let (row, cut) = checked(prism, caller, request, kind).await?;
     // Where the project's folder is known, what lies outside of it is no surface of the project.
     let watched: Vec<String> = row
@@ -174,6 +175,7 @@ async fn record(
     let id = clock::new_id();
     let indexed =
         Kind::of_delta(kind).map(|kind| row::delta(kind, caller.persona.identity.as_str(), &row));
+    let indexed = indexed.map(|indexed| indexed.asked_as(asked));
     let mut spoken = indexed.as_ref().map(|i| i.text.clone()).unwrap_or_default();
     for file in &row.touched_files {
         spoken.push(' ');

@@ -49,8 +49,9 @@ pub struct Embedder {
 }
 
 struct Question {
-    text: String,
-    answer: oneshot::Sender<Result<Vec<f32>, String>>,
+    /// Every phrasing of it.
+    texts: Vec<String>,
+    answer: oneshot::Sender<Result<Vec<Vec<f32>>, String>>,
 }
 
 /// What the embedder's task owns.
@@ -93,15 +94,15 @@ impl Embedder {
             .clone()
     }
 
-    /// The question's vector, or why there is none.
-    pub async fn question(&self, text: String) -> Result<Vec<f32>, String> {
+    /// The vectors of a question's phrasings, or why there are none.
+    pub async fn question(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, String> {
         model::present(&self.home).map_err(|e| e.to_string())?;
         let (answer, answered) = oneshot::channel();
-        if self.questions.try_send(Question { text, answer }).is_err() {
+        if self.questions.try_send(Question { texts, answer }).is_err() {
             return Err("the embedder has too many questions waiting".into());
         }
         match tokio::time::timeout(QUESTION_PATIENCE, answered).await {
-            Ok(Ok(vector)) => vector,
+            Ok(Ok(vectors)) => vectors,
             Ok(Err(_)) => Err("the embedder has stopped".into()),
             Err(_) => Err(format!(
                 "the embedder did not answer within {} s",
@@ -183,30 +184,45 @@ impl Task {
     }
 
     async fn answer(&mut self, question: Question) {
-        if let Some((_, vector)) = self
-            .remembered
-            .iter()
-            .find(|(text, _)| *text == question.text)
-        {
-            drop(question.answer.send(Ok(vector.clone())));
-            return;
-        }
         if question.answer.is_closed() {
             return;
         }
-        let result = self.ask(&question.text).await;
-        match &result {
-            Ok(vector) => {
+        let new: Vec<String> = question
+            .texts
+            .iter()
+            .filter(|text| self.remembers(text).is_none())
+            .cloned()
+            .collect();
+        let asked = match new.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.ask(&new).await,
+        };
+        let result = match asked {
+            Ok(vectors) => {
                 // A full disk is still full when a question was answered.
-                if self.not_before.is_none_or(|at| Instant::now() >= at) {
+                if !new.is_empty() && self.not_before.is_none_or(|at| Instant::now() >= at) {
                     self.embedder.trouble(None);
                 }
-                self.remembered.push_front((question.text, vector.clone()));
+                for known in new.into_iter().zip(vectors) {
+                    self.remembered.push_front(known);
+                }
+                let vectors = question.texts.iter();
+                let vectors = vectors.filter_map(|text| self.remembers(text).cloned());
+                let vectors = vectors.collect();
                 self.remembered.truncate(REMEMBERED_QUESTIONS);
+                Ok(vectors)
             }
-            Err(error) => self.set_back(format!("{error:#}")),
-        }
-        drop(question.answer.send(result.map_err(|e| format!("{e:#}"))));
+            Err(error) => {
+                self.set_back(format!("{error:#}"));
+                Err(format!("{error:#}"))
+            }
+        };
+        drop(question.answer.send(result));
+    }
+
+    fn remembers(&self, text: &str) -> Option<&Vec<f32>> {
+        let known = self.remembered.iter().find(|(known, _)| known == text);
+        known.map(|(_, vector)| vector)
     }
 
     /// Embeds a batch of rows, letting questions in between any two texts, and stores what came of
@@ -219,7 +235,8 @@ impl Task {
                 while let Ok(question) = self.questions.try_recv() {
                     self.answer(question).await;
                 }
-                match self.ask(text).await {
+                let asked = self.ask(std::slice::from_ref(text)).await;
+                match asked.and_then(|mut vectors| vectors.pop().context("no vector")) {
                     Ok(vector) => rows.push(VectorRow {
                         ordinal: *ordinal,
                         vector,
@@ -253,33 +270,33 @@ impl Task {
         }
     }
 
-    async fn ask(&mut self, text: &str) -> Result<Vec<f32>> {
+    async fn ask(&mut self, texts: &[String]) -> Result<Vec<Vec<f32>>> {
         // One that ended idle, or was killed, is replaced; one that goes down with this very text
         // as well, once.
         if self.worker.as_mut().is_some_and(Worker::has_ended) {
             self.worker = None;
         }
         let fresh = self.worker.is_none();
-        let result = self.ask_once(text).await;
+        let result = self.ask_once(texts).await;
         if result.is_err() && !fresh && self.worker.as_mut().is_some_and(Worker::has_ended) {
             self.worker = None;
-            return self.ask_once(text).await;
+            return self.ask_once(texts).await;
         }
         result
     }
 
-    async fn ask_once(&mut self, text: &str) -> Result<Vec<f32>> {
+    async fn ask_once(&mut self, texts: &[String]) -> Result<Vec<Vec<f32>>> {
         if self.worker.is_none() {
             self.worker = Some(Worker::start(&self.embedder.home).await?);
         }
         let worker = self.worker.as_mut().context("no worker")?;
         match worker
             .ask(&Texts {
-                texts: vec![text.to_owned()],
+                texts: texts.to_vec(),
             })
             .await?
         {
-            Reply::Vectors(mut vectors) if vectors.len() == 1 => Ok(vectors.remove(0)),
+            Reply::Vectors(vectors) if vectors.len() == texts.len() => Ok(vectors),
             Reply::Failed(reason) => bail!(reason),
             _ => bail!("the worker answered something else"),
         }

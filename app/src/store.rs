@@ -873,9 +873,14 @@ impl Store {
         on_engine!(self, s => s.review(project, ids, review, now))
     }
 
-    /// Looks the question's words up; the vector leg can be asked meanwhile.
-    pub async fn words(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Words> {
-        on_engine!(self, s => s.words(project, terms, filter))
+    /// Looks the words of each phrasing up; the vector leg can be asked meanwhile.
+    pub async fn words(
+        &self,
+        project: Uuid,
+        phrasings: Vec<Vec<String>>,
+        filter: Filter,
+    ) -> Result<Vec<Words>> {
+        on_engine!(self, s => s.words(project, phrasings, filter))
     }
 
     /// What the legs find for a question, with what stands beside it, for `core` to rank.

@@ -122,6 +122,10 @@ pub const TAG_CHARS_MAX: usize = 200;
 /// Characters of one loop that stays open.
 pub const OPEN_LOOP_CHARS_MAX: usize = 2_000;
 
+/// Questions that one row may say it answers, and the characters of each.
+pub const ASKED_AS_MAX: usize = 3;
+pub const ASKED_AS_CHARS_MAX: usize = 300;
+
 /// Bytes, as JSON, that `prism_start` tells of the past.
 pub const OPENING_BYTES_MAX: usize = 64 * 1024;
 /// Bytes, as JSON, that a pickup tells of the past.

@@ -14,9 +14,10 @@ pub mod surface;
 pub mod transcript;
 pub mod vector;
 
-use crate::limits::{LIST_ITEMS_MAX, TEXT_CHARS_MAX};
+use crate::limits::{ASKED_AS_CHARS_MAX, ASKED_AS_MAX, LIST_ITEMS_MAX, TEXT_CHARS_MAX};
 use crate::signal::names;
 use question::cue;
+use vector::ASKED_AS;
 
 names! {
     /// What kind of row a delta is.
@@ -133,6 +134,21 @@ pub fn check_number(field: &str, items: usize, most: usize) -> Result<(), crate:
     Ok(())
 }
 
+/// Checks the questions that a row is said to answer; blank ones and repetitions fall away.
+pub fn asked_as(questions: &[String]) -> Result<Vec<String>, crate::Problem> {
+    let mut asked: Vec<String> = Vec::new();
+    for (i, question) in questions.iter().enumerate() {
+        let question = question.trim();
+        within(&format!("asked_as[{i}]"), question, ASKED_AS_CHARS_MAX)?;
+        let known = asked.iter().any(|q| q.eq_ignore_ascii_case(question));
+        if !question.is_empty() && !known {
+            asked.push(question.to_owned());
+        }
+    }
+    check_number("asked_as", asked.len(), ASKED_AS_MAX)?;
+    Ok(asked)
+}
+
 /// One searchable part of a row. Each gets a vector of its own: joined into
 /// one text, the words a person remembers drown in the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,6 +230,19 @@ impl Indexed {
         self
     }
 
+    /// Adds questions that it answers: found by them, and not shown as its words.
+    pub fn asked_as(mut self, questions: Vec<String>) -> Self {
+        for text in questions {
+            self.also.push('\n');
+            self.also.push_str(&text);
+            self.fields.push(Field {
+                name: ASKED_AS,
+                text,
+            });
+        }
+        self
+    }
+
     /// Says what the operator did in it.
     pub fn with_cue(mut self, cue: u32) -> Self {
         self.cues |= cue;
@@ -247,6 +276,22 @@ mod tests {
                 && !DeltaKind::Pickup.is_recalled()
                 && !DeltaKind::BootstrapOnly.is_recalled()
         );
+    }
+
+    #[test]
+    fn a_row_answers_up_to_three_questions_each_said_once() {
+        let asked = |questions: &[&str]| {
+            let questions: Vec<String> = questions.iter().map(|q| (*q).to_owned()).collect();
+            asked_as(&questions)
+        };
+        let thrice = asked(&["why?", " Why? ", "", "how?", "when?"]).unwrap();
+        assert_eq!(thrice, ["why?", "how?", "when?"]);
+        assert!(asked(&["a", "b", "c", "d"]).is_err());
+        assert!(asked(&[&"x".repeat(ASKED_AS_CHARS_MAX + 1)]).is_err());
+        let said = vec![("body", Some("the ring is kept".to_owned()))];
+        let row = Indexed::new(Kind::Note, None, "", said).asked_as(thrice);
+        assert_eq!(row.text, "the ring is kept", "its words are its own");
+        assert!(row.also.contains("how?") && row.fields.len() == 4);
     }
 
     #[test]

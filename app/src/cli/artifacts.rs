@@ -75,6 +75,9 @@ pub struct Postmortem {
     /// What keeps it from happening again
     #[arg(long, value_name = "TEXT", required_unless_present = "resolve")]
     prevention: Option<String>,
+    /// A question that this answers, in the operator's words; may be given again
+    #[arg(long = "asked-as", value_name = "QUESTION")]
+    asked_as: Vec<String>,
     /// Close this one instead
     #[arg(
         long,
@@ -93,6 +96,7 @@ impl Postmortem {
                 "what_happened": self.what_happened.map(written).transpose()?,
                 "choice_point": self.choice_point.map(written).transpose()?,
                 "prevention": self.prevention.map(written).transpose()?,
+                "asked_as": self.asked_as,
             }),
         };
         keep(&context, "postmortem", request).await
@@ -119,11 +123,15 @@ pub struct Decide {
     /// The decision this one replaces: its number, or its id (8 digits or more)
     #[arg(long, value_name = "NUMBER|ID")]
     supersedes: Option<String>,
+    /// A question that this answers, in the operator's words; may be given again
+    #[arg(long = "asked-as", value_name = "QUESTION")]
+    asked_as: Vec<String>,
 }
 
 impl Decide {
     pub async fn run(self, context: Context) -> Outcome {
         let request = json!({
+            "asked_as": self.asked_as,
             "title": self.title,
             "context": written(self.context)?,
             "decision": written(self.decision)?,

@@ -206,6 +206,9 @@ pub struct Record {
     /// The delta that ruled it out, one for each --ruled-out in turn
     #[arg(long, value_name = "DELTA_ID", requires = "ruled_out")]
     ruled_out_in: Vec<String>,
+    /// A question that this answers, in the operator's words; may be given again
+    #[arg(long = "asked-as", value_name = "QUESTION")]
+    asked_as: Vec<String>,
     #[command(flatten)]
     which: WhichSession,
 }
@@ -232,6 +235,7 @@ impl Record {
             "open_loops": self.open_loops,
             "operator_visible_effect": self.operator_visible_effect,
             "tried_and_ruled_out": ruled_out,
+            "asked_as": self.asked_as,
             "surfaces": surfaces,
             "root": crate::config::repository(&cwd),
         });

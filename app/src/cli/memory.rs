@@ -24,6 +24,9 @@ pub struct Recall {
     /// What was seen, said or done, in plain words
     #[arg(required = true)]
     query: Vec<String>,
+    /// Another way it may have been written down; may be given again
+    #[arg(long, value_name = "TEXT")]
+    also: Vec<String>,
     /// Results at the most
     #[arg(short, default_value_t = 8)]
     k: usize,
@@ -46,6 +49,7 @@ impl Recall {
         let query = self.query.join(" ");
         let request = json!({
             "query": query,
+            "also": self.also,
             "k": self.k,
             "kinds": self.kinds,
             "since": self.since,
@@ -314,6 +318,9 @@ pub struct Remember {
     /// Narrative: a delta, commit or spec that had to land with the others; may be given again
     #[arg(long = "piece", value_name = "REFERENCE")]
     pieces: Vec<String>,
+    /// A question that this answers, in the operator's words; may be given again
+    #[arg(long = "asked-as", value_name = "QUESTION")]
+    asked_as: Vec<String>,
     /// Narrative: what would break it
     #[arg(long = "breaks", value_name = "TEXT")]
     would_break_it: Option<String>,
@@ -331,6 +338,7 @@ impl Remember {
             "operator_sees": self.operator_sees,
             "pieces": self.pieces,
             "would_break_it": self.would_break_it,
+            "asked_as": self.asked_as,
         });
         keep(&context, "remember", request).await
     }
@@ -344,12 +352,16 @@ pub struct Note {
     /// The note; `-` alone reads it from standard input
     #[arg(required = true)]
     text: Vec<String>,
+    /// A question that this answers, in the operator's words; may be given again
+    #[arg(long = "asked-as", value_name = "QUESTION")]
+    asked_as: Vec<String>,
 }
 
 impl Note {
     pub async fn run(self, context: Context) -> Outcome {
         let text = written(self.text.join(" "))?;
-        keep(&context, "note", json!({ "text": text })).await
+        let request = json!({ "text": text, "asked_as": self.asked_as });
+        keep(&context, "note", request).await
     }
 }
 

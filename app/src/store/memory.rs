@@ -109,14 +109,21 @@ pub(super) enum WordHits {
     Sqlite(super::sqlite::WordHits),
 }
 
+/// One way of asking: its words looked up, and its meaning.
+#[derive(Clone, Debug, Default)]
+pub struct Phrasing {
+    pub words: Words,
+    pub vector: Option<Vec<f32>>,
+}
+
 /// What is asked of the store once the words were looked up and the question was embedded.
 #[derive(Clone, Debug)]
 pub struct Search {
     pub project_id: Uuid,
     pub question: Question,
-    pub words: Words,
+    /// The question's own first.
+    pub phrasings: Vec<Phrasing>,
     pub model: &'static str,
-    pub vector: Option<Vec<f32>>,
     pub entities: Vec<Entity>,
     pub filter: Filter,
     /// By these `core` says which rows are worth looking around.

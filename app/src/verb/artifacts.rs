@@ -14,7 +14,7 @@ use prism_core::limits::{PATH_CHARS_MAX, TAG_CHARS_MAX};
 use prism_core::memory::brief::Room;
 use prism_core::memory::entity::find;
 use prism_core::memory::row::{self, New, Parts};
-use prism_core::memory::{Kind, check_list, optional, required};
+use prism_core::memory::{Kind, asked_as, check_list, optional, required};
 use prism_core::{Code, Problem, text};
 use serde_json::{Map, json};
 use uuid::Uuid;
@@ -24,9 +24,11 @@ async fn create(
     caller: &Caller,
     new: New,
     supersedes: Option<Uuid>,
+    asked: Vec<String>,
 ) -> Result<Id, Problem> {
     let by = author(caller);
     let (row, indexed) = row::artifact(by.identity.as_str(), new);
+    let indexed = indexed.asked_as(asked);
     let entities = entities_of(
         prism,
         caller,
@@ -73,6 +75,7 @@ pub async fn journal(prism: &Prism, caller: &Caller, request: Journal) -> Result
             fields: Map::new(),
         },
         None,
+        Vec::new(),
     )
     .await
 }
@@ -101,6 +104,7 @@ pub async fn retro(prism: &Prism, caller: &Caller, request: Retro) -> Result<Id,
             fields: Map::new(),
         },
         None,
+        Vec::new(),
     )
     .await
 }
@@ -153,6 +157,7 @@ pub async fn postmortem(
             fields: Map::new(),
         },
         None,
+        asked_as(&request.asked_as)?,
     )
     .await
 }
@@ -181,6 +186,7 @@ pub async fn decide(prism: &Prism, caller: &Caller, request: Decide) -> Result<I
             fields: Map::new(),
         },
         supersedes,
+        asked_as(&request.asked_as)?,
     )
     .await
 }
@@ -250,6 +256,7 @@ async fn document(
                     fields: Map::new(),
                 },
                 None,
+                Vec::new(),
             )
             .await?;
             Ok(Artifacts {
@@ -342,6 +349,7 @@ pub async fn todo(prism: &Prism, caller: &Caller, request: Todo) -> Result<Artif
                     fields,
                 },
                 None,
+                Vec::new(),
             )
             .await?;
             let source =

@@ -18,7 +18,7 @@ use prism_core::memory::operator::{Class, Confidence, Directness, Verdict, is_ro
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative, New};
 use prism_core::memory::{
-    DeltaKind, EdgeKind, Indexed, Kind, check_list, check_number, optional, required,
+    DeltaKind, EdgeKind, Indexed, Kind, asked_as, check_list, check_number, optional, required,
 };
 use prism_core::signal::sha256_hex;
 use prism_core::{Code, Identity, Problem, text};
@@ -322,6 +322,7 @@ async fn build(
         "operator_input" => input(&references, line, name, known, &mut edges).await?,
         kind => artifact(kind, line, name)?,
     };
+    let indexed = indexed.asked_as(asked_as(&line.asked_as)?);
     let supersedes = match &line.supersedes {
         Some(reference) => {
             references

@@ -14,7 +14,7 @@ use prism_core::limits::{
 use prism_core::memory::brief::Room;
 use prism_core::memory::row;
 use prism_core::memory::surface::{Surfaces, Warning, first_files, is_whole, relative_to};
-use prism_core::memory::{DeltaKind, Kind, check_list, check_number, optional, required};
+use prism_core::memory::{DeltaKind, Kind, asked_as, check_list, check_number, optional, required};
 use prism_core::presence::SessionState;
 use prism_core::{Code, Problem, api, text};
 use uuid::Uuid;
@@ -144,6 +144,7 @@ pub async fn left(
         touched_files: request.touched_files,
         operator_visible_effect: None,
         tried_and_ruled_out: Vec::new(),
+        asked_as: Vec::new(),
         surfaces: Vec::new(),
         root: request.root,
     };
@@ -210,6 +211,7 @@ async fn record(
     tags: &[&str],
 ) -> Result<Wrapped, Problem> {
     let (surfaces, root) = (request.surfaces.clone(), request.root.clone());
+    let asked = asked_as(&request.asked_as)?;
     let (mut row, cut) = checked(prism, caller, request, kind).await?;
     row.tags = tags.iter().map(|&tag| tag.to_owned()).collect();
     // Where the project's folder is known, what lies outside of it is no surface of the project.
@@ -233,6 +235,7 @@ async fn record(
     let id = clock::new_id();
     let indexed =
         Kind::of_delta(kind).map(|kind| row::delta(kind, caller.persona.identity.as_str(), &row));
+    let indexed = indexed.map(|indexed| indexed.asked_as(asked));
     let mut spoken = indexed.as_ref().map(|i| i.text.clone()).unwrap_or_default();
     for file in &row.touched_files {
         spoken.push(' ');

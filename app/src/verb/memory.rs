@@ -12,7 +12,9 @@ use prism_core::memory::brief::{Room, first_rows};
 use prism_core::memory::entity::{self, Entity};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative};
-use prism_core::memory::{DeltaKind, EdgeKind, Indexed, Kind, check_list, optional, required};
+use prism_core::memory::{
+    DeltaKind, EdgeKind, Indexed, Kind, asked_as, check_list, optional, required,
+};
 use prism_core::{Code, Problem, api, text};
 
 /// Who writes, as every row records it.
@@ -170,6 +172,7 @@ pub async fn remember(
         None => None,
     };
     let subject = optional("subject", request.subject.as_deref())?;
+    let asked = asked_as(&request.asked_as)?;
     let identity = caller.persona.identity.as_str();
     let (row, indexed) = match request.kind.as_str() {
         "note" => row::words(
@@ -219,7 +222,7 @@ pub async fn remember(
             id,
             by: author(caller),
             row,
-            indexed: Some(indexed),
+            indexed: Some(indexed.asked_as(asked)),
             entities,
             edges,
             supersedes,
@@ -280,6 +283,7 @@ pub async fn note(prism: &Prism, caller: &Caller, request: wire::Note) -> Result
         operator_sees: None,
         pieces: Vec::new(),
         would_break_it: None,
+        asked_as: request.asked_as,
     };
     remember(prism, caller, request).await
 }

@@ -4,7 +4,7 @@ use super::memory::{author, names_of};
 use crate::clock;
 use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
-use crate::store::memory::{Filter, MemoryRow, RecallEvent, Search, Words};
+use crate::store::memory::{Filter, MemoryRow, Phrasing, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::Question;
@@ -20,6 +20,9 @@ const K_DEFAULT: usize = 8;
 const K_MAX: usize = 50;
 /// Characters of a question; a longer one is a document.
 const QUERY_CHARS_MAX: usize = 4_000;
+/// Other phrasings of one question, and the characters of each.
+const ALSO_MAX: usize = 5;
+const ALSO_CHARS_MAX: usize = 500;
 /// Characters of one result's text; the rest is read by its id.
 const HIT_CHARS_MAX: usize = 1_200;
 /// Rows beyond those asked for that the operator's word may still bring up.
@@ -33,7 +36,13 @@ pub async fn recall(
     let started = Instant::now();
     let (query, k, filter) = checked(&request)?;
     let names = names_of(prism, caller);
-    let question = Question::of(&query, &names, prism.operator.as_str());
+    let read = |text: &str| Question::of(text, &names, prism.operator.as_str());
+    let question = read(&query);
+    let also = also(&request, &query)?;
+    // What kind, whose and when is asked by the question alone; the others are words for it.
+    let phrasings: Vec<Question> = std::iter::once(question.clone())
+        .chain(also.iter().map(|text| read(text)))
+        .collect();
     let legs = Chosen(&request.legs);
     let weights = legs.weights();
 
@@ -41,16 +50,18 @@ pub async fn recall(
     let words = async {
         match legs.has("lexical") {
             true => {
-                let terms = question.terms.clone();
+                let terms = phrasings.iter().map(|p| p.terms.clone()).collect();
                 let store = &prism.store;
                 store.words(caller.project.id, terms, filter.clone()).await
             }
-            false => Ok(Words::default()),
+            false => Ok(vec![Words::default(); phrasings.len()]),
         }
     };
-    let (words, embedded) = tokio::join!(words, embed(prism, &question, legs.has("vector")));
+    let (words, embedded) = tokio::join!(words, embed(prism, &phrasings, legs.has("vector")));
     let words = words?;
-    let lexical_us = words.us;
+    let lexical_us = words.iter().map(|words| words.us).sum();
+    let vectors = embedded.vectors.into_iter().chain(std::iter::repeat(None));
+    let asked = words.into_iter().zip(vectors);
     let entities = if legs.has("graph") {
         let mut named = entity::find(&query, &names);
         // Eight digits quote an id, or a commit.
@@ -64,9 +75,10 @@ pub async fn recall(
     let search = Search {
         project_id: caller.project.id,
         question: question.clone(),
-        words,
+        phrasings: asked
+            .map(|(words, vector)| Phrasing { words, vector })
+            .collect(),
         model: MODEL_ID,
-        vector: embedded.vector,
         entities,
         filter,
         weights,
@@ -159,6 +171,27 @@ pub async fn recall(
     })
 }
 
+/// The other phrasings, each once.
+fn also(request: &wire::Recall, query: &str) -> Result<Vec<String>, Problem> {
+    let mut also: Vec<String> = Vec::new();
+    for text in &request.also {
+        let text = text.trim();
+        if text.chars().count() > ALSO_CHARS_MAX {
+            let most = format!("may have {ALSO_CHARS_MAX} characters each; ask in a sentence");
+            return Err(Problem::field("also", most));
+        }
+        let known = |other: &str| other.eq_ignore_ascii_case(text);
+        if !text.is_empty() && !known(query) && !also.iter().any(|other| known(other)) {
+            also.push(text.to_owned());
+        }
+    }
+    if also.len() > ALSO_MAX {
+        let most = format!("are {} and may be {ALSO_MAX} phrasings", also.len());
+        return Err(Problem::field("also", most));
+    }
+    Ok(also)
+}
+
 fn checked(request: &wire::Recall) -> Result<(String, usize, Filter), Problem> {
     let query = required("query", &request.query)?;
     if query.chars().count() > QUERY_CHARS_MAX {
@@ -226,15 +259,16 @@ impl Chosen<'_> {
     }
 }
 
-/// The question's vector, or why there is none.
+/// The vectors of the question's phrasings, or why there are none.
 #[derive(Default)]
 struct Embedded {
-    vector: Option<Vec<f32>>,
+    /// None for a phrasing that has nothing but names and small words.
+    vectors: Vec<Option<Vec<f32>>>,
     ms: Option<f64>,
     off: Option<String>,
 }
 
-async fn embed(prism: &Prism, question: &Question, wanted: bool) -> Embedded {
+async fn embed(prism: &Prism, phrasings: &[Question], wanted: bool) -> Embedded {
     let off = |reason: &str| Embedded {
         off: Some(reason.to_owned()),
         ..Embedded::default()
@@ -242,13 +276,22 @@ async fn embed(prism: &Prism, question: &Question, wanted: bool) -> Embedded {
     if !wanted {
         return off("not asked for");
     }
-    if question.embedded.is_empty() {
+    let texts = phrasings.iter().map(|p| p.embedded.clone());
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    if texts.is_empty() {
         return off("the question has nothing but names and small words");
     }
     let started = Instant::now();
-    match prism.embedder.question(question.embedded.clone()).await {
-        Ok(vector) => Embedded {
-            vector: Some(vector),
+    match prism.embedder.question(texts).await {
+        Ok(vectors) => Embedded {
+            vectors: {
+                let mut vectors = vectors.into_iter();
+                let one = |p: &Question| match p.embedded.is_empty() {
+                    true => None,
+                    false => vectors.next(),
+                };
+                phrasings.iter().map(one).collect()
+            },
             ms: Some(started.elapsed().as_secs_f64() * 1000.0),
             off: None,
         },

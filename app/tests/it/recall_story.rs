@@ -757,3 +757,123 @@ async fn metrics_count_verdicts_corrections_and_dead_ends_and_low_confidence_onc
         [pair("grepping", 2), pair("guessing", 1)]
     );
 }
+
+/// Rows about one subject, none of which says what a person would ask.
+async fn engineering(client: &Client) -> Vec<Value> {
+    let mut ids = Vec::new();
+    for text in [
+        "clamped the gateway's reading at zero below the inverter's noise floor",
+        "the poller backs off after three CRC errors on the bus",
+        "moved the statement renderer to the worker pool",
+        "rotated the signing key of the member portal",
+        "the gateway batches readings before it uploads them",
+    ] {
+        let kept = client.call(PID, "note", json!({ "text": text })).await;
+        ids.push(kept.unwrap()["id"].clone());
+    }
+    ids
+}
+
+fn whys(hit: &Value) -> Vec<&str> {
+    let why = hit["why"].as_array().unwrap();
+    why.iter().map(|w| w.as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn another_phrasing_finds_what_the_question_does_not_and_says_so() {
+    // Without a model there are only words: what finds the row is the phrasing.
+    let server = Server::start();
+    let (texi, _) = server.session("Texi").await;
+    let ids = engineering(&texi).await;
+    let question = "why does it show nothing after dark";
+    let alone = recall(&texi, question).await;
+    let found = |answer: &Value| {
+        let results = answer["results"].as_array().unwrap().clone();
+        results.into_iter().find(|hit| hit["id"] == ids[0])
+    };
+    assert!(found(&alone).is_none(), "{alone}");
+    let also = json!([
+        "",
+        question,
+        "noise floor clamped at zero",
+        "Noise floor CLAMPED at zero"
+    ]);
+    let asked = json!({"query": question, "also": also});
+    let answer = texi.call(PID, "recall", asked).await.unwrap();
+    assert_eq!(answer["results"][0]["id"], ids[0], "{answer}");
+    assert!(whys(&answer["results"][0]).contains(&"also #1"), "{answer}");
+    let shown = server.ok(
+        None,
+        &[
+            "recall",
+            question,
+            "--also",
+            "clamped noise floor",
+            "--json",
+        ],
+    );
+    assert!(shown.contains(ids[0].as_str().unwrap()));
+    for (also, said) in [
+        (json!(["1", "2", "3", "4", "5", "6"]), "may be 5"),
+        (json!(["x".repeat(501)]), "500 characters"),
+        (json!("one"), "also"),
+    ] {
+        let asked = json!({"query": question, "also": also});
+        let refused = texi.call(PID, "recall", asked).await.unwrap_err();
+        assert!(refused.message.contains(said), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_a_row_answers_finds_it_and_is_not_shown_as_its_words() {
+    let server = with_model();
+    let (texi, _) = server.session("Texi").await;
+    engineering(&texi).await;
+    let question = "why does production read nothing once it gets dark";
+    let asked_as = json!([question]);
+    for (verb, mut request) in [
+        ("note", json!({"text": "clamp in reading.rs"})),
+        ("checkpoint", json!({"summary": "clamp in reading.rs"})),
+        (
+            "remember",
+            json!({"kind": "fact", "body": "clamp in reading.rs"}),
+        ),
+        (
+            "decide",
+            json!({"title": "Clamp", "context": "noise", "decision": "clamp in reading.rs"}),
+        ),
+        (
+            "postmortem",
+            json!({"title": "Clamp", "what_happened": "clamp in reading.rs", "choice_point": "x", "prevention": "y"}),
+        ),
+    ] {
+        request["asked_as"] = asked_as.clone();
+        let kept = texi.call(PID, verb, request).await.unwrap();
+        let id = kept["id"].as_str().or(kept["delta_id"].as_str()).unwrap();
+        embedded(&texi).await;
+        let answer = recall(&texi, "why is there no production at night").await;
+        let results = answer["results"].as_array().unwrap();
+        let hit = results.iter().find(|hit| hit["id"] == id);
+        let hit = hit.unwrap_or_else(|| panic!("{verb}: {answer}"));
+        assert!(
+            whys(hit).contains(&"a question it answers"),
+            "{verb}: {hit}"
+        );
+        assert!(!hit["text"].as_str().unwrap().contains("dark"), "{hit}");
+    }
+    let number = json!({"resolve": 1});
+    texi.call(PID, "postmortem", number).await.unwrap();
+    embedded(&texi).await;
+    let words = recall(&texi, "production dark postmortem").await;
+    let kinds = words["results"].as_array().unwrap().iter();
+    assert!(
+        kinds.clone().any(|hit| hit["kind"] == "postmortem"),
+        "it answers it in its next version: {words}"
+    );
+    let refused = texi.call(
+        PID,
+        "note",
+        json!({"text": "x", "asked_as": ["1", "2", "3", "4"]}),
+    );
+    assert!(refused.await.unwrap_err().message.contains("asked_as"));
+}

@@ -24,6 +24,8 @@ wire! {
         #[serde(default)] operator_visible_effect: Option<String>,
         /// Dead ends.
         #[serde(default)] tried_and_ruled_out: Vec<RuledOut>,
+        /// Up to three questions that this answers, in the operator's words.
+        #[serde(default)] asked_as: Vec<String>,
         #[serde(default)] #[schemars(skip)] touched_files_source: Option<String>,
         #[serde(default)] #[schemars(skip)] surfaces: Vec<String>,
         /// The folder that holds the project, where whoever calls knows it.
@@ -108,6 +110,8 @@ wire! {
     Recall {
         /// Plain words: what was seen, said or done.
         query: String,
+        /// Up to five other ways it may have been written down, in plain and in engineering words.
+        #[serde(default)] also: Vec<String>,
         #[serde(default)] k: Option<usize>,
         #[serde(default)] kinds: Vec<String>,
         #[serde(default)] since: Option<Moment>,
@@ -191,9 +195,15 @@ wire! {
         #[serde(default)] pieces: Vec<String>,
         /// Narrative: what would break it.
         #[serde(default)] would_break_it: Option<String>,
+        /// Up to three questions that this answers, in the operator's words.
+        #[serde(default)] asked_as: Vec<String>,
     }
 
-    Note { text: String }
+    Note {
+        text: String,
+        /// Up to three questions that this answers, in the operator's words.
+        #[serde(default)] asked_as: Vec<String>,
+    }
 
     Journal { body: String, #[serde(default)] title: Option<String> }
 
@@ -207,6 +217,8 @@ wire! {
         #[serde(default)] prevention: String,
         /// Number of one to close instead.
         #[serde(default)] resolve: Option<i64>,
+        /// Up to three questions that this answers, in the operator's words.
+        #[serde(default)] asked_as: Vec<String>,
     }
 
     Decide {
@@ -216,6 +228,8 @@ wire! {
         #[serde(default)] consequences: Option<String>,
         /// Number or id of the decision this replaces.
         #[serde(default)] supersedes: Option<String>,
+        /// Up to three questions that this answers, in the operator's words.
+        #[serde(default)] asked_as: Vec<String>,
     }
 
     Document {

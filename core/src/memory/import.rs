@@ -25,6 +25,7 @@ pub struct Line {
     pub title: Option<String>,
     pub subject: Option<String>,
     pub tags: Vec<String>,
+    pub asked_as: Vec<String>,
     #[serde(deserialize_with = "optional_id")]
     pub supersedes: Option<String>,
     // Deltas.

@@ -78,6 +78,8 @@ pub struct Weights {
     /// It is of a kind the question hints at.
     pub hint: f64,
     pub operator: f64,
+    /// Other phrasings of the question find it, too.
+    pub agreement: f64,
     pub works: f64,
     pub broken: f64,
     pub corrected: f64,
@@ -109,6 +111,7 @@ impl Default for Weights {
             kind: 3.2,
             hint: 1.3,
             operator: 1.7,
+            agreement: 0.5,
             works: 0.3,
             broken: -0.4,
             corrected: -0.2,
@@ -177,9 +180,12 @@ pub fn rarity(found: usize, looked_at: usize) -> f64 {
 /// How near a row's vectors are to the question's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nearness {
+    /// Of its best field, sentence or question that it answers.
     pub field: f64,
     pub joined: f64,
     pub context: f64,
+    /// It is nearest by a question that it is said to answer.
+    pub asked: bool,
 }
 
 /// A row that some leg brought, with what the legs know of it.
@@ -202,6 +208,29 @@ pub struct Candidate {
     pub between: f64,
     /// Rows beside it, as places in the same list.
     pub beside: Vec<usize>,
+    /// What it holds of each other phrasing of the question, in their order.
+    pub also: Vec<Phrased>,
+}
+
+impl Candidate {
+    /// What it holds of one phrasing; the question itself is the first.
+    fn phrased(&self, phrasing: usize) -> (&[(usize, f64)], Option<Nearness>) {
+        match phrasing.checked_sub(1) {
+            None => (&self.matches, self.near),
+            Some(n) => self
+                .also
+                .get(n)
+                .map_or((&[], None), |other| (&other.matches, other.near)),
+        }
+    }
+}
+
+/// What a row holds of one phrasing of the question.
+#[derive(Clone, Debug, Default)]
+pub struct Phrased {
+    /// As in [`Candidate`].
+    pub matches: Vec<(usize, f64)>,
+    pub near: Option<Nearness>,
 }
 
 /// All that the legs found for one question.
@@ -210,6 +239,8 @@ pub struct Candidates {
     pub rows: Vec<Candidate>,
     /// What all words of the question weigh together.
     pub mass: f64,
+    /// The same, of each other phrasing.
+    pub also_mass: Vec<f64>,
     /// Days and months the question names.
     pub windows: Vec<Window>,
     /// The span before or after the release the question names.
@@ -258,44 +289,18 @@ pub struct Ranking {
 /// Ranks what the legs found.
 pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Ranking {
     let rows = &found.rows;
-    let mass = found.mass.max(1e-6);
-    // A row without vectors yet is taken to be as near as the others are on average: it is neither
-    // found nor hidden by meaning.
-    let known: Vec<Nearness> = rows.iter().filter_map(|r| r.near).collect();
-    let average = |value: fn(&Nearness) -> f64| {
-        known.iter().map(value).sum::<f64>() / known.len().max(1) as f64
-    };
-    let unknown = Nearness {
-        field: average(|n| n.field),
-        joined: average(|n| n.joined),
-        context: average(|n| n.context),
-    };
-    let own: Vec<f64> = rows
-        .iter()
-        .map(|r| r.matches.iter().map(|(_, w)| w).sum::<f64>() / mass)
+    let phrasings: Vec<Heard> = std::iter::once(&found.mass)
+        .chain(&found.also_mass)
+        .enumerate()
+        .map(|(n, mass)| Heard::of(rows, n, *mass, weights))
         .collect();
+    let best = best_phrasings(&phrasings, rows.len(), weights);
+    let content: Vec<f64> = best.iter().map(|(content, _)| *content).collect();
+    let by_phrasing = |i: usize| &phrasings[best[i].1];
+    let own: Vec<f64> = (0..rows.len()).map(|i| by_phrasing(i).own[i]).collect();
     let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
-    // Stray words say nothing; where there is meaning to go by, they are hardly heard.
-    let heard = if known.is_empty() {
-        1.0
-    } else {
-        ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0)
-    };
-    let words: Vec<(f64, Option<usize>)> = (0..rows.len())
-        .map(|i| words_around(rows, i))
-        .map(|(sum, by)| (sum / mass, by))
-        .collect();
-    let content: Vec<f64> = rows
-        .iter()
-        .zip(&words)
-        .map(|(row, (lexical, _))| {
-            let near = row.near.unwrap_or(unknown);
-            weights.lexical * heard * lexical
-                + weights.field * near.field
-                + weights.joined * near.joined
-                + weights.context * near.context
-        })
-        .collect();
+    let words: Vec<(f64, Option<usize>)> =
+        (0..rows.len()).map(|i| by_phrasing(i).words[i]).collect();
     let sessions = session_lift(rows, &content);
     let places = places(rows);
     let alone = match question.named.as_slice() {
@@ -306,6 +311,12 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
     let doubt = 1.0 - CERTAINTY * surest;
     let scored = rows.iter().enumerate().map(|(i, row)| {
         let mut why = places.why(i);
+        if row.phrased(best[i].1).1.is_some_and(|near| near.asked) {
+            why.push("a question it answers".to_owned());
+        }
+        if let Some(n) = best[i].1.checked_sub(1) {
+            why.push(format!("also #{}", n + 1));
+        }
         why.extend(
             words[i]
                 .1
@@ -417,6 +428,89 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Mom
     }
 }
 
+/// What one phrasing of the question says of each row.
+struct Heard {
+    /// The share of its words that a row holds itself.
+    own: Vec<f64>,
+    /// The same with what stands beside the row, and which neighbour helped most.
+    words: Vec<(f64, Option<usize>)>,
+    content: Vec<f64>,
+}
+
+impl Heard {
+    fn of(rows: &[Candidate], phrasing: usize, mass: f64, weights: &Weights) -> Self {
+        let mass = mass.max(1e-6);
+        // A row without vectors yet is taken to be as near as the others are on average: it is
+        // neither found nor hidden by meaning.
+        let near = |row: &Candidate| row.phrased(phrasing).1;
+        let known: Vec<Nearness> = rows.iter().filter_map(near).collect();
+        let average = |value: fn(&Nearness) -> f64| {
+            known.iter().map(value).sum::<f64>() / known.len().max(1) as f64
+        };
+        let unknown = Nearness {
+            field: average(|n| n.field),
+            joined: average(|n| n.joined),
+            context: average(|n| n.context),
+            asked: false,
+        };
+        let own: Vec<f64> = rows
+            .iter()
+            .map(|r| r.phrased(phrasing).0.iter().map(|(_, w)| w).sum::<f64>() / mass)
+            .collect();
+        let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
+        // Stray words say nothing; where there is meaning to go by, they are hardly heard.
+        let heard = if known.is_empty() {
+            1.0
+        } else {
+            ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0)
+        };
+        let words: Vec<(f64, Option<usize>)> = (0..rows.len())
+            .map(|i| words_around(rows, i, phrasing))
+            .map(|(sum, by)| (sum / mass, by))
+            .collect();
+        let content = rows
+            .iter()
+            .zip(&words)
+            .map(|(row, (lexical, _))| {
+                let near = near(row).unwrap_or(unknown);
+                weights.lexical * heard * lexical
+                    + weights.field * near.field
+                    + weights.joined * near.joined
+                    + weights.context * near.context
+            })
+            .collect();
+        Self {
+            own,
+            words,
+            content,
+        }
+    }
+}
+
+/// Each row by the phrasing that speaks best for it: the score, and which phrasing. What several
+/// agree on counts a little more.
+fn best_phrasings(phrasings: &[Heard], rows: usize, weights: &Weights) -> Vec<(f64, usize)> {
+    // Phrasings lie differently high as a whole, a long one higher than a short one: what counts
+    // is how far a row stands out in each.
+    let mean = |heard: &Heard| heard.content.iter().sum::<f64>() / rows.max(1) as f64;
+    let means: Vec<f64> = phrasings.iter().map(mean).collect();
+    let one = |i: usize| {
+        let stands_out = |n: usize| phrasings[n].content[i] - means[n];
+        let (best, most) = (0..phrasings.len())
+            .map(|n| (n, stands_out(n)))
+            .reduce(|a, b| if b.1 > a.1 { b } else { a })
+            .unwrap_or_default();
+        let others = (0..phrasings.len()).filter(|n| *n != best);
+        let agree: f64 = others.map(|n| stands_out(n).max(0.0)).sum();
+        let agree = agree / (phrasings.len().max(2) - 1) as f64;
+        (
+            means.first().copied().unwrap_or_default() + most + weights.agreement * agree,
+            best,
+        )
+    };
+    (0..rows).map(one).collect()
+}
+
 /// Where a row lies between the oldest and the newest, 0 to 1, within the asked span.
 fn age(at: Moment, found: &Candidates) -> f64 {
     let (mut from, mut until) = found.span;
@@ -428,12 +522,12 @@ fn age(at: Moment, found: &Candidates) -> f64 {
 
 /// The weight of the question's words that a row or the rows beside it hold, and which neighbour
 /// helped most.
-fn words_around(rows: &[Candidate], i: usize) -> (f64, Option<usize>) {
-    let mut best: HashMap<usize, f64> = rows[i].matches.iter().copied().collect();
+fn words_around(rows: &[Candidate], i: usize, phrasing: usize) -> (f64, Option<usize>) {
+    let mut best: HashMap<usize, f64> = rows[i].phrased(phrasing).0.iter().copied().collect();
     let mut helped: Option<(f64, usize)> = None;
     for by in &rows[i].beside {
         let mut gain = 0.0;
-        for (term, weight) in &rows[*by].matches {
+        for (term, weight) in rows[*by].phrased(phrasing).0 {
             let (mine, theirs) = (best.entry(*term).or_insert(0.0), weight * BESIDE_SHARE);
             if theirs > *mine {
                 gain += theirs - *mine;
@@ -534,7 +628,8 @@ fn confidence(rows: &[Candidate], surest: f64) -> f64 {
     };
     let near = rows
         .iter()
-        .filter_map(|r| r.near)
+        .flat_map(|r| std::iter::once(r.near).chain(r.also.iter().map(|a| a.near)))
+        .flatten()
         .map(|n| (n.field + n.joined + n.context) / 3.0)
         .reduce(f64::max);
     let odds = match near {
@@ -658,6 +753,7 @@ mod tests {
                 field,
                 joined: field,
                 context: field,
+                asked: false,
             }),
             ..row
         }

@@ -16,7 +16,12 @@ pub enum Role {
     Joined,
     /// The row after what it speaks of, or what came before it.
     Context,
+    /// A question that the row is said to answer.
+    Asked,
 }
+
+/// Name of the fields that are questions which a row answers.
+pub const ASKED_AS: &str = "asked_as";
 
 /// Vectors of one role that a row may have.
 const ROLE_MAX: i64 = 1_000;
@@ -32,13 +37,14 @@ impl Role {
             0 => Self::Field,
             1 => Self::Sentence,
             2 => Self::Joined,
-            _ => Self::Context,
+            3 => Self::Context,
+            _ => Self::Asked,
         }
     }
 
     /// Whether a scan looks at it; the others only judge what the scan found.
     pub const fn is_scanned(self) -> bool {
-        matches!(self, Self::Field | Self::Joined)
+        matches!(self, Self::Field | Self::Joined | Self::Asked)
     }
 }
 
@@ -56,7 +62,7 @@ const SENTENCE_WORDS_MIN: usize = 3;
 /// What begins the text of an attempt that was ruled out.
 pub const RULED_OUT: &str = "tried and ruled out: ";
 /// Fields that name things instead of saying something.
-const SAYS_NOTHING: [&str; 4] = ["about", "pieces", "tags", "paths"];
+const SAYS_NOTHING: [&str; 5] = ["about", "pieces", "tags", "paths", ASKED_AS];
 /// Fields that are the row's own words, whatever else it says.
 const MAIN: [&str; 6] = [
     "summary",
@@ -97,7 +103,8 @@ impl Embeddable {
             .map(|(_, (_, text))| text.strip_prefix(RULED_OUT).unwrap_or(text).to_owned());
         texts.extend(others);
         if texts.is_empty() {
-            texts.extend(self.fields.iter().map(|(_, text)| text.clone()));
+            let own = self.fields.iter().filter(|(name, _)| name != ASKED_AS);
+            texts.extend(own.map(|(_, text)| text.clone()));
         }
         texts
     }
@@ -131,6 +138,8 @@ impl Embeddable {
             Role::Sentence,
             plain.iter().flat_map(|field| sentences(field)).collect(),
         );
+        let asked = self.fields.iter().filter(|(name, _)| name == ASKED_AS);
+        add(Role::Asked, asked.map(|(_, text)| text.clone()).collect());
         add(Role::Field, plain);
         texts
     }

@@ -4,13 +4,13 @@
 use super::memory::list;
 use super::vectors::{RECALL_WAITS, ScanFilter};
 use super::{Result, Sqlite, failed};
-use crate::store::memory::{Filter, Found, Search, WordHits as Hits, Words};
+use crate::store::memory::{Filter, Found, Phrasing, Search, WordHits as Hits, Words};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
 use prism_core::memory::recall::{
-    Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Sighting, best, idf, promising, rarity,
-    word_weight,
+    Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, best, idf,
+    promising, rarity, word_weight,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -100,14 +100,22 @@ pub struct WordHits {
 
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
-    pub async fn words(&self, project: Uuid, terms: Vec<String>, filter: Filter) -> Result<Words> {
+    pub async fn words(
+        &self,
+        project: Uuid,
+        phrasings: Vec<Vec<String>>,
+        filter: Filter,
+    ) -> Result<Vec<Words>> {
         self.read_memory(move |c| {
-            let started = Instant::now();
-            let hits = words(c, &project.to_string(), &terms, &filter)?;
-            Ok(Words {
-                hits: Hits::Sqlite(hits),
-                us: started.elapsed().as_micros() as u64,
-            })
+            let looked_up = |terms: &Vec<String>| {
+                let started = Instant::now();
+                let hits = words(c, &project.to_string(), terms, &filter)?;
+                Ok(Words {
+                    hits: Hits::Sqlite(hits),
+                    us: started.elapsed().as_micros() as u64,
+                })
+            };
+            phrasings.iter().map(looked_up).collect()
         })
         .await
     }
@@ -119,34 +127,39 @@ impl Sqlite {
             let project = search.project_id.to_string();
             let (span, years) = span(c, &project)?;
             let windows = search.question.windows(&years);
-            let words = match std::mem::take(&mut search.words.hits) {
-                Hits::Sqlite(words) => words,
-                Hits::Nothing => WordHits::default(),
-            };
-            let mut known = words.known;
-            let own: HashMap<i64, f64> = known
-                .keys()
-                .map(|row| (*row, words.rows[row].iter().map(|(_, w)| w).sum()))
-                .collect();
-            let scored = own.iter().map(|(row, weight)| (*row, *weight));
-            let mut chosen: HashSet<i64> = best(scored, LEG_CANDIDATES).into_iter().collect();
-            let lexical = own.len();
+            let phrasings = std::mem::take(&mut search.phrasings);
+            // Each phrasing brings its share, so that four cost what one does from here on.
+            let share = LEG_CANDIDATES / phrasings.len().clamp(1, 2);
+            let mut legs: Vec<Leg> = phrasings.into_iter().map(Leg::of).collect();
+            let mut known: HashMap<i64, Candidate> = HashMap::new();
+            let mut chosen: HashSet<i64> = HashSet::new();
+            for leg in &mut legs {
+                known.extend(std::mem::take(&mut leg.words.known));
+                let scored = leg.own.iter().map(|(row, weight)| (*row, *weight));
+                chosen.extend(best(scored, share));
+            }
+            let held: HashSet<&i64> = legs.iter().flat_map(|leg| leg.own.keys()).collect();
+            let lexical = held.len();
 
             let started = Instant::now();
-            let mut near: HashMap<i64, f64> = HashMap::new();
             let mut still_reading = false;
-            if let Some(vector) = &search.vector {
+            if legs.iter().any(|leg| leg.vector.is_some()) {
                 still_reading = !vectors.catch_up(c, search.model, RECALL_WAITS)?;
-                let plain = ScanFilter::of(&search.filter);
-                near = vectors.nearest(c, &project, vector, &plain, LEG_CANDIDATES)?;
-                for window in &windows {
+            }
+            let plain = ScanFilter::of(&search.filter);
+            for (n, leg) in legs.iter_mut().enumerate() {
+                let Some(vector) = &leg.vector else { continue };
+                leg.near = vectors.nearest(c, &project, vector, &plain, share)?;
+                for window in windows.iter().filter(|_| n == 0) {
                     // What was asked of a time is looked for in that time, too.
                     let within = plain.within(window.from, window.until);
                     let n = LEG_CANDIDATES / 8;
-                    near.extend(vectors.nearest(c, &project, vector, &within, n)?);
+                    leg.near
+                        .extend(vectors.nearest(c, &project, vector, &within, n)?);
                 }
             }
             let vector_us = started.elapsed().as_micros() as u64;
+            let near: HashSet<i64> = legs.iter().flat_map(|l| l.near.keys()).copied().collect();
             let found_by_meaning = near.len();
 
             let started = Instant::now();
@@ -158,7 +171,7 @@ impl Sqlite {
                 .collect();
             // Where much passed between them, that it did tells little.
             let rarity = rarity(between.len(), MENTIONS_MAX);
-            chosen.extend(near.keys().chain(&mentions).chain(&between));
+            chosen.extend(near.iter().chain(&mentions).chain(&between));
             let missing: Vec<i64> = chosen
                 .iter()
                 .filter(|row| !known.contains_key(row))
@@ -166,10 +179,10 @@ impl Sqlite {
                 .collect();
             known.extend(known_rows(c, &project, missing, &search.filter)?.allowed);
             chosen.retain(|row| known.contains_key(row));
-            let mass = words.mass.max(1e-6);
+            let most = |of: &dyn Fn(&Leg) -> f64| legs.iter().map(of).fold(0.0, f64::max);
             let seen = |row: &i64| Sighting {
-                own_words: own.get(row).copied().unwrap_or_default() / mass,
-                nearest: near.get(row).copied().unwrap_or_default(),
+                own_words: most(&|leg| leg.share_of_words(*row)),
+                nearest: most(&|leg| leg.near.get(row).copied().unwrap_or_default()),
                 mentions: mentions.contains(row),
                 between: if between.contains(row) { rarity } else { 0.0 },
             };
@@ -194,15 +207,23 @@ impl Sqlite {
             let started = Instant::now();
             let places: HashMap<i64, usize> =
                 rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
-            let nearness = search
-                .vector
-                .as_ref()
-                .map(|vector| vectors.judge(&project, vector, &rows, &near))
-                .unwrap_or_default();
+            let judged: Vec<HashMap<i64, Nearness>> = legs
+                .iter()
+                .map(|leg| match &leg.vector {
+                    Some(vector) => vectors.judge(&project, vector, &rows, &leg.near),
+                    None => HashMap::new(),
+                })
+                .collect();
+            let phrased = |n: usize, row: &i64| Phrased {
+                matches: legs[n].words.rows.get(row).cloned().unwrap_or_default(),
+                near: judged[n].get(row).copied(),
+            };
             let candidates = rows.iter().filter_map(|row| {
+                let Phrased { matches, near } = phrased(0, row);
                 Some(Candidate {
-                    matches: words.rows.get(row).cloned().unwrap_or_default(),
-                    near: nearness.get(row).copied(),
+                    matches,
+                    near,
+                    also: (1..legs.len()).map(|n| phrased(n, row)).collect(),
                     mentions: mentions.contains(row),
                     between: if between.contains(row) { rarity } else { 0.0 },
                     beside: beside
@@ -223,7 +244,8 @@ impl Sqlite {
             Ok(Found {
                 candidates: Candidates {
                     rows,
-                    mass: words.mass,
+                    mass: legs[0].words.mass,
+                    also_mass: legs[1..].iter().map(|leg| leg.words.mass).collect(),
                     windows,
                     release,
                     span,
@@ -239,6 +261,36 @@ impl Sqlite {
             })
         })
         .await
+    }
+}
+
+/// One phrasing on its way: what its words and its meaning have found.
+struct Leg {
+    words: WordHits,
+    /// What the words of each row weigh that the filter allows.
+    own: HashMap<i64, f64>,
+    vector: Option<Vec<f32>>,
+    near: HashMap<i64, f64>,
+}
+
+impl Leg {
+    fn of(phrasing: Phrasing) -> Self {
+        let words = match phrasing.words.hits {
+            Hits::Sqlite(words) => words,
+            Hits::Nothing => WordHits::default(),
+        };
+        let weight = |row: &i64| words.rows[row].iter().map(|(_, w)| w).sum();
+        let own = words.known.keys().map(|row| (*row, weight(row))).collect();
+        Self {
+            words,
+            own,
+            vector: phrasing.vector,
+            near: HashMap::new(),
+        }
+    }
+
+    fn share_of_words(&self, row: i64) -> f64 {
+        self.own.get(&row).copied().unwrap_or_default() / self.words.mass.max(1e-6)
     }
 }
 

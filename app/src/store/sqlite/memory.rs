@@ -12,6 +12,7 @@ use prism_core::memory::DeltaKind;
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::Review;
 use prism_core::memory::recall::NEIGHBOUR_US;
+use prism_core::memory::vector::ASKED_AS;
 use prism_core::memory::{EdgeKind, Indexed, Kind};
 use prism_core::{Code, Moment, Problem};
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
@@ -857,6 +858,14 @@ pub(super) fn reindex(c: &Connection, id: &str, now: Moment, indexed: &Indexed) 
     let rowid: i64 = c
         .query_row("select rowid from memory where id = ?", [id], |r| r.get(0))
         .map_err(failed)?;
+    // What a row is said to answer it answers in its next version as well.
+    let asked = list(
+        c,
+        "select text from memory_fields where memory_id = ? and field = ? order by ordinal",
+        params![id, ASKED_AS],
+        |r| r.get::<_, String>(0),
+    )?;
+    let indexed = &indexed.clone().asked_as(asked);
     c.execute("delete from memory_fts where rowid = ?", [rowid])
         .map_err(failed)?;
     c.execute("delete from memory_fields where memory_id = ?", [id])

@@ -435,14 +435,14 @@ impl Vectors {
         };
         let (codes, step) = quantise(question);
         let judged = rows.iter().filter_map(|row| {
-            let mut best = [f64::MIN; 4];
+            let mut best = [f64::MIN; 5];
             for block in [&matrix.scanned, &matrix.judging] {
                 for at in block.of_row(*row) {
                     let role = &mut best[block.roles[at] as usize];
                     *role = role.max(f64::from(block.dot(at, &codes) * step));
                 }
             }
-            let [mut field, sentence, joined, context] = best;
+            let [mut field, sentence, joined, context, asked] = best;
             if field == f64::MIN {
                 return None;
             }
@@ -456,10 +456,12 @@ impl Vectors {
             let or_field = |score: f64| if score == f64::MIN { field } else { score };
             Some((
                 *row,
+                // A question that the row answers speaks for the row as a whole.
                 Nearness {
-                    field: field.max(sentence),
-                    joined: or_field(joined),
-                    context: or_field(context),
+                    field: field.max(sentence).max(asked),
+                    joined: or_field(joined).max(asked),
+                    context: or_field(context).max(asked),
+                    asked: asked > field.max(sentence),
                 },
             ))
         });

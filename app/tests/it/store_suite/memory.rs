@@ -4,8 +4,8 @@ use super::{Opened, on_every_engine};
 use futures_util::future::join_all;
 use prism::clock::new_id;
 use prism::store::memory::{
-    ArtifactChange, Author, Edge, Filter, ImportRow, NewMemory, Node, PickupFrom, Row, Search,
-    Status,
+    ArtifactChange, Author, Edge, Filter, ImportRow, NewMemory, Node, Phrasing, PickupFrom, Row,
+    Search, Status,
 };
 use prism::store::{EmbedJob, Project, Store, StoreError, Table, VectorRow};
 use prism_core::id::Quoted;
@@ -90,14 +90,17 @@ fn path(name: &str) -> Entity {
 async fn found(store: &Store, project: &Project, text: &str) -> BTreeSet<String> {
     let question = Question::of(text, &[], "frank");
     let filter = Filter::default();
-    let terms = question.terms.clone();
+    let terms = vec![question.terms.clone()];
     let words = store.words(project.id, terms, filter.clone()).await;
+    let phrasing = |words| Phrasing {
+        words,
+        vector: None,
+    };
     let search = Search {
         project_id: project.id,
         question,
-        words: words.unwrap(),
+        phrasings: words.unwrap().into_iter().map(phrasing).collect(),
         model: MODEL,
-        vector: None,
         entities: Vec::new(),
         filter,
         weights: Weights::default(),

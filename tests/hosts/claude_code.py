@@ -43,7 +43,7 @@ class ClaudeCode:
         self.settings.write_text(json.dumps({
             "permissions": {"allow": ["mcp__prism", "Bash"]},
             "statusLine": {"type": "command", "command": "prism statusline", "refreshInterval": 1, "padding": 0},
-            "hooks": {event: [{"hooks": [hook]}] for event in
+            "hooks": {} if __import__("os").environ.get("NOHOOKS") else {event: [{"hooks": [hook]}] for event in
                       ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "Notification")},
         } | settings, indent=2))
 

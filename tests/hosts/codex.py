@@ -66,7 +66,7 @@ command = "prism"
 args = ["mcp"]
 env_vars = ["PRISM_AGENT_IDENTITY", "PRISM_HOME", "PRISM_PID", "PRISM_AGENT_SURFACE", "PRISM_AUTOSTART", "CODEX_HOME"]
 """)
-            for event in ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"):
+            for event in () if __import__("os").environ.get("NOHOOKS") else ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"):
                 config.write(f'\n[[hooks.{event}]]\n[[hooks.{event}.hooks]]\ntype = "command"\ncommand = "prism hook"\ntimeout = 10\n')
 
     def run(self, prompt, *args):
@@ -87,6 +87,11 @@ env_vars = ["PRISM_AGENT_IDENTITY", "PRISM_HOME", "PRISM_PID", "PRISM_AGENT_SURF
         self.world.hosts.append(terminal)
         terminal.shows("›")
         return terminal
+
+
+    def coder(self, identity, *args):
+        """A session in a terminal, started by Prism's launcher as that identity."""
+        return self.tui(*args, command=("prism", "coder", "--as", identity, "--", "codex"))
 
 
 class AppServer:

@@ -55,7 +55,8 @@ class Seen:
         """The newest result of that tool as JSON, if this request brings one."""
         for name, text in reversed(self.results):
             if name.endswith(tool):
-                return json.loads(text)
+                # Codex puts how long it took before it.
+                return json.loads(text[text.index("{"):])
         return None
 
 

@@ -109,7 +109,7 @@ class World:
     def send(self, to, signal_type="TaskAssigned", summary="look at 4b", sender=None):
         """Sends as the operator, or as an agent; gives the answer and when it was asked for."""
         at = time.monotonic()
-        answer = self.prism("send", to, signal_type, summary, "--json", identity=sender)
+        answer = self.prism("send", to, summary, "--type", signal_type, "--json", identity=sender)
         return answer["signal_id"], at
 
     def receipt(self, signal_id):

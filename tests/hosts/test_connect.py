@@ -1,0 +1,46 @@
+"""Connecting and disconnecting around real sessions leaves a host's files as they were."""
+import json
+
+from scripted import Call, Say
+
+
+def asks_for_status(seen):
+    return Say() if seen.results else Call("prism_status")
+
+
+def files(home):
+    return {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def test_claude_codes_files_are_as_they_were(world, claude):
+    host = claude("Birch", script=asks_for_status)
+    host.settings.parent.mkdir()
+    # As a user may have written it: an order, a width and a key of their own.
+    before = b'{\n    "model": "opus",\n    "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]},\n "mine": [1,2]}\n'
+    host.settings.write_bytes(before)
+    config = json.loads((host.home / ".claude.json").read_text())
+    host.connect()
+    assert host.settings.read_bytes() != before
+    session = host.stream("--allowedTools", "mcp__prism")
+    session.prompt("how is everybody?")
+    host.model.saw(lambda seen: seen.results)
+    session.close()
+    world.prism("disconnect", "claude-code", "--user", HOME=str(host.home))
+    assert host.settings.read_bytes() == before
+    # The host itself rewrites this one at every session; what stays must be the host's and the user's.
+    after = json.loads((host.home / ".claude.json").read_text())
+    assert not after.get("mcpServers"), after["mcpServers"]
+    assert {key: after[key] for key in config if key in after} | {"projects": 0} == config | {"projects": 0}
+
+
+def test_codexs_files_are_as_they_were(world, codex):
+    host = codex("Cedar", script=asks_for_status)
+    with host.config.open("a") as config:
+        config.write("\n# A word of the user's own.\n[tui.keymap] # and here\n")
+    before = host.config.read_bytes()
+    host.connect()
+    assert host.config.read_bytes() != before
+    host.run("how is everybody?")
+    host.model.saw(lambda seen: seen.results)
+    world.prism("disconnect", "codex", "--user", HOME=str(host.home), CODEX_HOME=str(host.codex_home))
+    assert host.config.read_bytes() == before

@@ -1,0 +1,121 @@
+"""What hooks tell the model in a real host, and what they take for the operator's words."""
+import threading
+
+from colleague import reads
+from scripted import Call, Say
+from world import bell
+
+CORRECTION = "No, that is wrong: never touch the release branch, always work on a copy of it."
+TRUSTED = ("--dangerously-bypass-hook-trust",)
+
+
+def reads_or_ends(seen):
+    return Call("prism_signals_pending") if "prism_signals_pending" in seen.new and not seen.results else Say()
+
+
+def leave_word(world, identity):
+    """An identity that was here before: it has a memory and an unread signal."""
+    world.prism("note", "The parser is to be rewritten by hand.", identity=identity)
+    return world.send(identity, "Question", "which parser?")
+
+
+def test_claude_code_is_told_at_the_start_what_an_agent_would_ask(world, claude):
+    host = claude("Birch")
+    host.connect()
+    world.enrol("Birch")
+    world.send("Birch", "Question", "which parser?")
+    host.stream(PRISM_DOORBELL="none").prompt("hello")
+    seen = host.model.saw("hello")
+    assert "hook additional context" in seen.new and "which parser?" in seen.new, seen.new
+
+
+def test_codex_is_told_at_the_start_what_an_agent_would_ask(world, codex):
+    host = codex("Cedar")
+    host.connect()
+    world.enrol("Cedar")
+    world.send("Cedar", "Question", "which parser?")
+    host.run("hello", *TRUSTED)
+    assert "which parser?" in host.model.saw("hello").new
+
+
+def test_a_tool_result_of_claude_code_brings_what_is_unread(world, claude):
+    started = threading.Event()
+
+    def works(seen):
+        if "work" in seen.new:
+            return Call("Bash", {"command": "true", "description": "Work"}, after=started)
+        return Say()
+
+    host = claude("Birch", script=works)
+    host.connect()
+    session = host.stream(PRISM_DOORBELL="hooks")
+    world.live("Birch")
+    session.prompt("work")
+    host.model.saw("work")
+    signal_id, sent = world.send("Birch", "Question")
+    world.reaches(signal_id, "received")
+    started.set()
+    seen = host.model.saw(lambda seen: seen.results, after=sent)
+    assert bell(world.operator, "Question") in seen.new, seen.new
+    world.reaches(signal_id, "rendered")
+
+
+def test_a_tool_result_of_codex_brings_what_is_unread(world, codex):
+    started = threading.Event()
+
+    def works(seen):
+        if "work" in seen.new:
+            return Call("exec_command", {"cmd": "true", "login": False}, after=started)
+        return Say()
+
+    host = codex("Cedar", script=works)
+    host.connect()
+    running = threading.Thread(target=host.run, args=("work", *TRUSTED), kwargs={"PRISM_DOORBELL": "hooks"})
+    running.start()
+    host.model.saw("work")
+    world.live("Cedar")
+    signal_id, sent = world.send("Cedar", "Question")
+    world.reaches(signal_id, "received")
+    started.set()
+    seen = host.model.saw(lambda seen: seen.results, after=sent)
+    assert bell(world.operator, "Question") in seen.new, seen.new
+    running.join()
+
+
+def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
+    thought = threading.Event()
+
+    def thinks(seen):
+        return Say(after=thought) if "think" in seen.new else Say()
+
+    host = claude("Birch", script=thinks)
+    host.connect()
+    session = host.stream(PRISM_DOORBELL="hooks")
+    world.live("Birch")
+    session.prompt("think")
+    host.model.saw("think")
+    signal_id, sent = world.send("Birch", "Question")
+    world.reaches(signal_id, "received")
+    thought.set()
+    seen = host.model.saw("Stop hook feedback", after=sent)
+    assert bell(world.operator, "Question") in seen.new, seen.new
+    # This model does not read it: it is held once, not for ever.
+    session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
+    assert sum("Stop hook feedback" in seen.new for seen in host.model.turns()) == 1
+
+
+def test_only_the_operator_is_taken_for_the_operator(world, claude):
+    """A correction brings the offer to keep it; a bell does not, whatever its signal says."""
+    host = claude("Birch", script=reads)
+    host.connect()
+    session = host.stream()
+    world.live("Birch")
+    session.prompt(CORRECTION)
+    assert "prism_operator_input" in host.model.saw(CORRECTION).new
+    session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
+    signal_id, sent = world.send("Birch", "TaskAssigned", CORRECTION)
+    rung = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
+    assert "prism_operator_input" not in rung.new, rung.new
+    read = host.model.saw(lambda seen: seen.result("prism_signals_pending"), after=sent)
+    assert "prism_operator_input" not in read.new.replace(read.results[0][1], ""), read.new
+    world.reaches(signal_id, "drained")

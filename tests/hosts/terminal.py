@@ -37,19 +37,24 @@ class Terminal:
         self._screen = Answering(lambda data: os.write(self._fd, data))
         self._stream = pyte.ByteStream(self._screen)
         self._news = threading.Condition()
+        self._ended = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        while True:
-            try:
-                data = os.read(self._fd, 65536)
-            except OSError:
-                return
-            if not data:
-                return
+        while data := self._some():
             with self._news:
                 self._stream.feed(data)
                 self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def _some(self):
+        try:
+            return os.read(self._fd, 65536)
+        except OSError:
+            # How a pty says that nobody is on the other side.
+            return b""
 
     def screen(self):
         with self._news:
@@ -67,7 +72,8 @@ class Terminal:
             return wanted("\n".join(line.rstrip() for line in self._screen.display))
 
         with self._news:
-            there = self._news.wait_for(found, seconds)
+            self._news.wait_for(lambda: found() or self._ended, seconds)
+            there = found()
         assert there, f"the screen did not show {text!r} within {seconds} s:\n{self.screen()}"
         return time.monotonic()
 

@@ -9,16 +9,6 @@ CORRECTION = "No, that is wrong: never touch the release branch, always work on 
 TRUSTED = ("--dangerously-bypass-hook-trust",)
 
 
-def reads_or_ends(seen):
-    return Call("prism_signals_pending") if "prism_signals_pending" in seen.new and not seen.results else Say()
-
-
-def leave_word(world, identity):
-    """An identity that was here before: it has a memory and an unread signal."""
-    world.prism("note", "The parser is to be rewritten by hand.", identity=identity)
-    return world.send(identity, "Question", "which parser?")
-
-
 def test_claude_code_is_told_at_the_start_what_an_agent_would_ask(world, claude):
     host = claude("Birch")
     host.connect()

@@ -106,6 +106,11 @@ class World:
             return json.loads(done.stdout)
         return done
 
+    def enrol(self, identity):
+        """An agent that is known and has a key, but no session."""
+        self.prism("persona", "add", identity)
+        self.prism("key", "mint", identity)
+
     def send(self, to, signal_type="TaskAssigned", summary="look at 4b", sender=None):
         """Sends as the operator, or as an agent; gives the answer and when it was asked for."""
         at = time.monotonic()

@@ -100,6 +100,17 @@ impl Env {
     }
 }
 
+/// Where programs are looked for: PATH, and behind it what the tests keep.
+pub fn search_path() -> Vec<PathBuf> {
+    let of = |name| std::env::var_os(name).unwrap_or_default();
+    let cache = match of("PRISM_TEST_CACHE") {
+        cache if cache.is_empty() => Path::new(&of("HOME")).join(".cache/prism-tests"),
+        cache => cache.into(),
+    };
+    let kept = cache.join("hosts/node_modules/.bin");
+    std::env::split_paths(&of("PATH")).chain([kept]).collect()
+}
+
 /// What `PRISM_LOG` asks to be logged.
 pub fn log_filter() -> Option<String> {
     std::env::var("PRISM_LOG").ok()

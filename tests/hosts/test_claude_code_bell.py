@@ -47,7 +47,7 @@ def test_a_bell_comes_between_the_tool_calls_of_a_running_turn(world, claude):
     os.mkfifo(world.project / "go")
 
     def works(seen):
-        if "work" in seen.new:
+        if "the long job" in seen.new:
             return Call("Bash", {"command": "cat go", "description": "Wait"})
         return Call("prism_signals_pending") if bell(world.operator, "Question") in seen.new else Say()
 
@@ -55,7 +55,7 @@ def test_a_bell_comes_between_the_tool_calls_of_a_running_turn(world, claude):
     host.connect()
     session = host.stream()
     world.live("Birch")
-    session.prompt("work")
+    session.prompt("do the long job")
     with (world.project / "go").open("w"):  # Opens once the command reads: now the turn is in its tool.
         signal_id, sent = world.send("Birch", "Question")
         world.reaches(signal_id, "rung")
@@ -69,14 +69,14 @@ def test_a_session_whose_model_thinks_is_woken_right_after(world, claude):
     thought = threading.Event()
 
     def thinks(seen):
-        return Say(after=thought) if "think" in seen.new else reads(seen)
+        return Say(after=thought) if "ponder this" in seen.new else reads(seen)
 
     host = claude("Birch", script=thinks)
     host.connect()
     session = host.stream()
     world.live("Birch")
-    session.prompt("think")
-    host.model.saw("think")
+    session.prompt("ponder this")
+    host.model.saw("ponder this")
     signal_id, sent = world.send("Birch")
     world.reaches(signal_id, "rung")
     thought.set()

@@ -47,7 +47,7 @@ def test_a_running_turn_is_steered(world, codex):
     os.mkfifo(world.project / "go")
 
     def works(seen):
-        if "work" in seen.new and not seen.results:
+        if "the long job" in seen.new and not seen.results:
             return Call("exec_command", {"cmd": "cat go", "login": False, "yield_time_ms": 30_000})
         return Call("prism_signals_pending") if bell(world.operator, "Question") in seen.new else Say()
 
@@ -55,7 +55,7 @@ def test_a_running_turn_is_steered(world, codex):
     host.connect()
     server = host.server()
     thread = settled(host, server)
-    turn = server.prompt(thread, "work")
+    turn = server.prompt(thread, "do the long job")
     with (world.project / "go").open("w"):  # Opens once the command reads: now the turn is in its tool.
         signal_id, sent = world.send("Cedar", "Question")
         world.reaches(signal_id, "rendered")
@@ -71,14 +71,14 @@ def test_a_thread_whose_model_thinks_is_woken_right_after(world, codex):
     thought = threading.Event()
 
     def thinks(seen):
-        return Say(after=thought) if "think" in seen.new else reads(seen)
+        return Say(after=thought) if "ponder this" in seen.new else reads(seen)
 
     host = codex("Cedar", script=thinks)
     host.connect()
     server = host.server()
     thread = settled(host, server)
-    server.prompt(thread, "think")
-    host.model.saw("think")
+    server.prompt(thread, "ponder this")
+    host.model.saw("ponder this")
     signal_id, sent = world.send("Cedar")
     world.reaches(signal_id, "rendered")
     thought.set()

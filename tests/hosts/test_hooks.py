@@ -32,7 +32,7 @@ def test_a_tool_result_of_claude_code_brings_what_is_unread(world, claude):
     started = threading.Event()
 
     def works(seen):
-        if "work" in seen.new:
+        if "the long job" in seen.new:
             return Call("Bash", {"command": "true", "description": "Work"}, after=started)
         return Say()
 
@@ -40,8 +40,8 @@ def test_a_tool_result_of_claude_code_brings_what_is_unread(world, claude):
     host.connect()
     session = host.stream(PRISM_DOORBELL="hooks")
     world.live("Birch")
-    session.prompt("work")
-    host.model.saw("work")
+    session.prompt("do the long job")
+    host.model.saw("the long job")
     signal_id, sent = world.send("Birch", "Question")
     world.reaches(signal_id, "received")
     started.set()
@@ -54,15 +54,15 @@ def test_a_tool_result_of_codex_brings_what_is_unread(world, codex):
     started = threading.Event()
 
     def works(seen):
-        if "work" in seen.new:
+        if "the long job" in seen.new:
             return Call("exec_command", {"cmd": "true", "login": False}, after=started)
         return Say()
 
     host = codex("Cedar", script=works)
     host.connect()
-    running = threading.Thread(target=host.run, args=("work", *TRUSTED), kwargs={"PRISM_DOORBELL": "hooks"})
+    running = threading.Thread(target=host.run, args=("do the long job", *TRUSTED), kwargs={"PRISM_DOORBELL": "hooks"})
     running.start()
-    host.model.saw("work")
+    host.model.saw("the long job")
     world.live("Cedar")
     signal_id, sent = world.send("Cedar", "Question")
     world.reaches(signal_id, "received")
@@ -76,14 +76,14 @@ def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
     thought = threading.Event()
 
     def thinks(seen):
-        return Say(after=thought) if "think" in seen.new else Say()
+        return Say(after=thought) if "ponder this" in seen.new else Say()
 
     host = claude("Birch", script=thinks)
     host.connect()
     session = host.stream(PRISM_DOORBELL="hooks")
     world.live("Birch")
-    session.prompt("think")
-    host.model.saw("think")
+    session.prompt("ponder this")
+    host.model.saw("ponder this")
     signal_id, sent = world.send("Birch", "Question")
     world.reaches(signal_id, "received")
     thought.set()

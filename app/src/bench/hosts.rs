@@ -360,8 +360,8 @@ impl Measured {
     async fn sample(&mut self, i: usize, n: usize) -> Result<()> {
         match self.doing {
             Doing::Nothing => self.model.now(Mode::Ends),
-            Doing::Thinking => self.begin(Mode::Thinks, "think").await?,
-            Doing::Working if i % TURN_SIGNALS == 0 => self.begin(Mode::Works, "work").await?,
+            Doing::Thinking => self.begin(Mode::Thinks, "ponder this").await?,
+            Doing::Working if i % TURN_SIGNALS == 0 => self.begin(Mode::Works, "do the long job").await?,
             Doing::Working => {}
         }
         let sent = Instant::now();

@@ -8,6 +8,7 @@ mod model;
 use super::{PID, Report, Server, command, ms, percentile, progress};
 use crate::client::Client;
 use crate::home::Home;
+use crate::loopback::{self, Options, Witness};
 use crate::ui::note;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -30,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const THOUGHT: Duration = Duration::from_millis(250);
 /// Signals in one long turn.
 const TURN_SIGNALS: usize = 10;
+const OPERATOR: &str = "operator";
 const SIGNAL_TYPE: &str = "TaskAssigned";
 
 #[derive(Args)]
@@ -43,6 +45,9 @@ pub struct Hosts {
     /// Codex's program [default: from PATH, else from the test cache]
     #[arg(long, value_name = "PATH")]
     codex: Option<PathBuf>,
+    /// Keep each state's home here, with its signals' traces and the probe that ends it
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// Whole processes of `prism hook` and `prism statusline`
     #[arg(long, default_value_t = 400)]
     runs: usize,
@@ -161,7 +166,8 @@ impl Hosts {
                 program,
                 path: &path,
             };
-            host.measure(&mut report, self.signals).await?;
+            let keep = self.keep.as_deref();
+            host.measure(&mut report, self.signals, keep).await?;
         }
         ensure!(found, "no agent host to measure");
         Ok(report)
@@ -170,12 +176,13 @@ impl Hosts {
 
 impl Host<'_> {
     /// Every state, each in a session and a home of its own.
-    async fn measure(&self, report: &mut Report, n: usize) -> Result<()> {
+    async fn measure(&self, report: &mut Report, n: usize, keep: Option<&Path>) -> Result<()> {
         let version = self.version()?;
         for doing in Doing::ALL {
             let name = format!("{version}, {}", doing.name());
             progress(&format!("{name}: {n} signals"));
-            let server = Server::start()?;
+            let kept = keep.map(|dir| dir.join(name.replace([' ', ','], "-")));
+            let server = Server::of_operator(OPERATOR, kept)?.resume()?;
             let figures = state(&server, self, doing, n).await;
             report.add(&name, figures.with_context(|| name.clone())?);
         }
@@ -268,7 +275,7 @@ struct Measured {
 }
 
 async fn state(server: &Server, host: &Host<'_>, doing: Doing, n: usize) -> Result<Figures> {
-    let sentence = bell::sentence("operator", SIGNAL_TYPE);
+    let sentence = bell::sentence(OPERATOR, SIGNAL_TYPE);
     let model = Model::start(host.api, sentence.clone()).await?;
     let dir = server.home.dir().join("host");
     std::fs::create_dir_all(&dir)?;
@@ -298,24 +305,23 @@ async fn state(server: &Server, host: &Host<'_>, doing: Doing, n: usize) -> Resu
     for i in 0..n {
         measured.sample(i, n).await?;
     }
+    let probe = measured.probe(&server.home).await?;
     measured.session.close().await;
-    measured.samples.figures(&measured.operator).await
+    let mut figures = measured.samples.figures(&measured.operator).await?;
+    figures.push(("probe to bell ms", probe));
+    Ok(figures)
 }
 
-/// Waits until the reader's shim has its socket.
-async fn live(operator: &Client) -> Result<()> {
+/// Waits until the reader's shim has registered, and says as which session.
+async fn live(operator: &Client) -> Result<String> {
     let from = Instant::now();
     loop {
         let whois = operator
             .call(PID, "whois", json!({"identity": READER}))
             .await;
-        let there = whois.is_ok_and(|whois| {
-            whois["sessions"]
-                .as_array()
-                .is_some_and(|sessions| !sessions.is_empty())
-        });
-        if there {
-            return Ok(());
+        let whois = whois.unwrap_or_default();
+        if let Some(session) = whois["sessions"][0]["session_id"].as_str() {
+            return Ok(session.to_owned());
         }
         ensure!(
             from.elapsed() < PATIENCE,
@@ -361,7 +367,9 @@ impl Measured {
         match self.doing {
             Doing::Nothing => self.model.now(Mode::Ends),
             Doing::Thinking => self.begin(Mode::Thinks, "ponder this").await?,
-            Doing::Working if i % TURN_SIGNALS == 0 => self.begin(Mode::Works, "do the long job").await?,
+            Doing::Working if i % TURN_SIGNALS == 0 => {
+                self.begin(Mode::Works, "do the long job").await?
+            }
             Doing::Working => {}
         }
         let sent = Instant::now();
@@ -400,6 +408,16 @@ impl Measured {
             }
             (Doing::Working, _) => Ok(()),
         }
+    }
+
+    /// The same way layer by layer, kept in the home like every probe.
+    async fn probe(&self, home: &Home) -> Result<f64> {
+        let session = Some(live(&self.operator).await?);
+        let options = Options::new(session, None, None)?;
+        let witness = Witness::Home(home.clone());
+        let probe = loopback::run(&self.operator, PID, &options, &witness).await?;
+        let bell = probe.layers.channel_notification.elapsed_ms;
+        bell.with_context(|| format!("the probe was {}: no bell", probe.outcome))
     }
 
     /// A turn that goes on.

@@ -416,7 +416,7 @@ impl Measured {
         let options = Options::new(session, None, None)?;
         let witness = Witness::Home(home.clone());
         let probe = loopback::run(&self.operator, PID, &options, &witness).await?;
-        let bell = probe.layers.channel_notification.elapsed_ms;
+        let bell = probe.layers.channel_notification.seen.elapsed_ms;
         bell.with_context(|| format!("the probe was {}: no bell", probe.outcome))
     }
 

@@ -51,12 +51,16 @@ class ClaudeCode:
         """A session without a screen, that takes prompts on standard input until it is closed."""
         return Stream(self, args, env)
 
-    def tui(self, *args, **env):
+    def tui(self, *args, command=("claude",), **env):
         """A session in a terminal, ready for its first prompt."""
-        terminal = Terminal(["claude", *args], self.env(**env), self.world.project)
+        terminal = Terminal([*command, *args], self.env(**env), self.world.project)
         self.world.hosts.append(terminal)
         terminal.shows("❯")
         return terminal
+
+    def coder(self, *args, **env):
+        """A session in a terminal, started by Prism's launcher."""
+        return self.tui(*args, command=("prism", "coder", "--as", self.identity, "--", "claude"), **env)
 
 
 class Stream:

@@ -69,9 +69,9 @@ env_vars = ["PRISM_AGENT_IDENTITY", "PRISM_HOME", "PRISM_PID", "PRISM_AGENT_SURF
             for event in () if __import__("os").environ.get("NOHOOKS") else ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"):
                 config.write(f'\n[[hooks.{event}]]\n[[hooks.{event}.hooks]]\ntype = "command"\ncommand = "prism hook"\ntimeout = 10\n')
 
-    def run(self, prompt, *args):
+    def run(self, prompt, *args, **env):
         """`codex exec`: one prompt, and its events."""
-        done = subprocess.run(["codex", "exec", "--skip-git-repo-check", "--json", *args, prompt], env=self.env(),
+        done = subprocess.run(["codex", "exec", "--skip-git-repo-check", "--json", *args, prompt], env=self.env(**env),
                               cwd=self.world.project, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=scripted.PATIENCE_S)
         assert done.returncode == 0, f"codex exec ended with {done.returncode}: {done.stdout}{done.stderr}"
@@ -89,9 +89,9 @@ env_vars = ["PRISM_AGENT_IDENTITY", "PRISM_HOME", "PRISM_PID", "PRISM_AGENT_SURF
         return terminal
 
 
-    def coder(self, identity, *args):
-        """A session in a terminal, started by Prism's launcher as that identity."""
-        return self.tui(*args, command=("prism", "coder", "--as", identity, "--", "codex"))
+    def coder(self, *args, identity=None, **env):
+        """A session in a terminal, started by Prism's launcher; as somebody else, if the test says so."""
+        return self.tui(*args, command=("prism", "coder", "--as", identity or self.identity, "--", "codex"), **env)
 
 
 class AppServer:

@@ -91,7 +91,7 @@ def test_of_two_identities_only_the_right_terminal_is_rung(world, codex):
     host = codex("Cedar", script=Colleague())
     host.connect()
     for identity in ("Cedar", "Elm"):
-        terminal = host.coder(identity)
+        terminal = host.coder(identity=identity)
         world.live(identity)
         terminal.submit(f"you are {identity}")
         host.model.saw(f"you are {identity}")

@@ -1,11 +1,11 @@
 """A host that dies takes with it what it and Prism started."""
 import os
 import signal
+import time
 
 import pytest
 
 from world import LEFTOVER_S, figure, until
-import time
 
 
 def gone(world):
@@ -34,7 +34,7 @@ def test_claude_code_leaves_no_process(world, claude, ends):
 def test_codex_of_the_launcher_leaves_no_process(world, codex, ends):
     host = codex("Cedar")
     host.connect()
-    terminal = host.coder("Cedar")
+    terminal = host.coder()
     world.live("Cedar")
     assert any("app-server" in command for command in world.processes().values()), "nothing to leave behind"
     ends(terminal)

@@ -96,6 +96,11 @@ class World:
         until("prism serve writes server.json", announced)
         self.operator = tomllib.loads((self.home / "config.toml").read_text())["operator"]
 
+    def stop(self):
+        if self.server and self.server.poll() is None:
+            self.server.send_signal(signal.SIGTERM)
+            assert self.server.wait(PATIENCE_S) == 0, "prism serve did not end cleanly"
+
     def prism(self, *args, identity=None, cwd=None, check=True, **env):
         """The command line, as the operator or as an agent; its JSON where it gives any."""
         done = subprocess.run([BINARY, *args], env=self.env(identity, **env), cwd=cwd or self.project,
@@ -140,15 +145,9 @@ class World:
     def close(self, failed):
         """Ends everything in order; what is then still there is a failure, and ended by its pid."""
         wrong = []
-        for part in [*reversed(self.hosts), *self.models]:
+        for end in [*(part.close for part in [*reversed(self.hosts), *self.models]), self.stop]:
             try:
-                part.close()
-            except BaseException as error:
-                wrong.append(error)
-        if self.server and self.server.poll() is None:
-            self.server.send_signal(signal.SIGTERM)
-            try:
-                assert self.server.wait(PATIENCE_S) == 0, "prism serve did not end cleanly"
+                end()
             except BaseException as error:
                 wrong.append(error)
         try:

@@ -100,17 +100,6 @@ impl Env {
     }
 }
 
-/// Where programs are looked for: PATH, and behind it what the tests keep.
-pub fn search_path() -> Vec<PathBuf> {
-    let of = |name| std::env::var_os(name).unwrap_or_default();
-    let cache = match of("PRISM_TEST_CACHE") {
-        cache if cache.is_empty() => Path::new(&of("HOME")).join(".cache/prism-tests"),
-        cache => cache.into(),
-    };
-    let kept = cache.join("hosts/node_modules/.bin");
-    std::env::split_paths(&of("PATH")).chain([kept]).collect()
-}
-
 /// What `PRISM_LOG` asks to be logged.
 pub fn log_filter() -> Option<String> {
     std::env::var("PRISM_LOG").ok()
@@ -450,6 +439,17 @@ pub fn machine_id() -> String {
         .nodename()
         .to_string_lossy()
         .into_owned()
+}
+
+/// Where programs are looked for: PATH, and behind it what the tests keep.
+pub fn search_path() -> Vec<PathBuf> {
+    let of = |name| std::env::var_os(name).unwrap_or_default();
+    let cache = match of("PRISM_TEST_CACHE") {
+        cache if cache.is_empty() => Path::new(&of("HOME")).join(".cache/prism-tests"),
+        cache => cache.into(),
+    };
+    let kept = cache.join("hosts/node_modules/.bin");
+    std::env::split_paths(&of("PATH")).chain([kept]).collect()
 }
 
 /// Refuses to listen beyond this machine unless a proxy in front ends TLS.

@@ -2,6 +2,7 @@
 import fcntl
 import os
 import pty
+import select
 import struct
 import termios
 import threading
@@ -38,7 +39,9 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._news = threading.Condition()
         self._ended = False
-        threading.Thread(target=self._read, daemon=True).start()
+        self._hang_up = os.pipe()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self):
         while data := self._some():
@@ -50,6 +53,11 @@ class Terminal:
             self._news.notify_all()
 
     def _some(self):
+        # A descriptor that somebody reads from is not closed by closing it.
+        readable, _, _ = select.select([self._fd, self._hang_up[0]], [], [])
+        if self._hang_up[0] in readable:
+            os.close(self._fd)
+            return b""
         try:
             return os.read(self._fd, 65536)
         except OSError:
@@ -88,7 +96,8 @@ class Terminal:
 
     def hang_up(self):
         """The window is closed."""
-        os.close(self._fd)
+        os.write(self._hang_up[1], b"!")
+        self._reader.join()
 
     def close(self):
         self.process.close()

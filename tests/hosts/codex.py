@@ -106,7 +106,9 @@ class AppServer:
         host.world.hosts.append(self)
         until("the app-server listens", self.socket.exists)
         self._ids = itertools.count(1)
-        self._socket = websockets.sync.client.unix_connect(str(self.socket), "ws://localhost/", max_size=None)
+        # What the server tells unasked is not waited for, so it must not pile up in front of it.
+        self._socket = websockets.sync.client.unix_connect(str(self.socket), "ws://localhost/", max_size=None,
+                                                             max_queue=None, legacy=True)
         self.ask("initialize", clientInfo={"name": "prism_tests", "title": "Tests", "version": "0"},
                  capabilities={"experimentalApi": True})
         self._socket.send(json.dumps({"method": "initialized"}))
@@ -136,5 +138,6 @@ class AppServer:
 
     def close(self):
         self._socket.close()
-        self.process.close()
+        # Asked politely it waits for turns that it thinks are running.
+        self.process.close(patience=1)
         self.log.close()

@@ -2,7 +2,7 @@
 import os
 import threading
 
-from colleague import Colleague, reads
+from colleague import BELL, Colleague, reads
 from scripted import Call, Say
 from world import bell, figure
 
@@ -71,7 +71,8 @@ def test_a_thread_whose_model_thinks_is_woken_right_after(world, codex):
     thought = threading.Event()
 
     def thinks(seen):
-        return Say(after=thought) if "ponder this" in seen.new else reads(seen)
+        rung = BELL.search(seen.new)
+        return Say(after=thought) if "ponder this" in seen.new and not rung else reads(seen)
 
     host = codex("Cedar", script=thinks)
     host.connect()
@@ -107,13 +108,16 @@ def test_of_two_identities_only_the_right_terminal_is_rung(world, codex):
 
 
 def test_a_plain_terminal_is_woken_through_its_queue(world, codex):
-    """No shared server and no launcher: the right identity, and a bell that takes its time."""
-    host = codex("Cedar", script=reads)
+    """No shared server and no launcher: the right identity, and a bell that takes its time.
+
+    Only a tool call (or a hook that the user has approved) tells which thread it is.
+    """
+    host = codex("Cedar", script=Colleague(hello=[Call("prism_status")]))
     host.connect()
     terminal = host.tui()
     world.live("Cedar")
     terminal.submit("hello")
-    host.model.saw("hello")
+    host.model.saw(lambda seen: seen.results)
     terminal.shows("Done.")
     signal_id, sent = world.send("Cedar")
     seen = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)

@@ -190,12 +190,12 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, how)
 
-    def close(self):
+    def close(self, patience=10):
         """Asks, then makes sure."""
         if self.running():
             self.kill_group(signal.SIGTERM)
             try:
-                self.popen.wait(10)
+                self.popen.wait(patience)
             except subprocess.TimeoutExpired:
                 self.kill_group()
                 self.popen.wait()

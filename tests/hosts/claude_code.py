@@ -34,18 +34,14 @@ class ClaudeCode:
                               ENABLE_TOOL_SEARCH="false", **more)
 
     def connect(self, **settings):
-        """Wires Prism in, and adds what else a scenario wants in the settings."""
-        hook = {"type": "command", "command": "prism hook", "timeout": 10}
-        config = json.loads((self.home / ".claude.json").read_text())
-        config["mcpServers"] = {"prism": {"type": "stdio", "command": "prism", "args": ["mcp"], "env": {}}}
-        (self.home / ".claude.json").write_text(json.dumps(config, indent=2))
-        self.settings.parent.mkdir(exist_ok=True)
-        self.settings.write_text(json.dumps({
-            "permissions": {"allow": ["mcp__prism", "Bash"]},
-            "statusLine": {"type": "command", "command": "prism statusline", "refreshInterval": 1, "padding": 0},
-            "hooks": {} if __import__("os").environ.get("NOHOOKS") else {event: [{"hooks": [hook]}] for event in
-                      ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "Notification")},
-        } | settings, indent=2))
+        """Wires Prism in, into settings that the user has already."""
+        if not self.settings.exists():
+            self.settings.parent.mkdir()
+            self.settings.write_text(json.dumps({"permissions": {"allow": ["Bash"]}} | settings, indent=2))
+        self.world.prism("connect", "claude-code", "--user", "--yes", "--allow-tools", HOME=str(self.home))
+
+    def disconnect(self):
+        self.world.prism("disconnect", "claude-code", "--user", HOME=str(self.home))
 
     def stream(self, *args, **env):
         """A session without a screen, that takes prompts on standard input until it is closed."""

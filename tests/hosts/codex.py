@@ -11,6 +11,8 @@ from terminal import Terminal
 from world import Process, until
 
 KEY = "dummy-key"
+# What a terminal shows when it wants its user's word on hooks, and when it waits for a prompt.
+REVIEW, READY = "Hooks need review", "? for shortcuts"
 
 
 class Codex:
@@ -29,10 +31,6 @@ sandbox_mode = "danger-full-access"
 
 [analytics]
 enabled = false
-
-# The server that terminals share outlives them, and is not what is tested here.
-[features]
-daemon_auto_start = false
 
 [model_providers.loopback]
 name = "loopback"
@@ -59,15 +57,10 @@ screen_reader_detection_done = true
 
     def connect(self):
         """Wires Prism in."""
-        with self.config.open("a") as config:
-            config.write("""
-[mcp_servers.prism]
-command = "prism"
-args = ["mcp"]
-env_vars = ["PRISM_AGENT_IDENTITY", "PRISM_HOME", "PRISM_PID", "PRISM_AGENT_SURFACE", "PRISM_AUTOSTART", "CODEX_HOME"]
-""")
-            for event in () if __import__("os").environ.get("NOHOOKS") else ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"):
-                config.write(f'\n[[hooks.{event}]]\n[[hooks.{event}.hooks]]\ntype = "command"\ncommand = "prism hook"\ntimeout = 10\n')
+        self.world.prism("connect", "codex", "--user", "--yes", HOME=str(self.home), CODEX_HOME=str(self.codex_home))
+
+    def disconnect(self):
+        self.world.prism("disconnect", "codex", "--user", HOME=str(self.home), CODEX_HOME=str(self.codex_home))
 
     def run(self, prompt, *args, **env):
         """`codex exec`: one prompt, and its events."""
@@ -82,10 +75,13 @@ env_vars = ["PRISM_AGENT_IDENTITY", "PRISM_HOME", "PRISM_PID", "PRISM_AGENT_SURF
         return AppServer(self, args, env)
 
     def tui(self, *args, command=("codex",), **env):
-        """A session in a terminal, ready for its first prompt."""
+        """A session in a terminal, ready for its first prompt; hooks that are new to it are approved by hand."""
         terminal = Terminal([*command, *args], self.env(**env), self.world.project)
         self.world.hosts.append(terminal)
-        terminal.shows("›")
+        terminal.shows(lambda screen: REVIEW in screen or READY in screen)
+        if REVIEW in terminal.screen():
+            terminal.type("2\r")
+            terminal.shows(READY)
         return terminal
 
 

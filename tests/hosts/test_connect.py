@@ -8,10 +8,6 @@ def asks_for_status(seen):
     return Say() if seen.results else Call("prism_status")
 
 
-def files(home):
-    return {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
-
-
 def test_claude_codes_files_are_as_they_were(world, claude):
     host = claude("Birch", script=asks_for_status)
     host.settings.parent.mkdir()
@@ -21,11 +17,11 @@ def test_claude_codes_files_are_as_they_were(world, claude):
     config = json.loads((host.home / ".claude.json").read_text())
     host.connect()
     assert host.settings.read_bytes() != before
-    session = host.stream("--allowedTools", "mcp__prism")
+    session = host.stream()
     session.prompt("how is everybody?")
     host.model.saw(lambda seen: seen.results)
     session.close()
-    world.prism("disconnect", "claude-code", "--user", HOME=str(host.home))
+    host.disconnect()
     assert host.settings.read_bytes() == before
     # The host itself rewrites this one at every session; what stays must be the host's and the user's.
     after = json.loads((host.home / ".claude.json").read_text())
@@ -42,5 +38,14 @@ def test_codexs_files_are_as_they_were(world, codex):
     assert host.config.read_bytes() != before
     host.run("how is everybody?")
     host.model.saw(lambda seen: seen.results)
-    world.prism("disconnect", "codex", "--user", HOME=str(host.home), CODEX_HOME=str(host.codex_home))
+    host.disconnect()
     assert host.config.read_bytes() == before
+
+
+def test_codex_runs_hooks_once_its_user_approved_them(world, codex):
+    host = codex("Cedar")
+    host.connect()
+    check = ["connect", "--check"], {"HOME": str(host.home), "CODEX_HOME": str(host.codex_home)}
+    assert "not approved in Codex yet" in world.prism(*check[0], **check[1]).stdout
+    host.tui()
+    assert "6 of 6, approved in Codex" in world.prism(*check[0], **check[1]).stdout

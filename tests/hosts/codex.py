@@ -11,8 +11,6 @@ from terminal import Terminal
 from world import Process, until
 
 KEY = "dummy-key"
-# What a terminal shows when it wants its user's word on hooks, and when it waits for a prompt.
-REVIEW, READY = "Hooks need review", "? for shortcuts"
 
 
 class Codex:
@@ -78,10 +76,10 @@ screen_reader_detection_done = true
         """A session in a terminal, ready for its first prompt; hooks that are new to it are approved by hand."""
         terminal = Terminal([*command, *args], self.env(**env), self.world.project)
         self.world.hosts.append(terminal)
-        terminal.shows(lambda screen: REVIEW in screen or READY in screen)
-        if REVIEW in terminal.screen():
+        if (self.codex_home / "hooks.json").exists() and "trusted_hash" not in self.config.read_text():
+            terminal.shows("Hooks need review")
             terminal.type("2\r")
-            terminal.shows(READY)
+        terminal.shows("? for shortcuts")
         return terminal
 
 

@@ -77,8 +77,7 @@ screen_reader_detection_done = true
         terminal = Terminal([*command, *args], self.env(**env), self.world.project)
         self.world.hosts.append(terminal)
         if (self.codex_home / "hooks.json").exists() and "trusted_hash" not in self.config.read_text():
-            terminal.shows("Hooks need review")
-            terminal.type("2\r")
+            terminal.answer("Hooks need review", ("2", "› 2. Trust all"), ("\r", lambda screen: "Hooks need" not in screen))
         terminal.shows("? for shortcuts")
         return terminal
 

@@ -14,6 +14,8 @@ from scripted import PATIENCE_S
 from world import Process
 
 ROWS, COLUMNS = 40, 120
+# How long a screen must stand still before somebody could have read it.
+READING_S = 0.7
 
 
 class Answering(pyte.Screen):
@@ -87,6 +89,16 @@ class Terminal:
 
     def type(self, text):
         os.write(self._fd, text.encode())
+
+    def answer(self, question, *keys):
+        """Answers a question of the host's, as a person who reads it first: what is typed sooner is thrown away."""
+        self.shows(question)
+        with self._news:
+            while self._news.wait(READING_S):
+                pass
+        for key, then in keys:
+            self.type(key)
+            self.shows(then)
 
     def submit(self, text):
         """A prompt, once the screen has it, and Enter."""

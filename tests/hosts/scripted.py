@@ -32,7 +32,7 @@ class Call:
     after: threading.Event | None = None
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Seen:
     """One request, as the model sees it."""
     at: float
@@ -45,6 +45,14 @@ class Seen:
     # Short name -> how the host wants it called.
     tools: dict[str, typing.Any]
     body: dict
+
+    def __repr__(self):
+        return f"...{self.new[-800:]}"
+
+    def tells(self, *texts):
+        """Fails with a part that can be read when one of them is not in what is new."""
+        missing = [text for text in texts if text not in self.new]
+        assert not missing, f"the model was not told {missing}, but {self}"
 
     @property
     def is_turn(self):
@@ -105,7 +113,7 @@ class Model:
         with self._news:
             if seen := self._news.wait_for(found, seconds):
                 return seen
-            last = self.asked[-1].new[-600:] if self.asked else "nothing at all"
+            last = self.asked[-1] if self.asked else "nothing at all"
         raise AssertionError(f"the model was not asked within {seconds} s: {what}; last it saw: {last}")
 
     def _answer(self, body):

@@ -60,7 +60,7 @@ def test_a_bell_comes_between_the_tool_calls_of_a_running_turn(world, claude):
         signal_id, sent = world.send("Birch", "Question")
         world.reaches(signal_id, "rung")
     seen = host.model.saw(bell(world.operator, "Question"), after=sent)
-    assert seen.results and seen.results[0][0] == "Bash", f"not in the running turn: {seen.new}"
+    assert seen.results and seen.results[0][0] == "Bash", f"not in the running turn: {seen}"
     assert {"rendered", "drained"} <= world.reaches(signal_id, "drained")["states"].keys()
     session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
 

@@ -60,7 +60,7 @@ def test_a_running_turn_is_steered(world, codex):
         signal_id, sent = world.send("Cedar", "Question")
         world.reaches(signal_id, "rendered")
     seen = host.model.saw(bell(world.operator, "Question"), after=sent)
-    assert seen.results and seen.results[0][0] == "exec_command", f"not in the running turn: {seen.new}"
+    assert seen.results and seen.results[0][0] == "exec_command", f"not in the running turn: {seen}"
     world.reaches(signal_id, "drained")
     server.idle(thread)
     turns = server.ask("thread/read", threadId=thread, includeTurns=True)["thread"]["turns"]

@@ -14,19 +14,19 @@ def test_claude_codes_files_are_as_they_were(world, claude):
     # As a user may have written it: an order, a width and a key of their own.
     before = b'{\n    "model": "opus",\n    "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]},\n "mine": [1,2]}\n'
     host.settings.write_bytes(before)
-    config = json.loads((host.home / ".claude.json").read_text())
     host.connect()
     assert host.settings.read_bytes() != before
     session = host.stream()
     session.prompt("how is everybody?")
     host.model.saw(lambda seen: seen.results)
     session.close()
+    # The host itself rewrites this one at every session: all that goes must be ours.
+    config = json.loads((host.home / ".claude.json").read_text())
+    assert config.pop("mcpServers").keys() == {"prism"}
     host.disconnect()
     assert host.settings.read_bytes() == before
-    # The host itself rewrites this one at every session; what stays must be the host's and the user's.
     after = json.loads((host.home / ".claude.json").read_text())
-    assert not after.get("mcpServers"), after["mcpServers"]
-    assert {key: after[key] for key in config if key in after} | {"projects": 0} == config | {"projects": 0}
+    assert after == config and list(after) == list(config)
 
 
 def test_codexs_files_are_as_they_were(world, codex):

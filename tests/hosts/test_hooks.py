@@ -16,7 +16,8 @@ def test_claude_code_is_told_at_the_start_what_an_agent_would_ask(world, claude)
     world.send("Birch", "Question", "which parser?")
     host.stream(PRISM_DOORBELL="none").prompt("hello")
     seen = host.model.saw("hello")
-    assert "hook additional context" in seen.new and "which parser?" in seen.new, seen.new
+    seen.tells("hook additional context: Prism: you are Birch", "Unread: 1 ASK")
+    assert "which parser?" not in seen.new, "what others wrote is read with a verb, never slipped in"
 
 
 def test_codex_is_told_at_the_start_what_an_agent_would_ask(world, codex):
@@ -24,8 +25,9 @@ def test_codex_is_told_at_the_start_what_an_agent_would_ask(world, codex):
     host.connect()
     world.enrol("Cedar")
     world.send("Cedar", "Question", "which parser?")
-    host.run("hello", *TRUSTED)
-    assert "which parser?" in host.model.saw("hello").new
+    host.run("hello", *TRUSTED, PRISM_DOORBELL="none")
+    seen = host.model.saw("hello")
+    seen.tells("Prism: you are Cedar", "Unread: 1 ASK")
 
 
 def test_a_tool_result_of_claude_code_brings_what_is_unread(world, claude):
@@ -46,7 +48,7 @@ def test_a_tool_result_of_claude_code_brings_what_is_unread(world, claude):
     world.reaches(signal_id, "received")
     started.set()
     seen = host.model.saw(lambda seen: seen.results, after=sent)
-    assert bell(world.operator, "Question") in seen.new, seen.new
+    seen.tells(bell(world.operator, "Question"))
     world.reaches(signal_id, "rendered")
 
 
@@ -68,7 +70,7 @@ def test_a_tool_result_of_codex_brings_what_is_unread(world, codex):
     world.reaches(signal_id, "received")
     started.set()
     seen = host.model.saw(lambda seen: seen.results, after=sent)
-    assert bell(world.operator, "Question") in seen.new, seen.new
+    seen.tells(bell(world.operator, "Question"))
     running.join()
 
 
@@ -88,7 +90,7 @@ def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
     world.reaches(signal_id, "received")
     thought.set()
     seen = host.model.saw("Stop hook feedback", after=sent)
-    assert bell(world.operator, "Question") in seen.new, seen.new
+    seen.tells(f"ASK from {world.operator}", "prism_signals_pending")
     # This model does not read it: it is held once, not for ever.
     session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
     assert sum("Stop hook feedback" in seen.new for seen in host.model.turns()) == 1
@@ -101,11 +103,12 @@ def test_only_the_operator_is_taken_for_the_operator(world, claude):
     session = host.stream()
     world.live("Birch")
     session.prompt(CORRECTION)
-    assert "prism_operator_input" in host.model.saw(CORRECTION).new
+    offer = "the operator's prompt may be a correction"
+    host.model.saw(CORRECTION).tells(offer, "prism_operator_input")
     session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
     signal_id, sent = world.send("Birch", "TaskAssigned", CORRECTION)
     rung = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
-    assert "prism_operator_input" not in rung.new, rung.new
+    assert offer not in rung.new, rung
     read = host.model.saw(lambda seen: seen.result("prism_signals_pending"), after=sent)
-    assert "prism_operator_input" not in read.new.replace(read.results[0][1], ""), read.new
+    assert offer not in read.new, read
     world.reaches(signal_id, "drained")

@@ -68,6 +68,8 @@ class World:
                "TERM": "xterm-256color", "PRISM_HOME": str(self.home), "PRISM_PID": PID}
         # Whoever wants an autostarted server says so; otherwise a test must not leave one.
         env["PRISM_AUTOSTART"] = "0"
+        # A hook is silent after 50 ms; a debug build on a busy machine must not be judged by that.
+        env["PRISM_HOOK_MS"] = "2000"
         return env | ({"PRISM_AGENT_IDENTITY": identity} if identity else {}) | more
 
     def processes(self):

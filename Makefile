@@ -1,7 +1,7 @@
 # Two commands: `make run` and `make test`.
 
 # What `make test` is made of, one after the other.
-PARTS = test-quick test-clients
+PARTS = test-quick test-clients e2e
 
 .PHONY: run test test-setup $(PARTS) check
 .NOTPARALLEL:
@@ -29,6 +29,9 @@ test-quick: test-setup ## The rules of core, and the stories on the embedded sto
 
 test-clients: test-setup ## The binary with real MCP and HTTP clients
 	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/clients/run
+
+e2e: test-setup ## The binary in real agent hosts, on scripted loopback models
+	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/hosts/run
 
 check: ## Format and lint
 	cargo fmt --all --check

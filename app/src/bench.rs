@@ -9,6 +9,7 @@
 )]
 
 mod history;
+mod hosts;
 mod local;
 mod memory;
 mod proof;
@@ -57,6 +58,8 @@ enum What {
     },
     /// The same acts on an empty home and on one with a million signals behind it
     History(history::History),
+    /// From a send to the model's request in real agent hosts, and how often a bell is lost
+    Hosts(hosts::Hosts),
     /// The whole probe and each of its layers, beside a bare send
     Loopback {
         #[arg(long, default_value_t = 200)]
@@ -104,6 +107,7 @@ impl Bench {
             What::Gate { acks } => proof::gate(acks).await?,
             What::History(history) => return history.run(context.json).await,
             What::Recall(recall) => return Ok(recall.run(&context.home, context.json).await?),
+            What::Hosts(hosts) => hosts.run().await?,
             What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,
             What::Verb { runs } => local::verb(runs)?,

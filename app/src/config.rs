@@ -615,6 +615,17 @@ pub fn machine_id() -> String {
         .into_owned()
 }
 
+/// Where programs are looked for: PATH, and behind it what the tests keep.
+pub fn search_path() -> Vec<PathBuf> {
+    let of = |name| std::env::var_os(name).unwrap_or_default();
+    let cache = match of("PRISM_TEST_CACHE") {
+        cache if cache.is_empty() => Path::new(&of("HOME")).join(".cache/prism-tests"),
+        cache => cache.into(),
+    };
+    let kept = cache.join("hosts/node_modules/.bin");
+    std::env::split_paths(&of("PATH")).chain([kept]).collect()
+}
+
 /// Refuses to listen beyond this machine unless a proxy in front ends TLS.
 pub fn check_bind(host: &str, behind_proxy: bool) -> Result<()> {
     if prism_core::access::is_loopback_name(host) || behind_proxy {

@@ -1,0 +1,114 @@
+"""What hooks tell the model in a real host, and what they take for the operator's words."""
+import threading
+
+from colleague import reads
+from scripted import Call, Say
+from world import bell
+
+CORRECTION = "No, that is wrong: never touch the release branch, always work on a copy of it."
+TRUSTED = ("--dangerously-bypass-hook-trust",)
+
+
+def test_claude_code_is_told_at_the_start_what_an_agent_would_ask(world, claude):
+    host = claude("Birch")
+    host.connect()
+    world.enrol("Birch")
+    world.send("Birch", "Question", "which parser?")
+    host.stream(PRISM_DOORBELL="none").prompt("hello")
+    seen = host.model.saw("hello")
+    seen.tells("hook additional context: Prism: you are Birch", "Unread: 1 ASK")
+    assert "which parser?" not in seen.new, "what others wrote is read with a verb, never slipped in"
+
+
+def test_codex_is_told_at_the_start_what_an_agent_would_ask(world, codex):
+    host = codex("Cedar")
+    host.connect()
+    world.enrol("Cedar")
+    world.send("Cedar", "Question", "which parser?")
+    host.run("hello", *TRUSTED, PRISM_DOORBELL="none")
+    seen = host.model.saw("hello")
+    seen.tells("Prism: you are Cedar", "Unread: 1 ASK")
+
+
+def test_a_tool_result_of_claude_code_brings_what_is_unread(world, claude):
+    started = threading.Event()
+
+    def works(seen):
+        if "the long job" in seen.new:
+            return Call("Bash", {"command": "true", "description": "Work"}, after=started)
+        return Say()
+
+    host = claude("Birch", script=works)
+    host.connect()
+    session = host.stream(PRISM_DOORBELL="hooks")
+    world.live("Birch")
+    session.prompt("do the long job")
+    host.model.saw("the long job")
+    signal_id, sent = world.send("Birch", "Question")
+    world.reaches(signal_id, "received")
+    started.set()
+    seen = host.model.saw(lambda seen: seen.results, after=sent)
+    seen.tells(bell(world.operator, "Question"))
+    world.reaches(signal_id, "rendered")
+
+
+def test_a_tool_result_of_codex_brings_what_is_unread(world, codex):
+    started = threading.Event()
+
+    def works(seen):
+        if "the long job" in seen.new:
+            return Call("exec_command", {"cmd": "true", "login": False}, after=started)
+        return Say()
+
+    host = codex("Cedar", script=works)
+    host.connect()
+    running = threading.Thread(target=host.run, args=("do the long job", *TRUSTED), kwargs={"PRISM_DOORBELL": "hooks"})
+    running.start()
+    host.model.saw("the long job")
+    world.live("Cedar")
+    signal_id, sent = world.send("Cedar", "Question")
+    world.reaches(signal_id, "received")
+    started.set()
+    seen = host.model.saw(lambda seen: seen.results, after=sent)
+    seen.tells(bell(world.operator, "Question"))
+    running.join()
+
+
+def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
+    thought = threading.Event()
+
+    def thinks(seen):
+        return Say(after=thought) if "ponder this" in seen.new else Say()
+
+    host = claude("Birch", script=thinks)
+    host.connect()
+    session = host.stream(PRISM_DOORBELL="hooks")
+    world.live("Birch")
+    session.prompt("ponder this")
+    host.model.saw("ponder this")
+    signal_id, sent = world.send("Birch", "Question")
+    world.reaches(signal_id, "received")
+    thought.set()
+    seen = host.model.saw("Stop hook feedback", after=sent)
+    seen.tells(f"ASK from {world.operator}", "prism_signals_pending")
+    # This model does not read it: it is held once, not for ever.
+    session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
+    assert sum("Stop hook feedback" in seen.new for seen in host.model.turns()) == 1
+
+
+def test_only_the_operator_is_taken_for_the_operator(world, claude):
+    """A correction brings the offer to keep it; a bell does not, whatever its signal says."""
+    host = claude("Birch", script=reads)
+    host.connect()
+    session = host.stream()
+    world.live("Birch")
+    session.prompt(CORRECTION)
+    offer = "the operator's prompt may be a correction"
+    host.model.saw(CORRECTION).tells(offer, "prism_operator_input")
+    session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
+    signal_id, sent = world.send("Birch", "TaskAssigned", CORRECTION)
+    rung = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
+    assert offer not in rung.new, rung
+    read = host.model.saw(lambda seen: seen.result("prism_signals_pending"), after=sent)
+    assert offer not in read.new, read
+    world.reaches(signal_id, "drained")

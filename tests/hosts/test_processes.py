@@ -1,0 +1,41 @@
+"""A host that dies takes with it what it and Prism started."""
+import os
+import signal
+import time
+
+import pytest
+
+from world import LEFTOVER_S, figure, until
+
+
+def gone(world):
+    """Everything but the server that the test itself started."""
+    killed = time.monotonic()
+    until("nothing is left", lambda: world.processes().keys() <= {world.server.pid}, LEFTOVER_S, pause=0.05)
+    figure(f"all gone after (asked: within {LEFTOVER_S} s)", time.monotonic() - killed)
+
+
+def kill(terminal):
+    os.kill(terminal.process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ends", [kill, lambda terminal: terminal.hang_up()], ids=["killed", "hung-up"])
+def test_claude_code_leaves_no_process(world, claude, ends):
+    host = claude("Birch")
+    host.connect()
+    terminal = host.tui()
+    world.live("Birch")
+    assert any("prism mcp" in command for command in world.processes().values()), "nothing to leave behind"
+    ends(terminal)
+    gone(world)
+
+
+@pytest.mark.parametrize("ends", [kill, lambda terminal: terminal.hang_up()], ids=["killed", "hung-up"])
+def test_codex_of_the_launcher_leaves_no_process(world, codex, ends):
+    host = codex("Cedar")
+    host.connect()
+    terminal = host.coder()
+    world.live("Cedar")
+    assert any("app-server" in command for command in world.processes().values()), "nothing to leave behind"
+    ends(terminal)
+    gone(world)

@@ -1,0 +1,29 @@
+"""The status line in a real terminal: it changes when a signal comes and when it was read."""
+from scripted import Call, Say
+from world import figure
+
+# What is asked of the line, and what fails a run on a machine that does other things as well.
+ASKED_S, BROKEN_S = 2, 10
+
+
+def drains_when_told(seen):
+    return Call("prism_signals_pending") if "read your inbox" in seen.new and not seen.results else Say()
+
+
+def test_the_status_line_follows_the_inbox(world, claude):
+    # No bell: the line alone is looked at.
+    host = claude("Birch", script=drains_when_told)
+    host.connect()
+    terminal = host.tui(PRISM_DOORBELL="none")
+    terminal.shows("[Birch]")
+    world.live("Birch")
+    for count, summary in enumerate(["look at 4b", "and at 5", "and at 6"], 1):
+        _, sent = world.send("Birch", "Question", summary)
+        shown = terminal.shows(f"🔔 {count} ASK · {world.operator}: {summary}") - sent
+        figure(f"send to status line (asked: within {ASKED_S} s)", shown)
+        assert shown < BROKEN_S
+    terminal.submit("read your inbox")
+    read = host.model.saw(lambda seen: seen.result("prism_signals_pending"))
+    gone = terminal.shows(lambda screen: "🔔" not in screen) - read.at
+    figure(f"drain to status line (asked: within {ASKED_S} s)", gone)
+    assert gone < BROKEN_S

@@ -1,8 +1,8 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
 mod artifacts;
-mod connect;
 mod coder;
+mod connect;
 mod doctor;
 mod export;
 mod gate;

@@ -58,7 +58,6 @@ pub struct Env {
     pub no_autostart: bool,
     /// What the terminal says it is.
     pub term: Option<String>,
-    pub codex_home: Option<String>,
 }
 
 impl Env {
@@ -112,7 +111,6 @@ impl Env {
             .any(|name| std::env::var_os(name).is_some()),
             no_autostart: var("PRISM_AUTOSTART").is_some_and(|v| v.trim() == "0"),
             term: var("TERM"),
-            codex_home: var("CODEX_HOME"),
         })
     }
 

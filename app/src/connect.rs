@@ -45,7 +45,10 @@ impl Machine {
         let places = Places {
             claude_json: claude.as_ref().unwrap_or(&home).join(".claude.json"),
             claude: claude.unwrap_or_else(|| home.join(".claude")),
-            codex: hosts.codex_home.clone().unwrap_or_else(|| home.join(".codex")),
+            codex: hosts
+                .codex_home
+                .clone()
+                .unwrap_or_else(|| home.join(".codex")),
             config,
             code_user: code,
             root: std::fs::canonicalize(&root).unwrap_or(root),
@@ -124,8 +127,7 @@ fn launch(path: &[PathBuf]) -> Result<Launch> {
     let own = std::fs::canonicalize(&own).unwrap_or(own);
     let shown = own.to_string_lossy().into_owned();
     let named = find_program(path, rules::command::NAME);
-    let leads_here =
-        |found: &PathBuf| std::fs::canonicalize(found).is_ok_and(|found| found == own);
+    let leads_here = |found: &PathBuf| std::fs::canonicalize(found).is_ok_and(|found| found == own);
     Ok(match named.filter(leads_here) {
         Some(named) => Launch {
             program: rules::command::NAME.into(),
@@ -178,7 +180,11 @@ impl Planned {
 
     pub fn diff(&self) -> String {
         let name = self.seen.path.to_string_lossy();
-        diff::unified(&name, self.seen.text(), self.after.as_deref().unwrap_or_default())
+        diff::unified(
+            &name,
+            self.seen.text(),
+            self.after.as_deref().unwrap_or_default(),
+        )
     }
 
     pub fn is_new(&self) -> bool {
@@ -251,19 +257,14 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
     })
 }
 
-fn plan_file(
-    machine: &Machine,
-    file: HostFile,
-    asked: &Asked,
-) -> Result<(Planned, Vec<String>)> {
+fn plan_file(machine: &Machine, file: HostFile, asked: &Asked) -> Result<(Planned, Vec<String>)> {
     let seen = see(&file.path)?;
     let places = &machine.places;
     let pinned = |part: &Part| match part {
         Part::Server(_, _, pins) | Part::Env(pins) => !pins.is_empty(),
         _ => false,
     };
-    let in_repository =
-        rules::is_under(&seen.real, &places.root) && places.root != places.home;
+    let in_repository = rules::is_under(&seen.real, &places.root) && places.root != places.home;
     if !asked.pins.is_empty() && in_repository && file.parts.iter().any(pinned) {
         bail!(
             "it lies under {}, where an identity or a project must not be pinned: set \
@@ -275,7 +276,11 @@ fn plan_file(
     let added = added.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
     let unchanged = added.text == seen.text();
     let planned = Planned {
-        after: if unchanged { seen.text.clone() } else { Some(added.text) },
+        after: if unchanged {
+            seen.text.clone()
+        } else {
+            Some(added.text)
+        },
         undo: added.undo,
         folders: Vec::new(),
         end: End::Restored,
@@ -372,11 +377,17 @@ fn has_hooks(claude_settings: &Path) -> bool {
 
 /// Codex complains about hooks in two files of one folder, so ours go where the user's are.
 fn codex_hooks_in_toml(folder: &Path) -> bool {
-    let text = |name: &str| files::look(&folder.join(name)).ok().and_then(|seen| seen.text);
+    let text = |name: &str| {
+        files::look(&folder.join(name))
+            .ok()
+            .and_then(|seen| seen.text)
+    };
     let config = text("config.toml").and_then(|t| rules::toml::to_value(&t).ok());
     let events = config.and_then(|c| c["hooks"].as_object().cloned());
     let events = events.unwrap_or_default();
-    let in_config = events.iter().any(|(name, list)| name != "state" && list.is_array());
+    let in_config = events
+        .iter()
+        .any(|(name, list)| name != "state" && list.is_array());
     in_config && text("hooks.json").is_none()
 }
 
@@ -481,9 +492,7 @@ fn plan_end_of(
     let (after, end) = match original {
         Some(Original::Text(text)) => (Some(text), End::Restored),
         Some(Original::Nothing) => (None, End::Removed),
-        None if kept.is_some_and(|k| seen.hash() == k.before) => {
-            (seen.text.clone(), End::Restored)
-        }
+        None if kept.is_some_and(|k| seen.hash() == k.before) => (seen.text.clone(), End::Restored),
         None => {
             found?;
             // The block stays as long as anybody else wants it.

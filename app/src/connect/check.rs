@@ -94,7 +94,9 @@ pub fn check(machine: &Machine, env: &Env, host: Host, scope: Scope, ask_version
         judge(machine, &mut report);
         if ask_version && (machine.host_program(host).is_some() || host.tried().is_none()) {
             report.version = version(machine, host);
-            report.notes.extend(version_note(host, report.version.as_deref()));
+            report
+                .notes
+                .extend(version_note(host, report.version.as_deref()));
         }
     }
     report
@@ -145,7 +147,9 @@ fn look_at_server(machine: &Machine, file: &HostFile, server: &Server, report: &
         return report.problems.push(what);
     };
     if server.off {
-        report.problems.push(format!("{shown}: the server is switched off"));
+        report
+            .problems
+            .push(format!("{shown}: the server is switched off"));
     }
     let resolves = machine.program(program).is_some();
     if !resolves {
@@ -210,7 +214,10 @@ fn trusted(machine: &Machine, file: &Path, found: &Found) -> &'static str {
         })
     };
     let handlers = &found.hooks.handlers;
-    let count = handlers.iter().filter(|(e, g, n, _)| approved(e, *g, *n)).count();
+    let count = handlers
+        .iter()
+        .filter(|(e, g, n, _)| approved(e, *g, *n))
+        .count();
     match count {
         0 => "no",
         n if n == handlers.len() => "yes",
@@ -234,7 +241,9 @@ fn snake_case(event: &str) -> String {
 fn claude_facts(machine: &Machine, report: &mut Report) {
     let user = settings(&machine.places.claude.join("settings.json"));
     if has_plugin(&user) && report.scope == Scope::User {
-        report.notes.push("the prism plugin is enabled: it brings server and hooks".into());
+        report
+            .notes
+            .push("the prism plugin is enabled: it brings server and hooks".into());
     }
     if user["disableAllHooks"] == true && report.connected {
         let what = "settings.json says disableAllHooks: neither hooks nor status line run";
@@ -273,10 +282,14 @@ fn judge(machine: &Machine, report: &mut Report) {
         );
     }
     if !report.installed {
-        report.notes.push(format!("{} is not installed here", host.title()));
+        report
+            .notes
+            .push(format!("{} is not installed here", host.title()));
     }
     if machine.host_program(host).is_none() && report.installed {
-        report.notes.push(format!("{} is not on your PATH", host.title()));
+        report
+            .notes
+            .push(format!("{} is not on your PATH", host.title()));
     }
 }
 
@@ -307,7 +320,9 @@ pub fn version(machine: &Machine, host: Host) -> Option<String> {
     let said = child.wait_with_output().ok()?.stdout;
     let said = String::from_utf8_lossy(&said);
     let words = said.split(|c: char| c.is_whitespace() || c == 'v');
-    let version = words.filter(|w| w.contains('.')).find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
+    let version = words
+        .filter(|w| w.contains('.'))
+        .find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
     Some(version.chars().take(30).collect())
 }
 

@@ -365,7 +365,7 @@ impl Host {
             tokio::pin!(news);
             // From here on: what comes while we look is not missed.
             news.as_mut().enable();
-            let answer = self.call(pending, read.clone(), request).await;
+            let answer = self.call(pending, read.clone(), request, None).await;
             let now = tokio::time::Instant::now();
             match answer {
                 Ok(answer) if now >= until || !is_empty(&answer) => return Ok(answer),

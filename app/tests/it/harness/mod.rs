@@ -1,8 +1,8 @@
 //! The real binary in a throw-away home: a server, agents, and the command line.
 
 mod agent;
-mod pty;
 pub mod hosts;
+mod pty;
 mod wire;
 
 pub use agent::Agent;

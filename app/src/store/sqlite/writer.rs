@@ -370,7 +370,7 @@ mod tests {
             .execute_batch(
                 "drop table deliveries;
                  create table deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
-                    rendered_at, drained_at, strategy, primary key (signal_id, session_id));
+                    rendered_at, drained_at, strategy, rendered_by, via, primary key (signal_id, session_id));
                  create table parent (x integer primary key);
                  create table child (x references parent(x) deferrable initially deferred);
                  pragma foreign_keys = on;",

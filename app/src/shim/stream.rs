@@ -363,7 +363,7 @@ impl Stream {
             }
             if let Some(loopback_id) = probe::belongs(session, &envelope) {
                 self.ask(ToRing::Probe {
-                    envelope,
+                    envelope: Box::new(envelope),
                     loopback_id,
                     at: now,
                 });

@@ -45,7 +45,10 @@ impl Machine {
         let places = Places {
             claude_json: claude.as_ref().unwrap_or(&home).join(".claude.json"),
             claude: claude.unwrap_or_else(|| home.join(".claude")),
-            codex: hosts.codex_home.clone().unwrap_or_else(|| home.join(".codex")),
+            codex: hosts
+                .codex_home
+                .clone()
+                .unwrap_or_else(|| home.join(".codex")),
             config,
             code_user: code,
             root: std::fs::canonicalize(&root).unwrap_or(root),
@@ -124,8 +127,7 @@ fn launch(path: &[PathBuf]) -> Result<Launch> {
     let own = std::fs::canonicalize(&own).unwrap_or(own);
     let shown = own.to_string_lossy().into_owned();
     let named = find_program(path, rules::command::NAME);
-    let leads_here =
-        |found: &PathBuf| std::fs::canonicalize(found).is_ok_and(|found| found == own);
+    let leads_here = |found: &PathBuf| std::fs::canonicalize(found).is_ok_and(|found| found == own);
     Ok(match named.filter(leads_here) {
         Some(named) => Launch {
             program: rules::command::NAME.into(),
@@ -178,7 +180,11 @@ impl Planned {
 
     pub fn diff(&self) -> String {
         let name = self.seen.path.to_string_lossy();
-        diff::unified(&name, self.seen.text(), self.after.as_deref().unwrap_or_default())
+        diff::unified(
+            &name,
+            self.seen.text(),
+            self.after.as_deref().unwrap_or_default(),
+        )
     }
 
     pub fn is_new(&self) -> bool {
@@ -251,19 +257,14 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
     })
 }
 
-fn plan_file(
-    machine: &Machine,
-    file: HostFile,
-    asked: &Asked,
-) -> Result<(Planned, Vec<String>)> {
+fn plan_file(machine: &Machine, file: HostFile, asked: &Asked) -> Result<(Planned, Vec<String>)> {
     let seen = see(&file.path)?;
     let places = &machine.places;
     let pinned = |part: &Part| match part {
         Part::Server(_, _, pins) | Part::Env(pins) => !pins.is_empty(),
         _ => false,
     };
-    let in_repository =
-        rules::is_under(&seen.real, &places.root) && places.root != places.home;
+    let in_repository = rules::is_under(&seen.real, &places.root) && places.root != places.home;
     if !asked.pins.is_empty() && in_repository && file.parts.iter().any(pinned) {
         bail!(
             "it lies under {}, where an identity or a project must not be pinned: set \
@@ -275,7 +276,11 @@ fn plan_file(
     let added = added.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
     let unchanged = added.text == seen.text();
     let planned = Planned {
-        after: if unchanged { seen.text.clone() } else { Some(added.text) },
+        after: if unchanged {
+            seen.text.clone()
+        } else {
+            Some(added.text)
+        },
         undo: added.undo,
         folders: Vec::new(),
         end: End::Restored,
@@ -315,8 +320,10 @@ fn wish(
                         .into(),
                 );
             }
-            if scope == Scope::Project && !settings["statusLine"].is_null() {
-                wish.without_line = true;
+            let line = &settings["statusLine"];
+            wish.without_line = scope == Scope::Project && !line.is_null();
+            let ours = line["command"].as_str().and_then(rules::command::our_line);
+            if wish.without_line && ours.is_none() {
                 notes.push(
                     "you have a status line for all folders, and this one does not get another: \
                      `prism connect claude-code --user` puts the bell into yours"
@@ -346,7 +353,33 @@ fn wish(
         }
         Host::Cursor | Host::Gemini | Host::OpenCode => {}
     }
+    // Claude Code runs one command once, wherever it is named; the others run it for each file.
+    if host != Host::ClaudeCode && runs_hooks_elsewhere(machine, host, scope) {
+        let here = places.root.display();
+        notes.push(match scope {
+            Scope::Project => {
+                wish.without_hooks = true;
+                "our hooks run in all your folders already: this one gets no others".to_owned()
+            }
+            Scope::User => format!(
+                "our hooks stand in {here} as well, and run twice there: `prism disconnect {host} --project`"
+            ),
+        });
+    }
     wish
+}
+
+/// Whether the other scope has our hooks.
+fn runs_hooks_elsewhere(machine: &Machine, host: Host, scope: Scope) -> bool {
+    let other = match scope {
+        Scope::User => Scope::Project,
+        Scope::Project => Scope::User,
+    };
+    machine.everywhere(host, other).iter().any(|file| {
+        let text = files::look(&file.path).ok().and_then(|seen| seen.text);
+        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        found.is_some_and(|f| !f.hooks.handlers.is_empty())
+    })
 }
 
 /// A host's settings, as far as they can be read.
@@ -372,11 +405,17 @@ fn has_hooks(claude_settings: &Path) -> bool {
 
 /// Codex complains about hooks in two files of one folder, so ours go where the user's are.
 fn codex_hooks_in_toml(folder: &Path) -> bool {
-    let text = |name: &str| files::look(&folder.join(name)).ok().and_then(|seen| seen.text);
+    let text = |name: &str| {
+        files::look(&folder.join(name))
+            .ok()
+            .and_then(|seen| seen.text)
+    };
     let config = text("config.toml").and_then(|t| rules::toml::to_value(&t).ok());
     let events = config.and_then(|c| c["hooks"].as_object().cloned());
     let events = events.unwrap_or_default();
-    let in_config = events.iter().any(|(name, list)| name != "state" && list.is_array());
+    let in_config = events
+        .iter()
+        .any(|(name, list)| name != "state" && list.is_array());
     in_config && text("hooks.json").is_none()
 }
 
@@ -460,10 +499,10 @@ fn plan_end_of(
     let kept = manifest.of(&seen.real).filter(|k| k.owners.contains(owner));
     if seen.text.is_none() {
         // It went without us; there is only the note to forget.
-        return Ok(kept.map(|_| Planned {
+        return Ok(kept.map(|kept| Planned {
             after: None,
             undo: Vec::new(),
-            folders: Vec::new(),
+            folders: kept.folders.clone(),
             end: End::Removed,
             seen,
             file,
@@ -481,9 +520,7 @@ fn plan_end_of(
     let (after, end) = match original {
         Some(Original::Text(text)) => (Some(text), End::Restored),
         Some(Original::Nothing) => (None, End::Removed),
-        None if kept.is_some_and(|k| seen.hash() == k.before) => {
-            (seen.text.clone(), End::Restored)
-        }
+        None if kept.is_some_and(|k| seen.hash() == k.before) => (seen.text.clone(), End::Restored),
         None => {
             found?;
             // The block stays as long as anybody else wants it.
@@ -534,6 +571,9 @@ pub fn apply_end(home: &Home, plan: &Plan) -> Result<Vec<PathBuf>> {
     files::write_all(&changes)?;
     let mut copies = Vec::new();
     for planned in &plan.files {
+        if planned.after.is_none() {
+            files::remove_empty(&planned.folders);
+        }
         let (was, now) = (planned.seen.hash(), planned.after.as_deref().map(hash));
         let path = &planned.seen.real;
         let kept = manifest.release(home, path, &plan.owner, was.as_deref(), now.as_deref());

@@ -252,7 +252,9 @@ impl Pins {
             (IDENTITY, self.identity.as_deref()),
             (PID, self.pid.as_deref()),
         ];
-        pins.into_iter().filter_map(|(k, v)| Some((k, v?))).collect()
+        pins.into_iter()
+            .filter_map(|(k, v)| Some((k, v?)))
+            .collect()
     }
 }
 
@@ -341,7 +343,12 @@ const PLAIN: Format = Format::Json(json::Dialect::Plain);
 const COMMENTED: Format = Format::Json(json::Dialect::Commented);
 
 /// The files that a connection is written into.
-pub fn files(host: Host, scope: Scope, places: &Places, wish: &Wish) -> Result<Vec<HostFile>, Refusal> {
+pub fn files(
+    host: Host,
+    scope: Scope,
+    places: &Places,
+    wish: &Wish,
+) -> Result<Vec<HostFile>, Refusal> {
     if scope == Scope::Project && !wish.pins.is_empty() && host != Host::ClaudeCode {
         return Err(Refusal::new(format!(
             "{} keeps what belongs to one folder in the repository, where an identity or a project \
@@ -380,7 +387,10 @@ pub fn everywhere(host: Host, scope: Scope, places: &Places) -> Vec<HostFile> {
     };
     let mut all = files(host, scope, places, &wish).unwrap_or_default();
     if host == Host::Codex {
-        let toml = Wish { hooks_in_toml: true, ..wish };
+        let toml = Wish {
+            hooks_in_toml: true,
+            ..wish
+        };
         all.extend(
             files(host, scope, places, &toml)
                 .unwrap_or_default()
@@ -463,12 +473,22 @@ fn claude(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
     let mut files = Vec::new();
     let (server, settings) = match scope {
         Scope::User => (
-            file(places.claude_json.clone(), PLAIN, scope, [server(wish.pins.clone())]),
+            file(
+                places.claude_json.clone(),
+                PLAIN,
+                scope,
+                [server(wish.pins.clone())],
+            ),
             places.claude.join("settings.json"),
         ),
         Scope::Project => (
             if wish.pins.is_empty() {
-                file(places.root.join(".mcp.json"), PLAIN, scope, [server(Pins::default())])
+                file(
+                    places.root.join(".mcp.json"),
+                    PLAIN,
+                    scope,
+                    [server(Pins::default())],
+                )
             } else {
                 // The user's own note about this folder, outside of it.
                 let local = local_server(places, wish.pins.clone());
@@ -501,7 +521,11 @@ fn codex(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
         Scope::Project => places.root.join(".codex"),
     };
     let hooks = Part::Hooks(HookShape::Groups(SECONDS), Host::Codex.events());
-    let server = Part::Server(names(["mcp_servers"]), ServerShape::Plain, wish.pins.clone());
+    let server = Part::Server(
+        names(["mcp_servers"]),
+        ServerShape::Plain,
+        wish.pins.clone(),
+    );
     let in_toml = wish.hooks_in_toml;
     let config = HostFile {
         path: folder.join("config.toml"),
@@ -529,10 +553,11 @@ fn cursor(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
     };
     let server = Part::Server(names(["mcpServers"]), ServerShape::Plain, wish.pins.clone());
     let hooks = Part::Hooks(HookShape::Versioned, Host::Cursor.events());
-    vec![
-        file(folder.join("mcp.json"), COMMENTED, scope, [server]),
-        file(folder.join("hooks.json"), COMMENTED, scope, [hooks]),
-    ]
+    let mut files = vec![file(folder.join("mcp.json"), COMMENTED, scope, [server])];
+    if !wish.without_hooks {
+        files.push(file(folder.join("hooks.json"), COMMENTED, scope, [hooks]));
+    }
+    files
 }
 
 fn vscode(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
@@ -563,7 +588,12 @@ fn gemini(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
     let server = Part::Server(names(["mcpServers"]), ServerShape::Plain, wish.pins.clone());
     // This host counts milliseconds.
     let hooks = Part::Hooks(HookShape::Groups(SECONDS * 1000), Host::Gemini.events());
-    vec![file(folder.join("settings.json"), COMMENTED, scope, [server, hooks])]
+    vec![HostFile {
+        path: folder.join("settings.json"),
+        format: COMMENTED,
+        parts: some([(true, server), (!wish.without_hooks, hooks)]),
+        shared: scope == Scope::Project,
+    }]
 }
 
 fn opencode(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
@@ -572,7 +602,12 @@ fn opencode(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
         Scope::Project => places.root.clone(),
     };
     let server = Part::Server(names(["mcp"]), ServerShape::Local, wish.pins.clone());
-    vec![file(folder.join("opencode.json"), COMMENTED, scope, [server])]
+    vec![file(
+        folder.join("opencode.json"),
+        COMMENTED,
+        scope,
+        [server],
+    )]
 }
 
 /// Whether a file lies in a folder, both as they really are.

@@ -114,7 +114,11 @@ fn is_attended() -> bool {
 
 impl Connect {
     fn scope(&self) -> Scope {
-        if self.project { Scope::Project } else { Scope::User }
+        if self.project {
+            Scope::Project
+        } else {
+            Scope::User
+        }
     }
 
     /// `pins` are what `--as` and `--pid` said, not what the environment does.
@@ -173,7 +177,10 @@ impl Connect {
         let titles: Vec<&str> = found.iter().map(|h| h.title()).collect();
         Err(Failure::Unable {
             message: format!("nothing was changed. Found here: {}", titles.join(", ")),
-            hint: Some(format!("{}, or all of them: `prism connect --yes`", commands.join(", "))),
+            hint: Some(format!(
+                "{}, or all of them: `prism connect --yes`",
+                commands.join(", ")
+            )),
         })
     }
 
@@ -191,8 +198,15 @@ impl Connect {
             own_servers: false,
             instructions: self.instructions,
         };
-        let report = check::check(machine, &crate::config::Env::default(), host, self.scope(), false);
-        if host == Host::ClaudeCode && asks && !self.dry_run && report.tools_allowed == Some(false) {
+        let report = check::check(
+            machine,
+            &crate::config::Env::default(),
+            host,
+            self.scope(),
+            false,
+        );
+        if host == Host::ClaudeCode && asks && !self.dry_run && report.tools_allowed == Some(false)
+        {
             asked.allow_tools |= ask(
                 "Let Claude Code call Prism's tools without asking each time (permissions.allow \"mcp__prism\")?",
             );
@@ -232,13 +246,7 @@ impl Connect {
         Ok(Done::Written)
     }
 
-    async fn tell(
-        &self,
-        context: &Context,
-        machine: &Machine,
-        plan: &Plan,
-        done: Done,
-    ) -> Outcome {
+    async fn tell(&self, context: &Context, machine: &Machine, plan: &Plan, done: Done) -> Outcome {
         let title = plan.host.title();
         for said in &plan.notes {
             note(&format!("note: {said}"));
@@ -255,6 +263,12 @@ impl Connect {
                 }
                 for step in self.next_steps(machine, plan) {
                     note(&step);
+                }
+                let usual = machine.places.home.join(".prism");
+                if context.home.dir() != usual {
+                    note(
+                        "note: PRISM_HOME is set in this shell; the host needs it where it is started, too",
+                    );
                 }
                 if is_attended() && !self.yes {
                     self.offer_import(context, machine, plan).await;
@@ -275,12 +289,21 @@ impl Connect {
                 check::version_note(plan.host, version.as_deref()).map(|n| format!("note: {n}")),
             );
         }
-        let report =
-            check::check(machine, &crate::config::Env::default(), plan.host, plan.scope, false);
+        let report = check::check(
+            machine,
+            &crate::config::Env::default(),
+            plan.host,
+            plan.scope,
+            false,
+        );
         steps.extend(report.problems.iter().map(|p| format!("warning: {p}")));
         match plan.host {
             Host::ClaudeCode => {
-                if plan.files.iter().any(|f| f.file.path.ends_with(".mcp.json")) {
+                if plan
+                    .files
+                    .iter()
+                    .any(|f| f.file.path.ends_with(".mcp.json"))
+                {
                     steps.push("next: Claude Code asks once whether it may use .mcp.json".into());
                 }
                 if report.tools_allowed == Some(false) {
@@ -307,11 +330,17 @@ impl Connect {
             ("pinned", Some(name)) => steps.push(format!(
                 "every session of {} {} is {name} now",
                 plan.host.title(),
-                if plan.scope == Scope::User { "of yours" } else { "in this folder" }
+                if plan.scope == Scope::User {
+                    "of yours"
+                } else {
+                    "in this folder"
+                }
             )),
             _ => {
                 let program = plan.host.programs()[0];
-                steps.push(format!("start it with a name: PRISM_AGENT_IDENTITY=Donna {program}"));
+                steps.push(format!(
+                    "start it with a name: PRISM_AGENT_IDENTITY=Donna {program}"
+                ));
             }
         }
         steps
@@ -331,7 +360,10 @@ impl Connect {
         if !ask(&question) {
             return;
         }
-        drop(write!(std::io::stderr(), "Who was the agent (a name, such as Donna)? "));
+        drop(write!(
+            std::io::stderr(),
+            "Who was the agent (a name, such as Donna)? "
+        ));
         let mut name = String::new();
         drop(std::io::stdin().lock().read_line(&mut name));
         let Ok(identity) = prism_core::Identity::parse(name.trim()) else {
@@ -429,7 +461,11 @@ fn print_reports(context: &Context, reports: &[Report], named: bool) {
             let about_user = report.scope == Scope::User;
             if (report.installed || named) && about_user {
                 nothing = false;
-                let known = if report.installed { "" } else { ", and not installed" };
+                let known = if report.installed {
+                    ""
+                } else {
+                    ", and not installed"
+                };
                 out(&format!(
                     "{} {title}: not connected{known}; `prism connect {}`",
                     style.paint("33", "•"),
@@ -493,11 +529,19 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
         rows.push(row("status line", line.into()));
     }
     if let Some(allowed) = report.tools_allowed {
-        let says = if allowed { "without asking" } else { "Claude Code asks first" };
+        let says = if allowed {
+            "without asking"
+        } else {
+            "Claude Code asks first"
+        };
         rows.push(row("tools", says.into()));
     }
     if let Some(shared) = report.shared_server {
-        let says = if shared { "shared by all terminals" } else { "one for each terminal" };
+        let says = if shared {
+            "shared by all terminals"
+        } else {
+            "one for each terminal"
+        };
         rows.push(row("Codex server", says.into()));
     }
     let identity = match (report.identity.from, &report.identity.name) {
@@ -553,7 +597,10 @@ impl Disconnect {
             }
         }
         if !touched {
-            out(&format!("{} is not connected here; nothing to change", host.title()));
+            out(&format!(
+                "{} is not connected here; nothing to change",
+                host.title()
+            ));
         } else if self.dry_run {
             out("nothing was changed (--dry-run)");
         }

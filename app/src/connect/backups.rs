@@ -60,7 +60,10 @@ impl Manifest {
         match home.read(MANIFEST) {
             Some(text) => serde_json::from_str(&text).with_context(|| {
                 let file = home.path(MANIFEST);
-                format!("{} is not what Prism wrote: mend or remove it", file.display())
+                format!(
+                    "{} is not what Prism wrote: mend or remove it",
+                    file.display()
+                )
             }),
             None => Ok(Self::default()),
         }
@@ -110,7 +113,10 @@ impl Manifest {
         let backup = seen.text.as_ref().map(|text| {
             let name = seen.real.file_name().unwrap_or_default().to_string_lossy();
             let path = hash(&seen.real.to_string_lossy());
-            (format!("{FOLDER}/{}-{}-{name}", &path[..8], &hash(text)[..8]), text)
+            (
+                format!("{FOLDER}/{}-{}-{name}", &path[..8], &hash(text)[..8]),
+                text,
+            )
         });
         if let Some((name, text)) = &backup {
             home.write(name, text.as_bytes())?;

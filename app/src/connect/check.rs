@@ -1,6 +1,6 @@
 //! `prism connect --check`: what each host really has, and whether it works.
 
-use super::{Machine, files, has_plugin, line_words, settings};
+use super::{Machine, files, has_plugin, line_words, runs_hooks_elsewhere, settings};
 use crate::config::Env;
 use prism_core::connect::parts::{Found, Line, Server};
 use prism_core::connect::{self as rules, Host, HostFile, Part, Pins, Scope};
@@ -94,7 +94,9 @@ pub fn check(machine: &Machine, env: &Env, host: Host, scope: Scope, ask_version
         judge(machine, &mut report);
         if ask_version && (machine.host_program(host).is_some() || host.tried().is_none()) {
             report.version = version(machine, host);
-            report.notes.extend(version_note(host, report.version.as_deref()));
+            report
+                .notes
+                .extend(version_note(host, report.version.as_deref()));
         }
     }
     report
@@ -132,7 +134,8 @@ fn look_at(machine: &Machine, file: &HostFile, report: &mut Report) {
     if found.pins.identity.is_some() {
         report.identity = pinned(&found.pins);
     }
-    if holds(|p| *p == Part::OwnServers) && report.server.is_some() {
+    let known = report.server.is_some() || found.daemon.is_some();
+    if holds(|p| *p == Part::OwnServers) && known {
         report.shared_server = Some(found.daemon != Some(false));
     }
     report.instructions |= found.block;
@@ -145,7 +148,9 @@ fn look_at_server(machine: &Machine, file: &HostFile, server: &Server, report: &
         return report.problems.push(what);
     };
     if server.off {
-        report.problems.push(format!("{shown}: the server is switched off"));
+        report
+            .problems
+            .push(format!("{shown}: the server is switched off"));
     }
     let resolves = machine.program(program).is_some();
     if !resolves {
@@ -210,7 +215,10 @@ fn trusted(machine: &Machine, file: &Path, found: &Found) -> &'static str {
         })
     };
     let handlers = &found.hooks.handlers;
-    let count = handlers.iter().filter(|(e, g, n, _)| approved(e, *g, *n)).count();
+    let count = handlers
+        .iter()
+        .filter(|(e, g, n, _)| approved(e, *g, *n))
+        .count();
     match count {
         0 => "no",
         n if n == handlers.len() => "yes",
@@ -234,7 +242,9 @@ fn snake_case(event: &str) -> String {
 fn claude_facts(machine: &Machine, report: &mut Report) {
     let user = settings(&machine.places.claude.join("settings.json"));
     if has_plugin(&user) && report.scope == Scope::User {
-        report.notes.push("the prism plugin is enabled: it brings server and hooks".into());
+        report
+            .notes
+            .push("the prism plugin is enabled: it brings server and hooks".into());
     }
     if user["disableAllHooks"] == true && report.connected {
         let what = "settings.json says disableAllHooks: neither hooks nor status line run";
@@ -252,7 +262,8 @@ fn judge(machine: &Machine, report: &mut Report) {
             report.problems.push(what);
         }
     }
-    if report.hooks.is_none() && !host.events().is_empty() {
+    let elsewhere = runs_hooks_elsewhere(machine, host, report.scope);
+    if report.hooks.is_none() && !host.events().is_empty() && !elsewhere {
         let what = format!("no hooks: `prism connect {host}` adds them");
         report.notes.push(what);
     }
@@ -272,11 +283,19 @@ fn judge(machine: &Machine, report: &mut Report) {
                 .into(),
         );
     }
+    if report.hooks.is_some() && elsewhere && host != Host::ClaudeCode {
+        let what = "our hooks stand in your files and in this folder's, and run twice here";
+        report.notes.push(what.into());
+    }
     if !report.installed {
-        report.notes.push(format!("{} is not installed here", host.title()));
+        report
+            .notes
+            .push(format!("{} is not installed here", host.title()));
     }
     if machine.host_program(host).is_none() && report.installed {
-        report.notes.push(format!("{} is not on your PATH", host.title()));
+        report
+            .notes
+            .push(format!("{} is not on your PATH", host.title()));
     }
 }
 
@@ -307,7 +326,9 @@ pub fn version(machine: &Machine, host: Host) -> Option<String> {
     let said = child.wait_with_output().ok()?.stdout;
     let said = String::from_utf8_lossy(&said);
     let words = said.split(|c: char| c.is_whitespace() || c == 'v');
-    let version = words.filter(|w| w.contains('.')).find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
+    let version = words
+        .filter(|w| w.contains('.'))
+        .find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
     Some(version.chars().take(30).collect())
 }
 

@@ -61,9 +61,8 @@ pub fn see(path: &Path) -> Result<Seen> {
     while fs::symlink_metadata(folder).is_err() {
         folder = folder.parent().unwrap_or(Path::new("/"));
     }
-    let way = fs::metadata(folder).with_context(|| {
-        format!("{} leads nowhere: it is a broken symlink", folder.display())
-    })?;
+    let way = fs::metadata(folder)
+        .with_context(|| format!("{} leads nowhere: it is a broken symlink", folder.display()))?;
     if !way.is_dir() {
         bail!("{} is in the way: it is not a folder", folder.display());
     }
@@ -108,7 +107,10 @@ pub fn look(path: &Path) -> Result<Seen> {
         bail!("it is not a plain file");
     }
     if found.len() > HOST_FILE_BYTES_MAX {
-        bail!("it has {} bytes, more than any host's file has", found.len());
+        bail!(
+            "it has {} bytes, more than any host's file has",
+            found.len()
+        );
     }
     let bytes = fs::read(&real).context("it cannot be read")?;
     let text = String::from_utf8(bytes).map_err(|e| {
@@ -176,10 +178,7 @@ impl Change {
                 Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
                 _ => {}
             }
-            for folder in &self.folders {
-                // Something of somebody else's may be in it by now.
-                drop(fs::remove_dir(folder));
-            }
+            remove_empty(&self.folders);
             return Ok(());
         };
         for folder in self.missing_folders() {
@@ -228,7 +227,10 @@ impl Change {
                 drop(fs::create_dir_all(parent));
             }
             let back = Change {
-                seen: Seen { text: None, ..self.seen.clone() },
+                seen: Seen {
+                    text: None,
+                    ..self.seen.clone()
+                },
                 after: self.seen.text.clone(),
                 shared: self.shared,
                 folders: Vec::new(),
@@ -237,7 +239,10 @@ impl Change {
             return;
         };
         let back = Change {
-            seen: Seen { text: Some(after.clone()), ..self.seen.clone() },
+            seen: Seen {
+                text: Some(after.clone()),
+                ..self.seen.clone()
+            },
             after: self.seen.text.clone(),
             shared: self.shared,
             folders: self.folders.clone(),
@@ -246,10 +251,19 @@ impl Change {
     }
 }
 
+/// Removes folders that nobody put anything into.
+pub fn remove_empty(folders: &[PathBuf]) {
+    for folder in folders {
+        drop(fs::remove_dir(folder));
+    }
+}
+
 /// Makes all changes, or none: what was changed before one failed is put back.
 pub fn write_all(changes: &[Change]) -> Result<()> {
     for change in changes {
-        change.is_current().with_context(|| change.seen.path.display().to_string())?;
+        change
+            .is_current()
+            .with_context(|| change.seen.path.display().to_string())?;
     }
     for (n, change) in changes.iter().enumerate() {
         if let Err(e) = change.write() {
@@ -285,7 +299,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&real).unwrap(), "{1}");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&real).unwrap().mode() & 0o777, 0o640);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left behind");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            2,
+            "nothing is left behind"
+        );
         let twin = dir.path().join("twin.json");
         fs::hard_link(&real, &twin).unwrap();
         write_all(&[change(&real, Some("{2}"))]).unwrap();
@@ -326,7 +344,11 @@ mod tests {
         fs::write(&b, "other").unwrap();
         let said = format!("{:#}", write_all(&changes).unwrap_err());
         assert!(said.contains("/b: it was changed"), "{said}");
-        assert_eq!(fs::read_to_string(&a).unwrap(), "1", "neither was the other");
+        assert_eq!(
+            fs::read_to_string(&a).unwrap(),
+            "1",
+            "neither was the other"
+        );
         // One that appeared where there was none.
         let new = change(&dir.path().join("new"), Some("x"));
         fs::write(dir.path().join("new"), "theirs").unwrap();
@@ -340,7 +362,10 @@ mod tests {
         fs::write(at("kept"), "1").unwrap();
         fs::write(at("gone"), "1").unwrap();
         let bad = Change {
-            seen: Seen { real: at("kept").join("x"), ..see(&at("never")).unwrap() },
+            seen: Seen {
+                real: at("kept").join("x"),
+                ..see(&at("never")).unwrap()
+            },
             ..change(&at("never"), Some("x"))
         };
         let changes = [
@@ -350,7 +375,10 @@ mod tests {
             bad,
         ];
         // What is looked at before the first write says nothing; the write itself fails.
-        let failed = changes.iter().enumerate().find_map(|(n, c)| Some((n, c.write().err()?)));
+        let failed = changes
+            .iter()
+            .enumerate()
+            .find_map(|(n, c)| Some((n, c.write().err()?)));
         let (n, _) = failed.unwrap();
         assert_eq!(n, 3);
         changes[..n].iter().rev().for_each(Change::take_back);

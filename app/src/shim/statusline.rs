@@ -71,7 +71,9 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
 fn append_to(args: &[String]) -> Option<&str> {
     let joined = args.iter().find_map(|a| a.strip_prefix("--append-to="));
     let apart = args.windows(2).find(|w| w[0] == "--append-to");
-    joined.or(apart.map(|w| w[1].as_str())).filter(|c| !c.trim().is_empty())
+    joined
+        .or(apart.map(|w| w[1].as_str()))
+        .filter(|c| !c.trim().is_empty())
 }
 
 /// The user's own status line, being made.
@@ -137,7 +139,11 @@ impl Own {
                 continue;
             }
             // What an ended command wrote is there already.
-            let look = if ended { now } else { self.deadline.min(now + SLICE) };
+            let look = if ended {
+                now
+            } else {
+                self.deadline.min(now + SLICE)
+            };
             match wait_for_input(&stdout, look) {
                 None if ended => return true,
                 None => continue,

@@ -15,7 +15,14 @@ struct User {
     dir: TempDir,
 }
 
-const HOSTS: [&str; 6] = ["claude-code", "codex", "cursor", "vscode", "gemini", "opencode"];
+const HOSTS: [&str; 6] = [
+    "claude-code",
+    "codex",
+    "cursor",
+    "vscode",
+    "gemini",
+    "opencode",
+];
 
 impl User {
     fn new() -> Self {
@@ -133,10 +140,17 @@ fn every_host_comes_back_byte_for_byte_from_nothing() {
             assert!(said.contains("made "), "{host}: {said}");
             let connected = user.tree();
             assert_ne!(connected, before, "{host} {scope}");
-            assert!(user.ok(&args).contains("nothing to change"), "{host}: twice is once");
+            assert!(
+                user.ok(&args).contains("nothing to change"),
+                "{host}: twice is once"
+            );
             assert_eq!(user.tree(), connected);
             user.ok(&["disconnect", host, &scope]);
-            assert_eq!(user.tree(), before, "{host} {scope}: nothing of ours is left");
+            assert_eq!(
+                user.tree(),
+                before,
+                "{host} {scope}: nothing of ours is left"
+            );
         }
     }
 }
@@ -144,23 +158,35 @@ fn every_host_comes_back_byte_for_byte_from_nothing() {
 /// Files as users have them: own hooks, own servers, odd layouts.
 fn lived_in() -> User {
     let user = User::new();
-    user.write(".claude.json", "{\"numStartups\":3,\"mcpServers\":{\"x\":{\"command\":\"y\"}}}");
+    user.write(
+        ".claude.json",
+        "{\"numStartups\":3,\"mcpServers\":{\"x\":{\"command\":\"y\"}}}",
+    );
     user.write(
         ".claude/settings.json",
         "{\r\n\t\"model\": \"opus\",\r\n\t\"hooks\": {\r\n\t\t\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"beep\"}]}]\r\n\t},\r\n\t\"statusLine\": {\"type\": \"command\", \"command\": \"echo 'mine'; cat >/dev/null\", \"padding\": 1}\r\n}",
     );
     user.write(".codex/config.toml", "# mine\nmodel = \"x\"\n\n[features]\nother = true # on\n\n[mcp_servers.y]\ncommand = \"z\"\n\n# the end");
-    user.write("dotfiles/gemini.json", "// with a comment\n{\n    \"theme\": \"dark\", // mine\n}\n");
+    user.write(
+        "dotfiles/gemini.json",
+        "// with a comment\n{\n    \"theme\": \"dark\", // mine\n}\n",
+    );
     fs::create_dir_all(user.at(".gemini")).unwrap();
     symlink("../dotfiles/gemini.json", user.at(".gemini/settings.json")).unwrap();
     user.write(".cursor/mcp.json", "\u{feff}{\n  \"mcpServers\": {}\n}\n");
     user.write(".cursor/hooks.json", "{\n  \"version\": 1,\n  \"hooks\": {\"stop\": [{\"command\": \"beep\", \"loop_limit\": 2}]}\n}\n");
-    user.write(".config/opencode/opencode.jsonc", "{\n  // mine\n  \"mcp\": {\"a\": {\"type\": \"remote\"},},\n}\n");
+    user.write(
+        ".config/opencode/opencode.jsonc",
+        "{\n  // mine\n  \"mcp\": {\"a\": {\"type\": \"remote\"},},\n}\n",
+    );
     user.write(".config/Code/User/mcp.json", "{\"servers\": {}}");
     user.write("app/AGENTS.md", "# Rules\r\n\r\nBe kind.");
     user.write("app/CLAUDE.md", "@AGENTS.md\n");
     user.write("app/.mcp.json", "{}");
-    for (path, mode) in [(".claude/settings.json", 0o640), ("dotfiles/gemini.json", 0o604)] {
+    for (path, mode) in [
+        (".claude/settings.json", 0o640),
+        ("dotfiles/gemini.json", 0o604),
+    ] {
         fs::set_permissions(user.at(path), fs::Permissions::from_mode(mode)).unwrap();
     }
     user
@@ -177,23 +203,48 @@ fn files_that_are_lived_in_keep_everything_and_come_back() {
     let check: Value = serde_json::from_str(&user.ok(&["connect", "--check", "--json"])).unwrap();
     assert_eq!(check["ok"], true, "{check:#}");
     let connected = |r: &&Value| r["connected"] == true;
-    assert_eq!(check["hosts"].as_array().unwrap().iter().filter(connected).count(), 12, "{check:#}");
+    assert_eq!(
+        check["hosts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(connected)
+            .count(),
+        12,
+        "{check:#}"
+    );
     // In a file that others keep, only our parts are new.
     let settings = user.json(".claude/settings.json");
     assert_eq!(settings["hooks"]["Stop"][0]["hooks"][0]["command"], "beep");
-    assert_eq!(settings["hooks"]["Stop"][1]["hooks"][0]["command"], "prism hook");
+    assert_eq!(
+        settings["hooks"]["Stop"][1]["hooks"][0]["command"],
+        "prism hook"
+    );
     assert_eq!(settings["statusLine"]["refreshInterval"], 1);
     assert_eq!(settings["statusLine"]["padding"], 1);
     let gemini = user.read(".gemini/settings.json");
-    assert!(gemini.starts_with("// with a comment\n{\n    \"theme\": \"dark\", // mine\n"), "{gemini}");
-    assert!(fs::symlink_metadata(user.at(".gemini/settings.json")).unwrap().is_symlink());
+    assert!(
+        gemini.starts_with("// with a comment\n{\n    \"theme\": \"dark\", // mine\n"),
+        "{gemini}"
+    );
+    assert!(
+        fs::symlink_metadata(user.at(".gemini/settings.json"))
+            .unwrap()
+            .is_symlink()
+    );
     let codex = user.read(".codex/config.toml");
-    assert!(codex.contains("other = true # on\ndaemon_auto_start = false\n"), "{codex}");
+    assert!(
+        codex.contains("other = true # on\ndaemon_auto_start = false\n"),
+        "{codex}"
+    );
     for host in HOSTS.iter().rev() {
         user.ok(&["disconnect", host]);
     }
     assert_eq!(user.tree(), before);
-    let kept: Vec<_> = fs::read_dir(user.prism_home().join("backups")).unwrap().flatten().collect();
+    let kept: Vec<_> = fs::read_dir(user.prism_home().join("backups"))
+        .unwrap()
+        .flatten()
+        .collect();
     assert_eq!(kept.len(), 1, "only the lock: {kept:?}");
 }
 
@@ -202,7 +253,14 @@ fn the_order_of_leaving_does_not_matter() {
     let user = lived_in();
     let before = user.tree();
     user.ok(&["connect", "claude-code", "--user", "--yes"]);
-    user.ok(&["connect", "claude-code", "--project", "--yes", "--as", "Texi"]);
+    user.ok(&[
+        "connect",
+        "claude-code",
+        "--project",
+        "--yes",
+        "--as",
+        "Texi",
+    ]);
     let noted = user.json(".claude.json");
     let here = user.at("app").to_string_lossy().into_owned();
     let local = &noted["projects"][&here]["mcpServers"]["prism"];
@@ -210,12 +268,21 @@ fn the_order_of_leaving_does_not_matter() {
     user.ok(&["disconnect", "claude-code", "--user"]);
     let noted = user.json(".claude.json");
     assert!(noted["mcpServers"].get("prism").is_none(), "{noted}");
-    assert_eq!(noted["projects"][&here]["mcpServers"]["prism"]["env"]["PRISM_AGENT_IDENTITY"], "Texi");
+    assert_eq!(
+        noted["projects"][&here]["mcpServers"]["prism"]["env"]["PRISM_AGENT_IDENTITY"],
+        "Texi"
+    );
     user.ok(&["disconnect", "claude-code", "--project"]);
     assert_eq!(user.tree(), before);
     // A block that two hosts wanted stays until the second goes.
     user.ok(&["connect", "codex", "--project", "--yes", "--instructions"]);
-    user.ok(&["connect", "opencode", "--project", "--yes", "--instructions"]);
+    user.ok(&[
+        "connect",
+        "opencode",
+        "--project",
+        "--yes",
+        "--instructions",
+    ]);
     user.ok(&["disconnect", "codex", "--project"]);
     assert!(user.read("app/AGENTS.md").contains("prism:begin"));
     user.ok(&["disconnect", "opencode", "--project"]);
@@ -227,56 +294,106 @@ fn nothing_is_written_unless_somebody_says_yes() {
     let user = lived_in();
     let before = user.tree();
     let said = user.refused(&["connect"]);
-    assert!(said.contains("Claude Code, Codex, Cursor, VS Code, Gemini CLI, OpenCode"), "{said}");
+    assert!(
+        said.contains("Claude Code, Codex, Cursor, VS Code, Gemini CLI, OpenCode"),
+        "{said}"
+    );
     assert!(said.contains("`prism connect codex --yes`"), "{said}");
     let said = user.refused(&["connect", "claude-code"]);
-    assert!(said.contains("nothing was changed") && said.contains("--yes"), "{said}");
+    assert!(
+        said.contains("nothing was changed") && said.contains("--yes"),
+        "{said}"
+    );
     let shown = user.ok(&["connect", "claude-code", "--dry-run"]);
-    assert!(shown.contains("+++ ") && shown.contains("\"prism hook\""), "{shown}");
-    let dry: Value =
-        serde_json::from_str(&user.ok(&["connect", "--dry-run", "--json"])).unwrap();
+    assert!(
+        shown.contains("+++ ") && shown.contains("\"prism hook\""),
+        "{shown}"
+    );
+    let dry: Value = serde_json::from_str(&user.ok(&["connect", "--dry-run", "--json"])).unwrap();
     assert_eq!(dry["hosts"].as_array().unwrap().len(), 6);
-    assert!(dry["hosts"].as_array().unwrap().iter().all(|h| h["written"] == false), "{dry:#}");
+    assert!(
+        dry["hosts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|h| h["written"] == false),
+        "{dry:#}"
+    );
     assert_eq!(user.tree(), before);
-    assert!(!user.prism_home().join("backups").exists(), "not even a backup");
+    assert!(
+        !user.prism_home().join("backups").exists(),
+        "not even a backup"
+    );
     let empty = User::new();
-    assert!(empty.refused(&["connect"]).contains("no agent host was found"));
+    assert!(
+        empty
+            .refused(&["connect"])
+            .contains("no agent host was found")
+    );
 }
 
 #[test]
 fn approvals_are_the_users_to_give() {
     let user = User::new();
     user.ok(&["connect", "claude-code", "--yes"]);
-    assert!(user.json(".claude/settings.json").get("permissions").is_none());
+    assert!(
+        user.json(".claude/settings.json")
+            .get("permissions")
+            .is_none()
+    );
     user.ok(&["connect", "claude-code", "--yes", "--allow-tools"]);
     let settings = user.json(".claude/settings.json");
-    assert_eq!(settings["permissions"]["allow"], serde_json::json!(["mcp__prism"]));
+    assert_eq!(
+        settings["permissions"]["allow"],
+        serde_json::json!(["mcp__prism"])
+    );
     let said = user.ok(&["connect", "codex", "--yes"]);
     assert!(said.contains("approve once in Codex"), "{said}");
     assert!(!user.read(".codex/config.toml").contains("trusted_hash"));
     let trust = |event: &str| {
         let file = user.at(".codex/hooks.json");
-        format!("\n[hooks.state.\"{}:{event}:0:0\"]\ntrusted_hash = \"sha256:00\"\n", file.display())
+        format!(
+            "\n[hooks.state.\"{}:{event}:0:0\"]\ntrusted_hash = \"sha256:00\"\n",
+            file.display()
+        )
     };
     let state = || {
         let check = user.ok(&["connect", "--check", "codex", "--user", "--json"]);
         let check: Value = serde_json::from_str(&check).unwrap();
-        check["hosts"][0]["hooks"]["trusted"].as_str().unwrap().to_owned()
+        check["hosts"][0]["hooks"]["trusted"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(state(), "no");
     let events = [
-        "session_start", "user_prompt_submit", "post_tool_use", "permission_request", "stop", "session_end",
+        "session_start",
+        "user_prompt_submit",
+        "post_tool_use",
+        "permission_request",
+        "stop",
+        "session_end",
     ];
     for (n, event) in events.iter().enumerate() {
         let config = user.read(".codex/config.toml") + &trust(event);
         user.write(".codex/config.toml", &config);
-        assert_eq!(state(), if n + 1 == events.len() { "yes" } else { "partly" });
+        assert_eq!(
+            state(),
+            if n + 1 == events.len() {
+                "yes"
+            } else {
+                "partly"
+            }
+        );
     }
     // Codex changed the file, so only our parts go; its own notes stay.
     let said = user.ok(&["disconnect", "codex"]);
     assert!(said.contains("our parts are out"), "{said}");
     let left = user.read(".codex/config.toml");
-    assert!(!left.contains("mcp_servers") && !left.contains("daemon"), "{left}");
+    assert!(
+        !left.contains("mcp_servers") && !left.contains("daemon"),
+        "{left}"
+    );
     assert!(left.contains("trusted_hash"), "{left}");
     assert!(!user.at(".codex/hooks.json").exists());
 }
@@ -289,14 +406,20 @@ fn a_host_that_rewrote_its_file_keeps_what_it_wrote() {
     let mut noted = user.json(".claude.json");
     noted["numStartups"] = 4.into();
     noted["tipsHistory"] = serde_json::json!({"a": 1});
-    user.write(".claude.json", &serde_json::to_string_pretty(&noted).unwrap());
+    user.write(
+        ".claude.json",
+        &serde_json::to_string_pretty(&noted).unwrap(),
+    );
     let said = user.ok(&["disconnect", "claude-code"]);
     assert!(said.contains(".claude.json: our parts are out"), "{said}");
     assert!(said.contains("settings.json is as it was before"), "{said}");
     let left = user.json(".claude.json");
     noted["mcpServers"].as_object_mut().unwrap().remove("prism");
     assert_eq!(left, noted);
-    assert!(said.contains("kept as"), "what it was can still be had: {said}");
+    assert!(
+        said.contains("kept as"),
+        "what it was can still be had: {said}"
+    );
 }
 
 #[test]
@@ -308,8 +431,17 @@ fn the_users_own_changes_between_two_connects_survive() {
     user.ok(&["connect", "claude-code", "--yes", "--allow-tools"]);
     user.ok(&["disconnect", "claude-code"]);
     let left = user.read(".claude/settings.json");
-    let first = lived_in().read(".claude/settings.json").replace("opus", "sonnet");
+    let first = lived_in()
+        .read(".claude/settings.json")
+        .replace("opus", "sonnet");
     assert_eq!(left, first);
+    // What the user removed meanwhile is not missed, and its folder goes, too.
+    let fresh = User::new();
+    let before = fresh.tree();
+    fresh.ok(&["connect", "gemini", "--yes"]);
+    fs::remove_file(fresh.at(".gemini/settings.json")).unwrap();
+    fresh.ok(&["disconnect", "gemini"]);
+    assert_eq!(fresh.tree(), before);
     // Without any note of the past our parts are still known by name and command.
     user.ok(&["connect", "claude-code", "--yes"]);
     fs::remove_dir_all(user.prism_home()).unwrap();
@@ -322,15 +454,50 @@ fn the_users_own_changes_between_two_connects_survive() {
 fn a_file_that_cannot_be_changed_leaves_all_of_them_alone() {
     let big = format!("{{\"a\": {}}}", "[".repeat(500));
     for (host, path, bad, says) in [
-        ("claude-code", ".claude/settings.json", "{\n  \"a\": 1,\n}", "line 2, column 9"),
-        ("claude-code", ".claude/settings.json", "{\n  // note\n}", "line 2, column 3: a comment"),
-        ("claude-code", ".claude/settings.json", "{\"hooks\": 1}", "`hooks`"),
-        ("claude-code", ".claude/settings.json", "[]", "an object is expected"),
-        ("claude-code", ".claude.json", "{\"mcpServers\": {\"prism\": {\"url\": \"x\"}}}", "another MCP server"),
+        (
+            "claude-code",
+            ".claude/settings.json",
+            "{\n  \"a\": 1,\n}",
+            "line 2, column 9",
+        ),
+        (
+            "claude-code",
+            ".claude/settings.json",
+            "{\n  // note\n}",
+            "line 2, column 3: a comment",
+        ),
+        (
+            "claude-code",
+            ".claude/settings.json",
+            "{\"hooks\": 1}",
+            "`hooks`",
+        ),
+        (
+            "claude-code",
+            ".claude/settings.json",
+            "[]",
+            "an object is expected",
+        ),
+        (
+            "claude-code",
+            ".claude.json",
+            "{\"mcpServers\": {\"prism\": {\"url\": \"x\"}}}",
+            "another MCP server",
+        ),
         ("claude-code", ".claude.json", &big, "levels"),
         ("codex", ".codex/config.toml", "a = \n", "line 1, column 5"),
-        ("codex", ".codex/hooks.json", "{ // no\n}", "line 1, column 3"),
-        ("gemini", ".gemini/settings.json", "{\"a\": \"b}", "without an end"),
+        (
+            "codex",
+            ".codex/hooks.json",
+            "{ // no\n}",
+            "line 1, column 3",
+        ),
+        (
+            "gemini",
+            ".gemini/settings.json",
+            "{\"a\": \"b}",
+            "without an end",
+        ),
     ] {
         let user = User::new();
         user.write(path, bad);
@@ -356,7 +523,10 @@ fn a_file_that_cannot_be_changed_leaves_all_of_them_alone() {
         make(&user.at(".claude/settings.json"));
         let before = user.tree();
         let said = user.refused(&["connect", "claude-code", "--yes"]);
-        assert!(said.contains(says) && said.contains("settings.json"), "{said}");
+        assert!(
+            said.contains(says) && said.contains("settings.json"),
+            "{said}"
+        );
         assert_eq!(user.tree(), before, "{says}");
     }
     // The same at the end: what broke meanwhile is not made worse.
@@ -373,13 +543,25 @@ fn a_file_that_cannot_be_changed_leaves_all_of_them_alone() {
 fn a_pin_never_goes_into_the_repository() {
     for host in HOSTS {
         let user = User::new();
-        let args = ["connect", host, "--project", "--yes", "--as", "Donna", "--pid", "PID-X"];
+        let args = [
+            "connect",
+            host,
+            "--project",
+            "--yes",
+            "--as",
+            "Donna",
+            "--pid",
+            "PID-X",
+        ];
         let output = user.run(&args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.success(), host == "claude-code", "{said}");
         for (path, (_, holds)) in user.tree() {
             let inside = path.starts_with(user.at("app"));
-            assert!(!inside || !(holds.contains("Donna") || holds.contains("PID-X")), "{holds}");
+            assert!(
+                !inside || !(holds.contains("Donna") || holds.contains("PID-X")),
+                "{holds}"
+            );
         }
     }
     // Nor through a link out of the user's own files.
@@ -410,22 +592,37 @@ fn a_check_says_what_is_broken_and_doctor_says_it_too() {
     let found: Value = serde_json::from_slice(&doctor.stdout).unwrap();
     let wrong = |f: &&Value| f["about"] == "host" && f["level"] == "wrong";
     let wrong = found["findings"].as_array().unwrap().iter().find(wrong);
-    assert!(wrong.unwrap()["says"].as_str().unwrap().contains("SessionEnd"));
+    assert!(
+        wrong.unwrap()["says"]
+            .as_str()
+            .unwrap()
+            .contains("SessionEnd")
+    );
     user.write(".claude/settings.json", &settings);
     // A program that has gone is noticed by its name and by its path.
     fs::remove_file(user.bin().join("prism")).unwrap();
-    let broken: Value =
-        serde_json::from_slice(&user.run(&["connect", "--check", "claude-code", "--json"]).stdout).unwrap();
+    let broken: Value = serde_json::from_slice(
+        &user
+            .run(&["connect", "--check", "claude-code", "--json"])
+            .stdout,
+    )
+    .unwrap();
     assert_eq!(broken["ok"], false);
     assert_eq!(broken["hosts"][0]["server"]["resolves"], false);
     // Not on the PATH any more: connecting again names the program by its path.
     user.ok(&["connect", "claude-code", "--yes"]);
     let own = Path::new(BIN).canonicalize().unwrap();
-    assert_eq!(user.json(".claude.json")["mcpServers"]["prism"]["command"], own.to_str().unwrap());
+    assert_eq!(
+        user.json(".claude.json")["mcpServers"]["prism"]["command"],
+        own.to_str().unwrap()
+    );
     assert_eq!(user.run(&["connect", "--check"]).status.code(), Some(0));
     // And back on it, what still works keeps its text: Codex would ask for its approval again.
     symlink(BIN, user.bin().join("prism")).unwrap();
-    assert!(user.ok(&["connect", "claude-code", "--yes"]).contains("nothing to change"));
+    assert!(
+        user.ok(&["connect", "claude-code", "--yes"])
+            .contains("nothing to change")
+    );
 }
 
 #[test]
@@ -433,10 +630,24 @@ fn hosts_do_not_run_our_hooks_twice() {
     let user = User::new();
     user.ok(&["connect", "claude-code", "--yes"]);
     let said = user.ok(&["connect", "vscode", "--yes"]);
-    assert!(said.contains("it gets no others") && !user.at(".copilot").exists(), "{said}");
+    assert!(
+        said.contains("it gets no others") && !user.at(".copilot").exists(),
+        "{said}"
+    );
+    user.ok(&["connect", "gemini", "--yes"]);
+    let said = user.ok(&["connect", "gemini", "--project", "--yes"]);
+    assert!(said.contains("run in all your folders already"), "{said}");
+    assert!(
+        user.json("app/.gemini/settings.json")
+            .get("hooks")
+            .is_none()
+    );
     // A plugin brings server and hooks itself.
     let user = User::new();
-    user.write(".claude/settings.json", "{\"enabledPlugins\": {\"prism@market\": true}}");
+    user.write(
+        ".claude/settings.json",
+        "{\"enabledPlugins\": {\"prism@market\": true}}",
+    );
     user.ok(&["connect", "claude-code", "--yes"]);
     let settings = user.json(".claude/settings.json");
     assert!(settings.get("hooks").is_none() && settings.get("statusLine").is_some());
@@ -447,7 +658,10 @@ fn hosts_do_not_run_our_hooks_twice() {
     user.write(".codex/config.toml", theirs);
     user.ok(&["connect", "codex", "--yes"]);
     assert!(!user.at(".codex/hooks.json").exists());
-    assert!(user.read(".codex/config.toml").contains("command = \"prism hook\""));
+    assert!(
+        user.read(".codex/config.toml")
+            .contains("command = \"prism hook\"")
+    );
     assert!(user.ok(&["connect", "--check", "codex"]).contains("6 of 6"));
     user.ok(&["disconnect", "codex"]);
     assert_eq!(user.read(".codex/config.toml"), theirs);
@@ -457,13 +671,15 @@ fn hosts_do_not_run_our_hooks_twice() {
 fn the_users_own_status_line_stays_inside_ours() {
     let user = lived_in();
     user.ok(&["connect", "claude-code", "--yes"]);
-    let line = user.json(".claude/settings.json")["statusLine"]["command"].as_str().unwrap().to_owned();
+    let line = user.json(".claude/settings.json")["statusLine"]["command"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let show = |command: &str| {
-        let mut child = user.command();
-        let mut sh = Command::new("sh");
-        sh.env_clear().envs(child.get_envs().filter_map(|(k, v)| Some((k, v?))));
-        drop(child.arg("x"));
-        let mut child = sh
+        let known = user.command();
+        let mut child = Command::new("sh")
+            .env_clear()
+            .envs(known.get_envs().filter_map(|(k, v)| Some((k, v?))))
             .args(["-c", command])
             .env("PRISM_AGENT_IDENTITY", "Donna")
             .stdin(Stdio::piped())
@@ -481,13 +697,22 @@ fn the_users_own_status_line_stays_inside_ours() {
         ("exit 3", "[Donna] /x\n"),
         ("/no/such/program", "[Donna] /x\n"),
         ("printf half; exec sleep 600", "[Donna] /x\n"),
-        ("trap '' TERM HUP; echo first; sleep 600", "first\n[Donna] /x\n"),
+        (
+            "trap '' TERM HUP; echo first; sleep 600",
+            "first\n[Donna] /x\n",
+        ),
         ("(exec sleep 600) & echo done", "done\n[Donna] /x\n"),
         ("yes", "y\ny\ny\ny\ny\n[Donna] /x\n"),
-        ("printf '\\033[31mred\\033[0m\\n\\n'", "\u{1b}[31mred\u{1b}[0m\n[Donna] /x\n"),
+        (
+            "printf '\\033[31mred\\033[0m\\n\\n'",
+            "\u{1b}[31mred\u{1b}[0m\n[Donna] /x\n",
+        ),
         ("", "[Donna] /x\n"),
     ] {
-        let command = format!("prism statusline --append-to '{}'", theirs.replace('\'', r"'\''"));
+        let command = format!(
+            "prism statusline --append-to '{}'",
+            theirs.replace('\'', r"'\''")
+        );
         // What is left running holds nobody up.
         assert_eq!(show(&command), shown, "{theirs}");
     }
@@ -496,14 +721,31 @@ fn the_users_own_status_line_stays_inside_ours() {
 #[test]
 fn earlier_transcripts_are_offered() {
     let user = User::new();
-    let here = user.at("app").to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let here = user
+        .at("app")
+        .to_string_lossy()
+        .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     user.write(&format!(".claude/projects/{here}/a.jsonl"), "{}\n");
     user.write(".claude/projects/-elsewhere/b.jsonl", "{}\n");
     let said = user.ok(&["connect", "claude-code", "--yes"]);
-    assert!(said.contains("(1 transcript(s)) can be brought in: prism import"), "{said}");
-    let session = |cwd: &Path| format!("{{\"type\":\"session_meta\",\"payload\":{{\"cwd\":\"{}\"}}}}\n", cwd.display());
-    user.write(".codex/sessions/2026/11/16/a.jsonl", &session(&user.at("app")));
-    user.write(".codex/sessions/2026/11/16/b.jsonl", &session(Path::new("/elsewhere")));
+    assert!(
+        said.contains("(1 transcript(s)) can be brought in: prism import"),
+        "{said}"
+    );
+    let session = |cwd: &Path| {
+        format!(
+            "{{\"type\":\"session_meta\",\"payload\":{{\"cwd\":\"{}\"}}}}\n",
+            cwd.display()
+        )
+    };
+    user.write(
+        ".codex/sessions/2026/11/16/a.jsonl",
+        &session(&user.at("app")),
+    );
+    user.write(
+        ".codex/sessions/2026/11/16/b.jsonl",
+        &session(Path::new("/elsewhere")),
+    );
     let said = user.ok(&["connect", "codex", "--yes"]);
     assert!(said.contains("(1 transcript(s))"), "{said}");
 }
@@ -516,9 +758,18 @@ fn the_plugin_brings_what_connect_writes() {
     };
     let user = User::new();
     user.ok(&["connect", "claude-code", "--yes"]);
-    assert_eq!(read("prism/hooks/hooks.json")["hooks"], user.json(".claude/settings.json")["hooks"]);
-    assert_eq!(read("prism/.mcp.json")["mcpServers"], user.json(".claude.json")["mcpServers"]);
-    assert_eq!(read("prism/.claude-plugin/plugin.json")["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        read("prism/hooks/hooks.json")["hooks"],
+        user.json(".claude/settings.json")["hooks"]
+    );
+    assert_eq!(
+        read("prism/.mcp.json")["mcpServers"],
+        user.json(".claude.json")["mcpServers"]
+    );
+    assert_eq!(
+        read("prism/.claude-plugin/plugin.json")["version"],
+        env!("CARGO_PKG_VERSION")
+    );
     let market = read(".claude-plugin/marketplace.json");
     assert_eq!(market["plugins"][0]["source"], "./prism");
 }

@@ -21,7 +21,11 @@ pub fn add(text: &str) -> Result<String, Refusal> {
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let block = format!("{BEGIN}\n{TEXT}\n{END}").replace('\n', newline);
     if let Some(found) = find(text)? {
-        return Ok(format!("{}{block}{}", &text[..found.start], &text[found.end..]));
+        return Ok(format!(
+            "{}{block}{}",
+            &text[..found.start],
+            &text[found.end..]
+        ));
     }
     Ok(match text {
         "" => format!("{block}{newline}"),
@@ -42,7 +46,10 @@ pub fn remove(text: &str) -> Result<String, Refusal> {
         Some(cut.strip_suffix('\r').unwrap_or(cut).len())
     };
     let mut kept = before.len();
-    let after = match after.strip_prefix("\r\n").or_else(|| after.strip_prefix('\n')) {
+    let after = match after
+        .strip_prefix("\r\n")
+        .or_else(|| after.strip_prefix('\n'))
+    {
         Some(after) => after,
         None => {
             kept = cut(&before[..kept]).unwrap_or(kept);
@@ -77,7 +84,9 @@ fn find(text: &str) -> Result<Option<Range<usize>>, Refusal> {
         (None, Some(end)) => Err(Refusal::at(
             text,
             end,
-            format!("`{END}` without `{BEGIN}` before it: take the mark out, or put the other back"),
+            format!(
+                "`{END}` without `{BEGIN}` before it: take the mark out, or put the other back"
+            ),
         )),
     }
 }
@@ -110,7 +119,11 @@ mod tests {
 
     #[test]
     fn half_a_block_is_refused_with_its_line() {
-        for text in [format!("a\n{BEGIN}\n"), format!("a\n{END}\n"), format!("a\n{END}{BEGIN}")] {
+        for text in [
+            format!("a\n{BEGIN}\n"),
+            format!("a\n{END}\n"),
+            format!("a\n{END}{BEGIN}"),
+        ] {
             let said = add(&text).unwrap_err().to_string();
             assert!(said.contains("line 2"), "{said}");
             assert!(remove(&text).is_err());
@@ -119,7 +132,11 @@ mod tests {
 
     #[test]
     fn what_agents_are_told_is_short() {
-        assert!(TEXT.len() < 700 && TEXT.lines().count() < 12, "{}", TEXT.len());
+        assert!(
+            TEXT.len() < 700 && TEXT.lines().count() < 12,
+            "{}",
+            TEXT.len()
+        );
     }
 
     proptest! {

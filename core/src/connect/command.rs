@@ -120,7 +120,10 @@ mod tests {
             ("prism hook", Some("prism")),
             ("/opt/bin/prism hook", Some("/opt/bin/prism")),
             ("'/opt/my tools/prism' hook", Some("/opt/my tools/prism")),
-            ("\"/opt/my tools/prism\" hook --x", Some("/opt/my tools/prism")),
+            (
+                "\"/opt/my tools/prism\" hook --x",
+                Some("/opt/my tools/prism"),
+            ),
             ("prism hooks", None),
             ("prismatic hook", None),
             ("echo prism hook", None),

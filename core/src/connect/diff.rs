@@ -48,7 +48,8 @@ pub fn unified(name: &str, before: &str, after: &str) -> String {
 /// A line whose value somebody could use is shown without it.
 fn hidden(line: &str) -> String {
     static SECRET: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let name = r#"["']?[\w.-]*(?:key|token|secret|passw|auth|credential|cookie|bearer)[\w.-]*["']?"#;
+        let name =
+            r#"["']?[\w.-]*(?:key|token|secret|passw|auth|credential|cookie|bearer)[\w.-]*["']?"#;
         let value = r#""(?:[^"\\]|\\.)*"|'[^']*'"#;
         Regex::new(&format!(r"(?i)({name}\s*[:=]\s*)(?:{value})")).ok()
     });
@@ -81,7 +82,10 @@ mod tests {
         let before = "{\n  \"GITHUB_TOKEN\": \"ghp_x\",\n  \"apiKey\" : \"k\\\"k\"\n}\n";
         let shown = unified("f", before, &before.replace("}\n", "}"));
         assert!(shown.contains("\"GITHUB_TOKEN\": \"…\""), "{shown}");
-        assert!(!shown.contains("ghp") && !shown.contains("k\\\"k"), "{shown}");
+        assert!(
+            !shown.contains("ghp") && !shown.contains("k\\\"k"),
+            "{shown}"
+        );
         assert_eq!(hidden("api_key = 'abc'"), "api_key = \"…\"");
         assert_eq!(hidden("\"keys\": [1]"), "\"keys\": [1]");
     }

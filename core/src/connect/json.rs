@@ -85,12 +85,11 @@ impl Node {
 
     /// What stands at a path of names; a name that is a number counts into an array.
     pub fn find(&self, path: &[String]) -> Option<&Node> {
-        path.iter()
-            .try_fold(self, |node, name| match &node.kind {
-                Kind::Object(_) => node.member(name).map(|m| &m.value),
-                Kind::Array(elements) => elements.get(name.parse::<usize>().ok()?),
-                Kind::Scalar(_) => None,
-            })
+        path.iter().try_fold(self, |node, name| match &node.kind {
+            Kind::Object(_) => node.member(name).map(|m| &m.value),
+            Kind::Array(elements) => elements.get(name.parse::<usize>().ok()?),
+            Kind::Scalar(_) => None,
+        })
     }
 
     pub fn to_value(&self) -> Value {
@@ -222,7 +221,9 @@ impl Reader<'_> {
                 }
                 Some(c) if c == close => break,
                 Some(c) => {
-                    return Err(self.refuse(format!("{c:?} where a comma or {close:?} is expected")));
+                    return Err(
+                        self.refuse(format!("{c:?} where a comma or {close:?} is expected"))
+                    );
                 }
                 None => return Err(self.refuse(format!("the file ends before {close:?}"))),
             }
@@ -335,9 +336,8 @@ impl Style {
             New::Bool(bool) => return bool.to_string(),
             New::List(list) => list.iter().map(|v| self.flat(v)).collect(),
             New::Object(members) => {
-                let one = |(k, v): &(String, New)| {
-                    format!("{}:{}{}", quoted(k), self.gap, self.flat(v))
-                };
+                let one =
+                    |(k, v): &(String, New)| format!("{}:{}{}", quoted(k), self.gap, self.flat(v));
                 members.iter().map(one).collect()
             }
         };
@@ -362,7 +362,10 @@ fn quoted(text: &str) -> String {
 fn indent_before(text: &str, at: usize) -> Option<&str> {
     let line = text[..at].rfind('\n')? + 1;
     let before = &text[line..at];
-    before.chars().all(|c| c == ' ' || c == '\t').then_some(before)
+    before
+        .chars()
+        .all(|c| c == ' ' || c == '\t')
+        .then_some(before)
 }
 
 /// The blanks that a place's line begins with.
@@ -397,7 +400,10 @@ pub fn insert(text: &str, root: &Node, into: &Node, key: Option<&str>, value: &N
     let (at, written) = match indent_before(text, *first) {
         Some(indent) => {
             let tall = entry(style.tall(value, indent));
-            (after_remark(text, after), format!("{}{indent}{tall}", style.newline))
+            (
+                after_remark(text, after),
+                format!("{}{indent}{tall}", style.newline),
+            )
         }
         None => (after, format!("{}{}", style.gap, entry(style.flat(value)))),
     };
@@ -413,7 +419,9 @@ fn after_remark(text: &str, at: usize) -> usize {
     let line = text[at..].split('\n').next().unwrap_or_default();
     let line = line.strip_suffix('\r').unwrap_or(line);
     let remark = line.trim_start();
-    let closes = remark.find("*/").is_some_and(|n| n + 2 == remark.trim_end().len());
+    let closes = remark
+        .find("*/")
+        .is_some_and(|n| n + 2 == remark.trim_end().len());
     if remark.starts_with("//") || (remark.starts_with("/*") && closes) {
         at + line.len()
     } else {
@@ -469,14 +477,23 @@ fn comma_after(text: &str, end: usize) -> Option<usize> {
 /// Takes out the member or element with this number.
 pub fn remove(text: &str, from: &Node, number: usize) -> String {
     let places: Vec<(usize, usize)> = match &from.kind {
-        Kind::Object(members) => members.iter().map(|m| (m.key_at, m.value.span.end)).collect(),
-        _ => from.elements().iter().map(|e| (e.span.start, e.span.end)).collect(),
+        Kind::Object(members) => members
+            .iter()
+            .map(|m| (m.key_at, m.value.span.end))
+            .collect(),
+        _ => from
+            .elements()
+            .iter()
+            .map(|e| (e.span.start, e.span.end))
+            .collect(),
     };
     let Some(&(start, end)) = places.get(number) else {
         return text.to_owned();
     };
     let comma = comma_after(text, end);
-    let blanks = text[..start].trim_end_matches([' ', '\t', '\r', '\n']).len();
+    let blanks = text[..start]
+        .trim_end_matches([' ', '\t', '\r', '\n'])
+        .len();
     if places.len() == 1 {
         let end = comma.map_or(end, |c| c + 1);
         let after = text[end..].trim_start_matches([' ', '\t', '\r', '\n']);

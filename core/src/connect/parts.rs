@@ -235,7 +235,11 @@ impl Editor {
         let root = editor.root()?;
         match root.kind {
             Kind::Object(_) => Ok(editor),
-            _ => Err(Refusal::at(&editor.text, root.span.start, "an object is expected here")),
+            _ => Err(Refusal::at(
+                &editor.text,
+                root.span.start,
+                "an object is expected here",
+            )),
         }
     }
 
@@ -249,7 +253,9 @@ impl Editor {
 
     fn written(&self, path: &[String]) -> Result<Option<String>, Refusal> {
         let root = self.root()?;
-        Ok(root.find(path).map(|n| self.text[n.span.clone()].to_owned()))
+        Ok(root
+            .find(path)
+            .map(|n| self.text[n.span.clone()].to_owned()))
     }
 
     /// Makes sure that there is an object or a list at a path.
@@ -270,7 +276,11 @@ impl Editor {
                 Kind::Scalar(_) => false,
             };
             if !fits {
-                let what = if matches!(wanted, New::List(_)) { "a list" } else { "an object" };
+                let what = if matches!(wanted, New::List(_)) {
+                    "a list"
+                } else {
+                    "an object"
+                };
                 return Err(Refusal::at(
                     &self.text,
                     found.span.start,
@@ -420,7 +430,11 @@ fn add_server(
     let entry = under(at, SERVER);
     let program = New::text(&launch.program);
     let variables = pins.variables();
-    let env = if shape == ServerShape::Local { "environment" } else { "env" };
+    let env = if shape == ServerShape::Local {
+        "environment"
+    } else {
+        "env"
+    };
     let words = New::List(vec![program.clone(), New::text("mcp")]);
     if let Some(known) = editor.value(&entry)? {
         let Some(known) = server(Some(&known)).and_then(|s| s.program) else {
@@ -429,7 +443,11 @@ fn add_server(
             return Err(Refusal::at(&editor.text, offset, taken(&at.join("."))));
         };
         if !launch.starts(&known) {
-            let command = if shape == ServerShape::Local { words } else { program };
+            let command = if shape == ServerShape::Local {
+                words
+            } else {
+                program
+            };
             editor.set(&under(&entry, "command"), command)?;
         }
         if !variables.is_empty() {
@@ -454,7 +472,9 @@ fn add_server(
         members.push(("args".into(), New::List(vec![New::text("mcp")])));
     }
     if !variables.is_empty() {
-        let pairs = variables.into_iter().map(|(k, v)| (k.to_owned(), New::text(v)));
+        let pairs = variables
+            .into_iter()
+            .map(|(k, v)| (k.to_owned(), New::text(v)));
         members.push((env.into(), New::Object(pairs.collect())));
     }
     editor.set(&entry, New::Object(members))
@@ -481,7 +501,10 @@ fn add_hooks(
             editor.set(&under(&at, "command"), New::text(launch.hook()))?;
         }
     }
-    for event in events.iter().filter(|e| known.missing.iter().any(|m| m == *e)) {
+    for event in events
+        .iter()
+        .filter(|e| known.missing.iter().any(|m| m == *e))
+    {
         let list = under(&root, event);
         editor.ensure(&list, New::List(Vec::new()))?;
         editor.push(&list, &handler(shape, launch))?;
@@ -543,7 +566,10 @@ fn add_allow(editor: &mut Editor) -> Result<(), Refusal> {
     let list = path(["permissions", "allow"]);
     editor.ensure(&list, New::List(Vec::new()))?;
     let rules = editor.value(&list)?.unwrap_or_default();
-    if rules.as_array().is_some_and(|r| r.iter().any(|r| r == ALLOW)) {
+    if rules
+        .as_array()
+        .is_some_and(|r| r.iter().any(|r| r == ALLOW))
+    {
         return Ok(());
     }
     editor.push(&list, &New::text(ALLOW))?;

@@ -178,12 +178,20 @@ fn whatever_can_be_written_is_looked_for_at_the_end() {
                     ..everything()
                 })
             });
-            for file in wishes.filter_map(|w| files(host, scope, &places(), &w).ok()).flatten() {
+            for file in wishes
+                .filter_map(|w| files(host, scope, &places(), &w).ok())
+                .flatten()
+            {
                 let added = add("", file.format, &file.parts, &launch()).unwrap();
                 let at_end = all.iter().find(|f| f.path == file.path);
-                let parts = &at_end.unwrap_or_else(|| panic!("{}", file.path.display())).parts;
+                let parts = &at_end
+                    .unwrap_or_else(|| panic!("{}", file.path.display()))
+                    .parts;
                 let out = remove(&added.text, file.format, parts, Some(&added.undo)).unwrap();
-                assert!(!out.contains("prism") && !out.contains("PRISM"), "{host}: {out}");
+                assert!(
+                    !out.contains("prism") && !out.contains("PRISM"),
+                    "{host}: {out}"
+                );
                 assert!(!out.contains(toml::DAEMON), "{host}: {out}");
             }
         }
@@ -298,8 +306,18 @@ fn a_file_that_cannot_be_read_is_refused_with_its_place() {
         ("[1]", 1, 1, "an object is expected"),
         ("{} {}", 1, 4, "after the end"),
         ("{\"a\": 1", 1, 8, "ends before"),
-        ("{\"hooks\": []}", 1, 11, "an object is expected for `hooks`"),
-        ("{\"hooks\": {\"Stop\": 3}}", 1, 20, "a list is expected for `Stop`"),
+        (
+            "{\"hooks\": []}",
+            1,
+            11,
+            "an object is expected for `hooks`",
+        ),
+        (
+            "{\"hooks\": {\"Stop\": 3}}",
+            1,
+            20,
+            "a list is expected for `Stop`",
+        ),
         ("{\"permissions\": null}", 1, 17, "`permissions`"),
     ] {
         let refusal = add(text, plain.format, &plain.parts, &launch()).unwrap_err();
@@ -337,27 +355,42 @@ fn a_command_that_still_starts_this_program_keeps_its_text() {
         same: Vec::new(),
     };
     for (program, stays) in [("/opt/bin/prism", true), ("/gone/prism", false)] {
-        let text = add("{}", file.format, &file.parts, &older(program)).unwrap().text;
-        let now = add(&text, file.format, &file.parts, &launch()).unwrap().text;
+        let text = add("{}", file.format, &file.parts, &older(program))
+            .unwrap()
+            .text;
+        let now = add(&text, file.format, &file.parts, &launch())
+            .unwrap()
+            .text;
         assert_eq!(now == text, stays, "{program}");
         assert_eq!(now.contains("\"prism hook\""), !stays);
         let out = remove(&now, file.format, &file.parts, None).unwrap();
         assert_eq!(out, "{}");
     }
     let file = one(Host::Codex, Scope::Project, "config.toml");
-    let text = add("", file.format, &file.parts, &older("/gone/prism")).unwrap().text;
-    let now = add(&text, file.format, &file.parts, &launch()).unwrap().text;
-    assert!(now.contains("command = \"prism\"") && !now.contains("/gone"), "{now}");
+    let text = add("", file.format, &file.parts, &older("/gone/prism"))
+        .unwrap()
+        .text;
+    let now = add(&text, file.format, &file.parts, &launch())
+        .unwrap()
+        .text;
+    assert!(
+        now.contains("command = \"prism\"") && !now.contains("/gone"),
+        "{now}"
+    );
 }
 
 #[test]
 fn what_the_user_changed_meanwhile_stays_when_we_go() {
     let file = one(Host::ClaudeCode, Scope::User, "settings.json");
-    let text = "{\n  \"statusLine\": {\"type\": \"command\", \"command\": \"mine\", \"padding\": 3}\n}\n";
+    let text =
+        "{\n  \"statusLine\": {\"type\": \"command\", \"command\": \"mine\", \"padding\": 3}\n}\n";
     let added = add(text, file.format, &file.parts, &launch()).unwrap();
     // As a host writes it anew: other layout, an own rule, our hook beside another.
     let mut value: Value = serde_json::from_str(&added.text).unwrap();
-    value["permissions"]["allow"].as_array_mut().unwrap().push("Bash(ls)".into());
+    value["permissions"]["allow"]
+        .as_array_mut()
+        .unwrap()
+        .push("Bash(ls)".into());
     value["hooks"]["Stop"][0]["hooks"]
         .as_array_mut()
         .unwrap()
@@ -367,7 +400,8 @@ fn what_the_user_changed_meanwhile_stays_when_we_go() {
     for undo in [Some(added.undo.as_slice()), None] {
         let out = remove(&rewritten, file.format, &file.parts, undo).unwrap();
         let out: Value = serde_json::from_str(&out).unwrap();
-        let beep = serde_json::json!({"Stop": [{"hooks": [{"type": "command", "command": "beep"}]}]});
+        let beep =
+            serde_json::json!({"Stop": [{"hooks": [{"type": "command", "command": "beep"}]}]});
         assert_eq!(out["hooks"], beep);
         assert_eq!(out["permissions"]["allow"], serde_json::json!(["Bash(ls)"]));
         assert_eq!(out["theme"], "dark");
@@ -380,7 +414,8 @@ fn what_the_user_changed_meanwhile_stays_when_we_go() {
 #[test]
 fn what_was_there_before_us_is_not_ours_to_remove() {
     let file = one(Host::ClaudeCode, Scope::User, "settings.json");
-    let text = "{\n  \"permissions\": {\"allow\": [\"mcp__prism\"]},\n  \"hooks\": {\"Stop\": []}\n}\n";
+    let text =
+        "{\n  \"permissions\": {\"allow\": [\"mcp__prism\"]},\n  \"hooks\": {\"Stop\": []}\n}\n";
     in_and_out(text, &file);
     let toml = one(Host::Codex, Scope::User, "config.toml");
     in_and_out("[features]\ndaemon_auto_start = false\nx = 1\n", &toml);
@@ -390,8 +425,13 @@ fn what_was_there_before_us_is_not_ours_to_remove() {
 fn the_ways_a_toml_file_can_be_written() {
     let file = one(Host::Codex, Scope::User, "config.toml");
     let hooks = {
-        let wish = Wish { hooks_in_toml: true, ..everything() };
-        files(Host::Codex, Scope::User, &places(), &wish).unwrap().remove(0)
+        let wish = Wish {
+            hooks_in_toml: true,
+            ..everything()
+        };
+        files(Host::Codex, Scope::User, &places(), &wish)
+            .unwrap()
+            .remove(0)
     };
     for text in [
         "",
@@ -427,7 +467,14 @@ fn the_ways_a_toml_file_can_be_written() {
 #[test]
 fn a_comment_at_the_end_does_not_become_our_servers() {
     let file = one(Host::Codex, Scope::Project, "config.toml");
-    let text = add("a = 1\n\n# to do: more\n", file.format, &file.parts, &launch()).unwrap().text;
+    let text = add(
+        "a = 1\n\n# to do: more\n",
+        file.format,
+        &file.parts,
+        &launch(),
+    )
+    .unwrap()
+    .text;
     assert!(text.starts_with("a = 1\n\n[mcp_servers.prism]\n"), "{text}");
     assert!(text.ends_with("]\n\n# to do: more\n"), "{text}");
 }
@@ -436,9 +483,18 @@ fn a_comment_at_the_end_does_not_become_our_servers() {
 fn our_server_goes_however_codex_wrote_it_anew() {
     let file = one(Host::Codex, Scope::User, "config.toml");
     for (text, left) in [
-        ("a = 1\n\n[mcp_servers.prism]\ncommand = \"prism\"\nargs = [\"mcp\"]\n\n[mcp_servers.prism.env]\nX = \"1\"\n\n[b]\nc = 1\n", "a = 1\n\n[b]\nc = 1\n"),
-        ("[mcp_servers]\nprism = { command = \"/x/prism\", args = [\"mcp\"] }\nz = { command = \"z\" }\n", "[mcp_servers]\nz = { command = \"z\" }\n"),
-        ("[mcp_servers]\nprism.command = \"prism\"\nprism.args = [\"mcp\"]\nz.command = \"z\"\n", "[mcp_servers]\nz.command = \"z\"\n"),
+        (
+            "a = 1\n\n[mcp_servers.prism]\ncommand = \"prism\"\nargs = [\"mcp\"]\n\n[mcp_servers.prism.env]\nX = \"1\"\n\n[b]\nc = 1\n",
+            "a = 1\n\n[b]\nc = 1\n",
+        ),
+        (
+            "[mcp_servers]\nprism = { command = \"/x/prism\", args = [\"mcp\"] }\nz = { command = \"z\" }\n",
+            "[mcp_servers]\nz = { command = \"z\" }\n",
+        ),
+        (
+            "[mcp_servers]\nprism.command = \"prism\"\nprism.args = [\"mcp\"]\nz.command = \"z\"\n",
+            "[mcp_servers]\nz.command = \"z\"\n",
+        ),
     ] {
         assert_eq!(remove(text, file.format, &file.parts, None).unwrap(), left);
     }
@@ -453,19 +509,37 @@ fn a_pin_can_be_added_and_changed_later() {
     ] {
         let file = |identity: Option<&str>| {
             let wish = Wish {
-                pins: Pins { identity: identity.map(str::to_owned), pid: None },
+                pins: Pins {
+                    identity: identity.map(str::to_owned),
+                    pid: None,
+                },
                 ..Wish::default()
             };
             let files = files(host, Scope::User, &places(), &wish).unwrap();
             files.into_iter().find(|f| f.path.ends_with(name)).unwrap()
         };
         let mut text = String::new();
-        for (asked, pinned) in [(None, None), (Some("Donna"), Some("Donna")), (Some("Texi"), Some("Texi")), (None, Some("Texi"))] {
+        for (asked, pinned) in [
+            (None, None),
+            (Some("Donna"), Some("Donna")),
+            (Some("Texi"), Some("Texi")),
+            (None, Some("Texi")),
+        ] {
             let file = file(asked);
-            text = add(&text, file.format, &file.parts, &launch()).unwrap().text;
-            let server = look(&text, file.format, &file.parts).unwrap().server.unwrap();
+            text = add(&text, file.format, &file.parts, &launch())
+                .unwrap()
+                .text;
+            let server = look(&text, file.format, &file.parts)
+                .unwrap()
+                .server
+                .unwrap();
             assert_eq!(server.pins.identity.as_deref(), pinned, "{text}");
-            assert_eq!(text.matches("\"PRISM_AGENT_IDENTITY").count(), usize::from(host != Host::Codex || pinned.is_none()) * usize::from(pinned.is_some() || host == Host::Codex), "{text}");
+            assert_eq!(
+                text.matches("\"PRISM_AGENT_IDENTITY").count(),
+                usize::from(host != Host::Codex || pinned.is_none())
+                    * usize::from(pinned.is_some() || host == Host::Codex),
+                "{text}"
+            );
         }
     }
 }
@@ -485,15 +559,28 @@ fn json_text() -> impl Strategy<Value = String> {
                 .prop_map(|m| Value::Object(m.into_iter().collect())),
         ]
     });
-    let theirs = serde_json::json!([{"matcher": "x", "hooks": [{"type": "command", "command": "beep"}]}]);
+    let theirs =
+        serde_json::json!([{"matcher": "x", "hooks": [{"type": "command", "command": "beep"}]}]);
     let known = prop::sample::subsequence(
         vec![
             ("hooks".to_owned(), serde_json::json!({})),
-            ("hooks".to_owned(), serde_json::json!({"Stop": theirs, "X": []})),
-            ("mcpServers".to_owned(), serde_json::json!({"x": {"command": "y"}})),
-            ("permissions".to_owned(), serde_json::json!({"allow": ["a"]})),
+            (
+                "hooks".to_owned(),
+                serde_json::json!({"Stop": theirs, "X": []}),
+            ),
+            (
+                "mcpServers".to_owned(),
+                serde_json::json!({"x": {"command": "y"}}),
+            ),
+            (
+                "permissions".to_owned(),
+                serde_json::json!({"allow": ["a"]}),
+            ),
             ("env".to_owned(), serde_json::json!({"PRISM_PID": "old"})),
-            ("statusLine".to_owned(), serde_json::json!({"type": "command", "command": "l 'x'"})),
+            (
+                "statusLine".to_owned(),
+                serde_json::json!({"type": "command", "command": "l 'x'"}),
+            ),
         ],
         0..=6,
     );
@@ -537,7 +624,13 @@ fn toml_text() -> impl Strategy<Value = String> {
         Just("k4 = '''\n[x]\n'''"),
     ];
     let head = prop::sample::subsequence(
-        vec!["[features]", "[mcp_servers.other]", "[tui]", "[[hooks.Stop]]", "[hooks.state.\"a:b\"]"],
+        vec![
+            "[features]",
+            "[mcp_servers.other]",
+            "[tui]",
+            "[[hooks.Stop]]",
+            "[hooks.state.\"a:b\"]",
+        ],
         0..4,
     );
     let body = prop::collection::vec(prop::collection::vec(line, 0..4), 5);
@@ -610,7 +703,10 @@ proptest! {
 
 #[test]
 fn a_note_of_the_past_reads_back() {
-    let undo = vec![Undo { at: vec!["a".into()], before: None }];
+    let undo = vec![Undo {
+        at: vec!["a".into()],
+        before: None,
+    }];
     let text = serde_json::to_string(&undo).unwrap();
     assert_eq!(serde_json::from_str::<Vec<Undo>>(&text).unwrap(), undo);
 }

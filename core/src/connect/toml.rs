@@ -79,18 +79,14 @@ pub fn add(text: &str, parts: &[Part], launch: &Launch) -> Result<Added, Refusal
             Part::Server(_, _, pins) => editor.add_server(pins, launch)?,
             Part::Hooks(HookShape::Groups(timeout), events) => {
                 editor.add_hooks(events, *timeout, launch)?;
-            },
+            }
             Part::OwnServers => {
                 let set = &before[FEATURES][DAEMON];
                 if set != &Json::Bool(false) {
                     editor.set(&[FEATURES], DAEMON, "false")?;
                 }
             }
-            Part::Hooks(..)
-            | Part::StatusLine
-            | Part::Allow
-            | Part::Env(_)
-            | Part::Block => {}
+            Part::Hooks(..) | Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => {}
         }
     }
     Ok(Added {
@@ -152,8 +148,12 @@ impl Editor {
         };
         let Some(program) = server(Some(entry)).and_then(|s| s.program) else {
             let place = parse(&self.text)?;
-            let at = find(place.as_table(), &path).and_then(|i| first_of(i));
-            return Err(Refusal::at(&self.text, at.unwrap_or(0), taken("mcp_servers")));
+            let at = find(place.as_table(), &path).and_then(first_of);
+            return Err(Refusal::at(
+                &self.text,
+                at.unwrap_or(0),
+                taken("mcp_servers"),
+            ));
         };
         let vars: Vec<String> = strings(&entry["env_vars"]);
         let pinned: Vec<&str> = pins.variables().iter().map(|(name, _)| *name).collect();
@@ -187,12 +187,7 @@ impl Editor {
         Ok(())
     }
 
-    fn add_hooks(
-        &mut self,
-        events: &[&str],
-        timeout: i64,
-        launch: &Launch,
-    ) -> Result<(), Refusal> {
+    fn add_hooks(&mut self, events: &[&str], timeout: i64, launch: &Launch) -> Result<(), Refusal> {
         let known = handlers(&to_value(&self.text)?);
         for handler in &known {
             if !launch.starts(&handler.program) {
@@ -238,10 +233,7 @@ impl Editor {
             replaced(&self.text, span, value)
         } else {
             let Some(found) = found else {
-                self.undo.push(Undo {
-                    at,
-                    before: None,
-                });
+                self.undo.push(Undo { at, before: None });
                 let lines = [format!("[{}]", table.join(".")), format!("{key} = {value}")];
                 let hint = format!("set {}.{key} = {value} by hand", table.join("."));
                 return self.append(&lines, &hint);
@@ -252,7 +244,11 @@ impl Editor {
                     let last = self.text[..end].trim_end().len();
                     let comma = if inside.is_empty() { " " } else { ", " };
                     let entry = format!("{comma}{key} = {value}");
-                    let entry = if inside.is_empty() { entry + " " } else { entry };
+                    let entry = if inside.is_empty() {
+                        entry + " "
+                    } else {
+                        entry
+                    };
                     replaced(&self.text, last..last, &entry)
                 }
                 Item::Table(inside) => {
@@ -262,7 +258,10 @@ impl Editor {
                     };
                     let end = own_end(inside).map(|end| line_end(&self.text, end));
                     let Some(end) = end else {
-                        return Err(Refusal::new(format!("cannot set {}.{key}", table.join("."))));
+                        return Err(Refusal::new(format!(
+                            "cannot set {}.{key}",
+                            table.join(".")
+                        )));
                     };
                     let ended = self.text[..end].ends_with('\n');
                     let line = format!("{prefix}{key} = {value}");
@@ -408,7 +407,9 @@ fn cut(text: &str, mut regions: Vec<Range<usize>>) -> String {
     for region in regions {
         match merged.last_mut() {
             // Blank lines between two that go are ours, too.
-            Some(last) if region.start <= last.end || text[last.end..region.start].trim().is_empty() => {
+            Some(last)
+                if region.start <= last.end || text[last.end..region.start].trim().is_empty() =>
+            {
                 last.end = last.end.max(region.end);
             }
             _ => merged.push(region),
@@ -430,7 +431,12 @@ fn cut(text: &str, mut regions: Vec<Range<usize>>) -> String {
             start = at;
         } else if start == 0 {
             let rest = &out[end..];
-            end += rest.len() - rest.strip_prefix("\r\n").or(rest.strip_prefix('\n')).unwrap_or(rest).len();
+            end += rest.len()
+                - rest
+                    .strip_prefix("\r\n")
+                    .or(rest.strip_prefix('\n'))
+                    .unwrap_or(rest)
+                    .len();
         }
         out.replace_range(start..end, "");
     }
@@ -463,7 +469,10 @@ fn handlers(file: &Json) -> Vec<Handler> {
     let mut found = Vec::new();
     for (event, groups) in file["hooks"].as_object().into_iter().flatten() {
         for (group, entry) in groups.as_array().into_iter().flatten().enumerate() {
-            let list = entry["hooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let list = entry["hooks"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             for (number, handler) in list.iter().enumerate() {
                 let program = handler["command"].as_str().and_then(hook_program);
                 found.extend(program.map(|program| Handler {
@@ -535,7 +544,10 @@ fn remove_hooks(text: &str) -> Result<String, Refusal> {
         };
         let Some(table) = table else {
             let at = find(root, &["hooks", &handler.event]).and_then(Item::span);
-            let what = format!("our hook of {} stands in a list on one line: take it out by hand", handler.event);
+            let what = format!(
+                "our hook of {} stands in a list on one line: take it out by hand",
+                handler.event
+            );
             return Err(Refusal::at(text, at.map_or(0, |s| s.start), what));
         };
         regions(text, table, &mut lines);
@@ -558,7 +570,10 @@ fn remove_feature(text: &str, undo: Option<&[Undo]>) -> Result<String, Refusal> 
         return Ok(text.to_owned());
     };
     let value = features.as_table_like().and_then(|t| t.get(DAEMON));
-    let Some(span) = value.filter(|v| v.as_bool() == Some(false)).and_then(Item::span) else {
+    let Some(span) = value
+        .filter(|v| v.as_bool() == Some(false))
+        .and_then(Item::span)
+    else {
         return Ok(text.to_owned());
     };
     if let Some(before) = known.and_then(|u| u.before.as_deref()) {

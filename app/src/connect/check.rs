@@ -255,12 +255,10 @@ fn claude_facts(machine: &Machine, report: &mut Report) {
 /// What follows from what was found.
 fn judge(machine: &Machine, report: &mut Report) {
     let host = report.host;
-    if report.server.is_none() {
-        let plugin = report.notes.iter().any(|n| n.contains("plugin"));
-        if !plugin && !(host == Host::ClaudeCode && report.scope == Scope::Project) {
-            let what = format!("hooks, but no MCP server: `prism connect {host}` adds it");
-            report.problems.push(what);
-        }
+    // A folder's hooks may go with a server that the user has for all folders.
+    if report.server.is_none() && report.scope == Scope::User {
+        let what = format!("hooks, but no MCP server: `prism connect {host}` adds it");
+        report.problems.push(what);
     }
     let elsewhere = runs_hooks_elsewhere(machine, host, report.scope);
     if report.hooks.is_none() && !host.events().is_empty() && !elsewhere {

@@ -320,8 +320,10 @@ fn wish(
                         .into(),
                 );
             }
-            if scope == Scope::Project && !settings["statusLine"].is_null() {
-                wish.without_line = true;
+            let line = &settings["statusLine"];
+            wish.without_line = scope == Scope::Project && !line.is_null();
+            let ours = line["command"].as_str().and_then(rules::command::our_line);
+            if wish.without_line && ours.is_none() {
                 notes.push(
                     "you have a status line for all folders, and this one does not get another: \
                      `prism connect claude-code --user` puts the bell into yours"
@@ -351,7 +353,33 @@ fn wish(
         }
         Host::Cursor | Host::Gemini | Host::OpenCode => {}
     }
+    // Claude Code runs one command once, wherever it is named; the others run it for each file.
+    if host != Host::ClaudeCode && runs_hooks_elsewhere(machine, host, scope) {
+        let here = places.root.display();
+        notes.push(match scope {
+            Scope::Project => {
+                wish.without_hooks = true;
+                "our hooks run in all your folders already: this one gets no others".to_owned()
+            }
+            Scope::User => format!(
+                "our hooks stand in {here} as well, and run twice there: `prism disconnect {host} --project`"
+            ),
+        });
+    }
     wish
+}
+
+/// Whether the other scope has our hooks.
+fn runs_hooks_elsewhere(machine: &Machine, host: Host, scope: Scope) -> bool {
+    let other = match scope {
+        Scope::User => Scope::Project,
+        Scope::Project => Scope::User,
+    };
+    machine.everywhere(host, other).iter().any(|file| {
+        let text = files::look(&file.path).ok().and_then(|seen| seen.text);
+        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        found.is_some_and(|f| !f.hooks.handlers.is_empty())
+    })
 }
 
 /// A host's settings, as far as they can be read.
@@ -471,10 +499,10 @@ fn plan_end_of(
     let kept = manifest.of(&seen.real).filter(|k| k.owners.contains(owner));
     if seen.text.is_none() {
         // It went without us; there is only the note to forget.
-        return Ok(kept.map(|_| Planned {
+        return Ok(kept.map(|kept| Planned {
             after: None,
             undo: Vec::new(),
-            folders: Vec::new(),
+            folders: kept.folders.clone(),
             end: End::Removed,
             seen,
             file,
@@ -543,6 +571,9 @@ pub fn apply_end(home: &Home, plan: &Plan) -> Result<Vec<PathBuf>> {
     files::write_all(&changes)?;
     let mut copies = Vec::new();
     for planned in &plan.files {
+        if planned.after.is_none() {
+            files::remove_empty(&planned.folders);
+        }
         let (was, now) = (planned.seen.hash(), planned.after.as_deref().map(hash));
         let path = &planned.seen.real;
         let kept = manifest.release(home, path, &plan.owner, was.as_deref(), now.as_deref());

@@ -553,10 +553,11 @@ fn cursor(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
     };
     let server = Part::Server(names(["mcpServers"]), ServerShape::Plain, wish.pins.clone());
     let hooks = Part::Hooks(HookShape::Versioned, Host::Cursor.events());
-    vec![
-        file(folder.join("mcp.json"), COMMENTED, scope, [server]),
-        file(folder.join("hooks.json"), COMMENTED, scope, [hooks]),
-    ]
+    let mut files = vec![file(folder.join("mcp.json"), COMMENTED, scope, [server])];
+    if !wish.without_hooks {
+        files.push(file(folder.join("hooks.json"), COMMENTED, scope, [hooks]));
+    }
+    files
 }
 
 fn vscode(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
@@ -587,12 +588,12 @@ fn gemini(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
     let server = Part::Server(names(["mcpServers"]), ServerShape::Plain, wish.pins.clone());
     // This host counts milliseconds.
     let hooks = Part::Hooks(HookShape::Groups(SECONDS * 1000), Host::Gemini.events());
-    vec![file(
-        folder.join("settings.json"),
-        COMMENTED,
-        scope,
-        [server, hooks],
-    )]
+    vec![HostFile {
+        path: folder.join("settings.json"),
+        format: COMMENTED,
+        parts: some([(true, server), (!wish.without_hooks, hooks)]),
+        shared: scope == Scope::Project,
+    }]
 }
 
 fn opencode(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {

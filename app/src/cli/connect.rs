@@ -264,6 +264,12 @@ impl Connect {
                 for step in self.next_steps(machine, plan) {
                     note(&step);
                 }
+                let usual = machine.places.home.join(".prism");
+                if context.home.dir() != usual {
+                    note(
+                        "note: PRISM_HOME is set in this shell; the host needs it where it is started, too",
+                    );
+                }
                 if is_attended() && !self.yes {
                     self.offer_import(context, machine, plan).await;
                 } else if let Some(line) = import_hint(machine, plan.host) {

@@ -1,6 +1,6 @@
 //! `prism connect --check`: what each host really has, and whether it works.
 
-use super::{Machine, files, has_plugin, line_words, settings};
+use super::{Machine, files, has_plugin, line_words, runs_hooks_elsewhere, settings};
 use crate::config::Env;
 use prism_core::connect::parts::{Found, Line, Server};
 use prism_core::connect::{self as rules, Host, HostFile, Part, Pins, Scope};
@@ -134,7 +134,8 @@ fn look_at(machine: &Machine, file: &HostFile, report: &mut Report) {
     if found.pins.identity.is_some() {
         report.identity = pinned(&found.pins);
     }
-    if holds(|p| *p == Part::OwnServers) && report.server.is_some() {
+    let known = report.server.is_some() || found.daemon.is_some();
+    if holds(|p| *p == Part::OwnServers) && known {
         report.shared_server = Some(found.daemon != Some(false));
     }
     report.instructions |= found.block;
@@ -254,14 +255,13 @@ fn claude_facts(machine: &Machine, report: &mut Report) {
 /// What follows from what was found.
 fn judge(machine: &Machine, report: &mut Report) {
     let host = report.host;
-    if report.server.is_none() {
-        let plugin = report.notes.iter().any(|n| n.contains("plugin"));
-        if !plugin && !(host == Host::ClaudeCode && report.scope == Scope::Project) {
-            let what = format!("hooks, but no MCP server: `prism connect {host}` adds it");
-            report.problems.push(what);
-        }
+    // A folder's hooks may go with a server that the user has for all folders.
+    if report.server.is_none() && report.scope == Scope::User {
+        let what = format!("hooks, but no MCP server: `prism connect {host}` adds it");
+        report.problems.push(what);
     }
-    if report.hooks.is_none() && !host.events().is_empty() {
+    let elsewhere = runs_hooks_elsewhere(machine, host, report.scope);
+    if report.hooks.is_none() && !host.events().is_empty() && !elsewhere {
         let what = format!("no hooks: `prism connect {host}` adds them");
         report.notes.push(what);
     }
@@ -280,6 +280,10 @@ fn judge(machine: &Machine, report: &mut Report) {
              `prism connect codex` can turn it off, or start it with `prism coder --as NAME -- codex`"
                 .into(),
         );
+    }
+    if report.hooks.is_some() && elsewhere && host != Host::ClaudeCode {
+        let what = "our hooks stand in your files and in this folder's, and run twice here";
+        report.notes.push(what.into());
     }
     if !report.installed {
         report

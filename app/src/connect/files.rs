@@ -178,10 +178,7 @@ impl Change {
                 Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
                 _ => {}
             }
-            for folder in &self.folders {
-                // Something of somebody else's may be in it by now.
-                drop(fs::remove_dir(folder));
-            }
+            remove_empty(&self.folders);
             return Ok(());
         };
         for folder in self.missing_folders() {
@@ -251,6 +248,13 @@ impl Change {
             folders: self.folders.clone(),
         };
         drop(back.write());
+    }
+}
+
+/// Removes folders that nobody put anything into.
+pub fn remove_empty(folders: &[PathBuf]) {
+    for folder in folders {
+        drop(fs::remove_dir(folder));
     }
 }
 

@@ -435,6 +435,13 @@ fn the_users_own_changes_between_two_connects_survive() {
         .read(".claude/settings.json")
         .replace("opus", "sonnet");
     assert_eq!(left, first);
+    // What the user removed meanwhile is not missed, and its folder goes, too.
+    let fresh = User::new();
+    let before = fresh.tree();
+    fresh.ok(&["connect", "gemini", "--yes"]);
+    fs::remove_file(fresh.at(".gemini/settings.json")).unwrap();
+    fresh.ok(&["disconnect", "gemini"]);
+    assert_eq!(fresh.tree(), before);
     // Without any note of the past our parts are still known by name and command.
     user.ok(&["connect", "claude-code", "--yes"]);
     fs::remove_dir_all(user.prism_home()).unwrap();
@@ -627,6 +634,14 @@ fn hosts_do_not_run_our_hooks_twice() {
         said.contains("it gets no others") && !user.at(".copilot").exists(),
         "{said}"
     );
+    user.ok(&["connect", "gemini", "--yes"]);
+    let said = user.ok(&["connect", "gemini", "--project", "--yes"]);
+    assert!(said.contains("run in all your folders already"), "{said}");
+    assert!(
+        user.json("app/.gemini/settings.json")
+            .get("hooks")
+            .is_none()
+    );
     // A plugin brings server and hooks itself.
     let user = User::new();
     user.write(
@@ -661,12 +676,10 @@ fn the_users_own_status_line_stays_inside_ours() {
         .unwrap()
         .to_owned();
     let show = |command: &str| {
-        let mut child = user.command();
-        let mut sh = Command::new("sh");
-        sh.env_clear()
-            .envs(child.get_envs().filter_map(|(k, v)| Some((k, v?))));
-        child.arg("x");
-        let mut child = sh
+        let known = user.command();
+        let mut child = Command::new("sh")
+            .env_clear()
+            .envs(known.get_envs().filter_map(|(k, v)| Some((k, v?))))
             .args(["-c", command])
             .env("PRISM_AGENT_IDENTITY", "Donna")
             .stdin(Stdio::piped())

@@ -148,7 +148,7 @@ impl Editor {
         };
         let Some(program) = server(Some(entry)).and_then(|s| s.program) else {
             let place = parse(&self.text)?;
-            let at = find(place.as_table(), &path).and_then(|i| first_of(i));
+            let at = find(place.as_table(), &path).and_then(first_of);
             return Err(Refusal::at(
                 &self.text,
                 at.unwrap_or(0),

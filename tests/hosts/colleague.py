@@ -15,7 +15,7 @@ def reads(seen):
 class Colleague:
     """Reads when a bell rings, answers what asks for an answer, and says of an answer that it acted on it."""
     def __init__(self, **errands):
-        # A word in a prompt, and the calls that it starts, one after the other.
+        # A word in a prompt, and the calls that it starts, one after the other, once.
         self.errands = errands
         self.to_do = []
 
@@ -24,9 +24,8 @@ class Colleague:
             if "prism" in tool and "{" in text:
                 self.to_do += map(self.respond, json.loads(text[text.index("{"):]).get("signals", []))
         if not seen.results:
-            for word, calls in self.errands.items():
-                if word in seen.new:
-                    self.to_do += calls
+            for word in [word for word in self.errands if word in seen.new]:
+                self.to_do += self.errands.pop(word)
         if BELL.search(seen.new):
             self.to_do.append(Call("prism_signals_pending"))
         return self.to_do.pop(0) if self.to_do else Say()

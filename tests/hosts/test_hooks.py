@@ -90,7 +90,7 @@ def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
     world.reaches(signal_id, "received")
     thought.set()
     seen = host.model.saw("Stop hook feedback", after=sent)
-    seen.tells(f"ASK from {world.operator}", "prism_signals_pending")
+    seen.tells(bell(world.operator, "Question"))
     # This model does not read it: it is held once, not for ever.
     session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
     assert sum("Stop hook feedback" in seen.new for seen in host.model.turns()) == 1

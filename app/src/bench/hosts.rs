@@ -367,7 +367,7 @@ impl Measured {
         match self.doing {
             Doing::Nothing => self.model.now(Mode::Ends),
             Doing::Thinking => self.begin(Mode::Thinks, "ponder this").await?,
-            Doing::Working if i % TURN_SIGNALS == 0 => {
+            Doing::Working if i.is_multiple_of(TURN_SIGNALS) => {
                 self.begin(Mode::Works, "do the long job").await?
             }
             Doing::Working => {}

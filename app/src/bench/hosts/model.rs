@@ -140,7 +140,7 @@ impl Mind {
         let tools = tools(&body);
         // Hosts also ask for titles and guesses, without tools.
         if tools.is_empty() {
-            return Ok(self.events(&body, &Step::Say, &tools)?);
+            return self.events(&body, &Step::Say, &tools);
         }
         let (new, drained) = match self.api {
             Api::Messages => new_messages(&body),

@@ -802,7 +802,7 @@ fn the_end_of_a_turn_carries_the_bell_of_a_question() {
             .contains("prism_signals_pending")
     );
     assert_eq!(hook(&server, &stop(&server, "s1", false)), Value::Null);
-    let told = wait_for("rendered", || {
+    wait_for("rendered", || {
         hook(&server, &tool(&server, "s1"));
         is_rendered(&mut donna, &sent).then_some(())
     });

@@ -806,7 +806,6 @@ fn the_end_of_a_turn_carries_the_bell_of_a_question() {
         hook(&server, &tool(&server, "s1"));
         is_rendered(&mut donna, &sent).then_some(())
     });
-    assert_eq!(told, ());
 }
 
 #[test]

@@ -9,7 +9,7 @@ BELL = re.compile(r"Signal from \S+: \w+\. Use prism_signals_pending to read; pr
 
 def reads(seen):
     """Reads its inbox when a bell rings."""
-    return Call("prism_signals_pending") if BELL.search(seen.new) and not seen.results else Say()
+    return Call("prism_signals_pending") if BELL.search(seen.new) else Say()
 
 
 class Colleague:

@@ -32,7 +32,10 @@ impl Default for Escalation {
 
 /// A program and the arguments it is given before ours; no shell ever reads them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "must be a program, or a list of a program and its arguments"
+)]
 pub enum Program {
     Alone(String),
     WithArguments(Vec<String>),

@@ -196,9 +196,10 @@ impl Bell {
         self.standing().thread.clone()
     }
 
-    /// The way to this host's Codex thread.
-    pub fn codex(&self) -> &Codex {
-        &self.host.codex
+    /// The way to this host's Codex thread, where it is wanted.
+    pub fn codex(&self) -> Option<&Codex> {
+        let wanted = matches!(self.configured, Strategy::Auto | Strategy::Codex);
+        wanted.then_some(&self.host.codex)
     }
 
     fn host_has(&self) -> HostHas {
@@ -303,6 +304,10 @@ impl Bell {
         why: Why,
     ) -> bool {
         if why != Why::Arrived && self.is_pinned() {
+            self.take_read(&mut notices);
+            let ids: Vec<Uuid> = notices.iter().map(|n| n.signal_id).collect();
+            let told = format!("the bell is pinned to {}", self.configured);
+            self.note(BellNote::NoRungLeft, &ids, told);
             return false;
         }
         let (before, mut failed) = (tried.clone(), Vec::new());

@@ -189,6 +189,10 @@ impl ServerHandler for Host {
 fn thread_of(meta: &Map<String, Value>) -> Option<Thread> {
     let turn = meta.get("x-codex-turn-metadata");
     let in_turn = |name: &str| turn?.get(name)?.as_str();
+    // A helper's thread ends with its errand: the bell is for whoever sent it.
+    if in_turn("thread_source") == Some("subagent") {
+        return None;
+    }
     let id = meta.get("threadId").and_then(Value::as_str);
     Some(Thread {
         id: id.or_else(|| in_turn("thread_id"))?.to_owned(),

@@ -23,7 +23,7 @@ pub enum ToRing {
     /// The same on a further rung: they wait for too long.
     Escalated(Vec<Notice>),
     Probe {
-        envelope: Envelope,
+        envelope: Box<Envelope>,
         loopback_id: Uuid,
         at: Moment,
     },

@@ -113,7 +113,7 @@ pub async fn run(shim: Arc<Shim>, session: Arc<Session>) {
     tokio::spawn(ringing::run(shim.clone(), session.clone(), asked));
     if session.surface == Surface::Codex && session.has_inbox() {
         let (shim, session) = (shim.clone(), session.clone());
-        tokio::spawn(async move { naming::run(shim.bell(), shim.bell().codex(), session).await });
+        tokio::spawn(async move { naming::run(shim.bell(), session).await });
     }
     let mut over = session.over.subscribe();
     let mut stream = Stream {
@@ -363,7 +363,7 @@ impl Stream {
             }
             if let Some(loopback_id) = probe::belongs(session, &envelope) {
                 self.ask(ToRing::Probe {
-                    envelope,
+                    envelope: Box::new(envelope),
                     loopback_id,
                     at: now,
                 });

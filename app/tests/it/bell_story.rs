@@ -29,7 +29,7 @@ fn in_claude_code(server: &Server, identity: &str, more: &[(&str, &str)]) -> (Ag
 }
 
 /// An agent in Codex, with its home in the test's folder.
-fn in_codex(server: &Server, identity: &str, more: &[(&str, &str)]) -> Agent {
+pub fn in_codex(server: &Server, identity: &str, more: &[(&str, &str)]) -> Agent {
     let home = server.folder().join("codex").to_str().unwrap().to_owned();
     let mut env = vec![
         AUTO,
@@ -40,20 +40,20 @@ fn in_codex(server: &Server, identity: &str, more: &[(&str, &str)]) -> Agent {
     Agent::launch(server, Some(identity), &env)
 }
 
-fn app_server(server: &Server, threads: Vec<FakeThread>) -> AppServer {
+pub fn app_server(server: &Server, threads: Vec<FakeThread>) -> AppServer {
     let folder = server.folder().join("codex/app-server-control");
     std::fs::create_dir_all(&folder).unwrap();
     AppServer::listen(folder.join("app-server-control.sock"), threads)
 }
 
 /// The id of a thread that was made so many milliseconds from now.
-fn thread_id(ms_from_now: i128, n: u128) -> String {
+pub fn thread_id(ms_from_now: i128, n: u128) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let ms = (now.as_millis() as i128 + ms_from_now) as u128;
     uuid::Uuid::from_u128((ms << 80) | (7 << 76) | (2 << 62) | n).to_string()
 }
 
-fn thread(server: &Server, id: &str) -> FakeThread {
+pub fn thread(server: &Server, id: &str) -> FakeThread {
     FakeThread {
         id: id.into(),
         cwd: server.folder().to_str().unwrap().into(),
@@ -64,7 +64,7 @@ fn thread(server: &Server, id: &str) -> FakeThread {
 }
 
 /// A verb as Codex calls it: it says which thread and turn it comes from.
-fn call_from(agent: &mut Agent, thread: &str, turn: &str) {
+pub fn call_from(agent: &mut Agent, thread: &str, turn: &str) {
     let meta = json!({"threadId": thread,
         "x-codex-turn-metadata": {"thread_id": thread, "turn_id": turn}});
     let call = json!({"name": "prism_start", "arguments": {}, "_meta": meta});

@@ -1,5 +1,6 @@
 //! What nobody reads: one rung up, then the operator, each step once, and silence after the drain.
 
+use crate::bell_story::{app_server, call_from, in_codex, thread, thread_id};
 use crate::harness::{Agent, Server, states, wait_for};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -229,4 +230,39 @@ fn what_was_read_does_not_climb() {
     server.advance(Duration::from_secs(31));
     wait_for_steps(&mut donna, &unread, &[RUNG]);
     assert!(steps(&mut donna, &read).is_empty());
+}
+
+#[test]
+fn a_host_that_could_not_be_rung_at_first_is_rung_once_when_its_time_is_up() {
+    let server = Server::start_with(FAST);
+    let own = thread_id(0, 1);
+    let mut donna = server.agent("Donna");
+    let mut texi = in_codex(&server, "Texi", &[("PATH", "/nowhere")]);
+    call_from(&mut texi, &own, "t");
+    let sent = donna.call("prism_signal", signal("Texi", "BLOCKER", "x"));
+    wait_for_state(&mut donna, &sent, "bell_failed");
+    let codex = app_server(&server, vec![thread(&server, &own)]);
+    server.advance(Duration::from_secs(31));
+    codex.wait_for("turn/start", 1);
+    for state in ["rung", "rung_again", "rendered"] {
+        wait_for_state(&mut donna, &sent, state);
+    }
+    server.advance(Duration::from_secs(31));
+    wait_for_steps(&mut donna, &sent, &[RUNG, OPERATOR]);
+    server.advance(Duration::from_secs(3600));
+    // Whatever would ring again has rung by the time that another one's bell is due.
+    let next = donna.call("prism_signal", signal("Texi", "BLOCKER", "y"));
+    wait_for_state(&mut donna, &next, "rung");
+    assert_eq!(codex.asked("turn/start").len(), 2);
+}
+
+#[test]
+fn a_pinned_bell_says_that_it_does_not_climb() {
+    let server = Server::start_with(FAST);
+    let (mut donna, texi) = (server.agent("Donna"), server.agent("Texi"));
+    let sent = donna.call("prism_signal", signal("Texi", "BLOCKER", "x"));
+    texi.bell();
+    server.advance(Duration::from_secs(31));
+    wait_for_state(&mut donna, &sent, "no_rung_left");
+    assert_eq!(texi.bells_so_far(), 0);
 }

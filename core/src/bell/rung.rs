@@ -240,7 +240,6 @@ mod tests {
             &asked,
             vec![],
             &[],
-            &[],
             Strategy::Hooks,
             T0.plus_us(10 * SECOND_US),
         );

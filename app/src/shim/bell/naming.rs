@@ -11,7 +11,10 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 /// Keeps the name true until the session is over.
-pub async fn run(bell: &Bell, codex: &Codex, session: Arc<Session>) {
+pub async fn run(bell: &Bell, session: Arc<Session>) {
+    let Some(codex) = bell.codex() else {
+        return;
+    };
     let mut over = session.over.subscribe();
     let mut shown = None;
     loop {
@@ -63,6 +66,9 @@ async fn set(bell: &Bell, codex: &Codex, name: &str, own: &str) -> Result<(), No
     let read = json!({"threadId": thread.id});
     let read = server.ask("thread/read", read).await?;
     let thread_is = &read["thread"];
+    if thread_is["status"]["type"] == "notLoaded" {
+        return Err(NoAnswer::Refused("another process holds the thread".into()));
+    }
     let theirs = |named: &str| !named.is_empty() && !named.starts_with(own);
     if thread_is["ephemeral"] == true || thread_is["name"].as_str().is_some_and(theirs) {
         return Ok(());

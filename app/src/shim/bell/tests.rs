@@ -255,7 +255,7 @@ async fn what_waits_too_long_climbs_one_rung_a_time_and_no_rung_rings_twice() {
     pinned.bell.hook_heard();
     pinned.bell.ring(vec![task(1)]).await;
     pinned.bell.escalate(vec![task(1)]).await;
-    assert_eq!(pinned.told(), ["rung 1 claude_inbox"]);
+    assert_eq!(pinned.told(), ["rung 1 claude_inbox", "no_rung_left 1"]);
     assert_eq!(pinned.rings(), 1);
 }
 

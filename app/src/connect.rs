@@ -450,6 +450,43 @@ pub fn apply(home: &Home, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+/// Under which names Codex keeps the approvals of our hooks in a file; a link has two.
+fn trust_keys(file: &HostFile, found: &rules::Found) -> Vec<String> {
+    let mut names = vec![file.path.to_string_lossy().into_owned()];
+    let real = files::look(&file.path).map(|seen| seen.real.to_string_lossy().into_owned());
+    names.extend(real.ok().filter(|real| *real != names[0]));
+    let keys = names.iter().flat_map(|name| {
+        let handlers = found.hooks.handlers.iter();
+        handlers.map(move |(event, group, n, _)| rules::toml::trust_key(name, event, *group, *n))
+    });
+    keys.collect()
+}
+
+/// Codex notes approvals in its user's `config.toml`, whichever file the hooks are in.
+fn with_trust(machine: &Machine, mut all: Vec<HostFile>) -> Vec<HostFile> {
+    let mut keys = Vec::new();
+    for file in &all {
+        let text = files::look(&file.path).ok().and_then(|seen| seen.text);
+        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        keys.extend(
+            found
+                .map(|found| trust_keys(file, &found))
+                .unwrap_or_default(),
+        );
+    }
+    let config = machine.places.codex.join("config.toml");
+    match all.iter_mut().find(|file| file.path == config) {
+        Some(file) => file.parts.push(Part::Trust(keys)),
+        None => all.push(HostFile {
+            path: config,
+            format: Format::Toml,
+            parts: vec![Part::Trust(keys)],
+            shared: false,
+        }),
+    }
+    all
+}
+
 /// Works out how a host's files become what they were.
 pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Result<Plan> {
     let manifest = Manifest::load(home)?;
@@ -463,7 +500,11 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
     };
     let mut wrong = Vec::new();
     let mut looked_at = Vec::new();
-    for file in machine.everywhere(host, scope) {
+    let mut everywhere = machine.everywhere(host, scope);
+    if host == Host::Codex {
+        everywhere = with_trust(machine, everywhere);
+    }
+    for file in everywhere {
         let shown = file.path.display().to_string();
         match plan_end_of(home, &manifest, &owner, file) {
             Ok(Some(planned)) => {

@@ -325,6 +325,8 @@ pub enum Part {
     OwnServers,
     /// The marked block of instructions.
     Block,
+    /// What Codex noted when its user approved our hooks: looked for and taken out, never put in.
+    Trust(Vec<String>),
 }
 
 /// A file and what of ours belongs in it.

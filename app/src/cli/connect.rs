@@ -360,12 +360,15 @@ impl Connect {
         if !ask(&question) {
             return;
         }
-        drop(write!(
-            std::io::stderr(),
-            "Who was the agent (a name, such as Donna)? "
-        ));
-        let mut name = String::new();
-        drop(std::io::stdin().lock().read_line(&mut name));
+        let report = check::check(machine, &context.env, plan.host, plan.scope, false);
+        let pinned = (report.identity.from == "pinned").then_some(report.identity.name);
+        let name = pinned.flatten().unwrap_or_else(|| {
+            let question = "Who was the agent (a name, such as Donna)? ";
+            drop(write!(std::io::stderr(), "{question}"));
+            let mut name = String::new();
+            drop(std::io::stdin().lock().read_line(&mut name));
+            name
+        });
         let Ok(identity) = prism_core::Identity::parse(name.trim()) else {
             return note("that is no name; nothing was brought in");
         };

@@ -1,11 +1,11 @@
 //! `prism connect --check`: what each host really has, and whether it works.
 
-use super::{Machine, files, has_plugin, line_words, runs_hooks_elsewhere, settings};
+use super::{Machine, files, has_plugin, line_words, runs_hooks_elsewhere, settings, trust_keys};
 use crate::config::Env;
 use prism_core::connect::parts::{Found, Line, Server};
 use prism_core::connect::{self as rules, Host, HostFile, Part, Pins, Scope};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -191,7 +191,7 @@ fn look_at_hooks(machine: &Machine, file: &HostFile, found: &Found, report: &mut
         let what = format!("{shown}: the hook of {event} runs {program}, which is not there");
         report.problems.push(what);
     }
-    let trusted = (report.host == Host::Codex).then(|| trusted(machine, &file.path, found));
+    let trusted = (report.host == Host::Codex).then(|| trusted(machine, file, found));
     report.hooks = Some(HookReport {
         file: file.path.clone(),
         present,
@@ -201,41 +201,17 @@ fn look_at_hooks(machine: &Machine, file: &HostFile, found: &Found, report: &mut
     });
 }
 
-/// Whether the user let Codex run our hooks. It keeps a hash for each; that there is one says that
-/// the hook was approved once.
-fn trusted(machine: &Machine, file: &Path, found: &Found) -> &'static str {
+/// Whether the user let Codex run our hooks.
+fn trusted(machine: &Machine, file: &HostFile, found: &Found) -> &'static str {
     let config = files::look(&machine.places.codex.join("config.toml")).ok();
-    let config = config.and_then(|seen| rules::toml::to_value(seen.text()).ok());
-    let config = config.unwrap_or_default();
-    let real = files::look(file).map_or_else(|_| file.to_owned(), |seen| seen.real);
-    let approved = |event: &str, group: usize, n: usize| {
-        [file, &real].iter().any(|path| {
-            let key = format!("{}:{}:{group}:{n}", path.display(), snake_case(event));
-            config["hooks"]["state"][&key]["trusted_hash"].is_string()
-        })
-    };
-    let handlers = &found.hooks.handlers;
-    let count = handlers
-        .iter()
-        .filter(|(e, g, n, _)| approved(e, *g, *n))
-        .count();
-    match count {
+    let text = config.as_ref().map(|seen| seen.text()).unwrap_or_default();
+    let trust = [Part::Trust(trust_keys(file, found))];
+    let known = rules::look(text, rules::Format::Toml, &trust);
+    match known.map_or(0, |known| known.trust) {
         0 => "no",
-        n if n == handlers.len() => "yes",
+        n if n >= found.hooks.handlers.len() => "yes",
         _ => "partly",
     }
-}
-
-/// `UserPromptSubmit` as Codex writes it in its own notes.
-fn snake_case(event: &str) -> String {
-    let mut out = String::new();
-    for c in event.chars() {
-        if c.is_ascii_uppercase() && !out.is_empty() {
-            out.push('_');
-        }
-        out.push(c.to_ascii_lowercase());
-    }
-    out
 }
 
 /// What Claude Code's settings say besides.
@@ -369,11 +345,5 @@ mod tests {
             assert_eq!(said.is_some(), says.is_some(), "{said:?}");
             assert!(said.unwrap_or_default().contains(says.unwrap_or_default()));
         }
-    }
-
-    #[test]
-    fn events_have_the_names_codex_keeps_them_under() {
-        assert_eq!(snake_case("UserPromptSubmit"), "user_prompt_submit");
-        assert_eq!(snake_case("Stop"), "stop");
     }
 }

@@ -386,7 +386,10 @@ fn approvals_are_the_users_to_give() {
             }
         );
     }
-    // Codex changed the file, so only our parts go; its own notes stay.
+    // Codex changed the file, so only our parts go, with what was noted of them; the rest stays.
+    let other = "\n[hooks.state.\"/x:stop:0:0\"]\ntrusted_hash = \"sha256:11\"\n";
+    let config = user.read(".codex/config.toml") + other;
+    user.write(".codex/config.toml", &config);
     let said = user.ok(&["disconnect", "codex"]);
     assert!(said.contains("our parts are out"), "{said}");
     let left = user.read(".codex/config.toml");
@@ -394,7 +397,7 @@ fn approvals_are_the_users_to_give() {
         !left.contains("mcp_servers") && !left.contains("daemon"),
         "{left}"
     );
-    assert!(left.contains("trusted_hash"), "{left}");
+    assert_eq!(left.trim(), other.trim());
     assert!(!user.at(".codex/hooks.json").exists());
 }
 

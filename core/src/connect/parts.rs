@@ -59,6 +59,8 @@ pub struct Found {
     /// What `features.daemon_auto_start` says.
     pub daemon: Option<bool>,
     pub block: bool,
+    /// How many of the approvals asked about are there.
+    pub trust: usize,
 }
 
 impl Found {
@@ -68,6 +70,7 @@ impl Found {
             || !self.hooks.handlers.is_empty()
             || matches!(self.line, Some(Line::Ours(_)))
             || self.block
+            || self.trust > 0
     }
 }
 
@@ -129,6 +132,7 @@ pub fn look(text: &str, format: Format, parts: &[Part]) -> Result<Found, Refusal
             }
             Part::Env(_) => found.pins = pins(&value["env"]),
             Part::OwnServers => found.daemon = value["features"][toml::DAEMON].as_bool(),
+            Part::Trust(keys) => found.trust = toml::approved(&value, keys),
             Part::Block => {}
         }
     }
@@ -399,7 +403,7 @@ fn add_to_json(
                     editor.set(&under(&env, name), New::text(value))?;
                 }
             }
-            Part::OwnServers | Part::Block => {}
+            Part::OwnServers | Part::Block | Part::Trust(_) => {}
         }
     }
     // An empty file that needed nothing stays empty.
@@ -613,7 +617,7 @@ fn remove_from_json(
                     put_back(&mut editor, &path(["env", name]), undo)?;
                 }
             }
-            Part::OwnServers | Part::Block => {}
+            Part::OwnServers | Part::Block | Part::Trust(_) => {}
         }
     }
     Ok(editor.text)

@@ -59,6 +59,7 @@ fn in_and_out(text: &str, file: &HostFile) -> Added {
             Part::Env(pins) => assert_eq!(&found.pins, pins),
             Part::OwnServers => assert_eq!(found.daemon, Some(false)),
             Part::Block => assert!(found.block),
+            Part::Trust(_) => {}
         }
     }
     let out = remove(&added.text, file.format, &file.parts, Some(&added.undo)).unwrap();
@@ -97,6 +98,7 @@ fn what_each_host_gets_where() {
                         Part::Env(_) => "env",
                         Part::OwnServers => "own servers",
                         Part::Block => "block",
+                        Part::Trust(_) => "trust",
                     })
                     .collect();
                 table += &format!(
@@ -498,6 +500,31 @@ fn our_server_goes_however_codex_wrote_it_anew() {
     ] {
         assert_eq!(remove(text, file.format, &file.parts, None).unwrap(), left);
     }
+}
+
+#[test]
+fn approvals_of_our_hooks_go_with_them_and_others_stay() {
+    let key = toml::trust_key("/h/hooks.json", "UserPromptSubmit", 0, 0);
+    assert_eq!(key, "/h/hooks.json:user_prompt_submit:0:0");
+    let trust = Part::Trust(vec![key, toml::trust_key("/h/hooks.json", "Stop", 1, 0)]);
+    let note = |key: &str| format!("[hooks.state.\"/h/hooks.json:{key}\"]\ntrusted_hash = \"x\"\n");
+    let (ours, more) = (note("user_prompt_submit:0:0"), note("stop:1:0"));
+    let theirs = note("stop:0:0");
+    let out = |text: &str| {
+        let parts = std::slice::from_ref(&trust);
+        assert!(look(text, Format::Toml, parts).unwrap().any(), "{text}");
+        remove(text, Format::Toml, parts, None).unwrap()
+    };
+    assert_eq!(
+        out(&format!("a = 1\n\n[hooks.state]\n\n{ours}\n{more}")),
+        "a = 1\n"
+    );
+    assert_eq!(
+        out(&format!(
+            "a = 1\n\n[hooks.state]\n\n{ours}\n{theirs}\n{more}\n[b]\n"
+        )),
+        format!("a = 1\n\n[hooks.state]\n\n{theirs}\n[b]\n")
+    );
 }
 
 #[test]

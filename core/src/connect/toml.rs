@@ -86,7 +86,12 @@ pub fn add(text: &str, parts: &[Part], launch: &Launch) -> Result<Added, Refusal
                     editor.set(&[FEATURES], DAEMON, "false")?;
                 }
             }
-            Part::Hooks(..) | Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => {}
+            Part::Hooks(..)
+            | Part::StatusLine
+            | Part::Allow
+            | Part::Env(_)
+            | Part::Block
+            | Part::Trust(_) => {}
         }
     }
     Ok(Added {
@@ -496,6 +501,7 @@ pub fn remove(text: &str, parts: &[Part], undo: Option<&[Undo]>) -> Result<Strin
             Part::Server(..) => remove_server(&text)?,
             Part::Hooks(..) => remove_hooks(&text)?,
             Part::OwnServers => remove_feature(&text, undo)?,
+            Part::Trust(keys) => remove_trust(&text, keys)?,
             Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => continue,
         };
     }
@@ -551,6 +557,47 @@ fn remove_hooks(text: &str) -> Result<String, Refusal> {
             return Err(Refusal::at(text, at.map_or(0, |s| s.start), what));
         };
         regions(text, table, &mut lines);
+    }
+    let cut = cut(text, lines);
+    parse(&cut)?;
+    Ok(cut)
+}
+
+/// The name under which Codex keeps the approval of one hook.
+pub fn trust_key(file: &str, event: &str, group: usize, number: usize) -> String {
+    let mut name = String::new();
+    for c in event.chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    format!("{file}:{name}:{group}:{number}")
+}
+
+/// How many of these hooks its user approved. Codex keeps a hash for each; that there is one says
+/// that the hook was approved once.
+pub(super) fn approved(file: &Json, keys: &[String]) -> usize {
+    let state = &file["hooks"]["state"];
+    let is_approved = |key: &&String| state[key.as_str()]["trusted_hash"].is_string();
+    keys.iter().filter(is_approved).count()
+}
+
+fn remove_trust(text: &str, keys: &[String]) -> Result<String, Refusal> {
+    let document = parse(text)?;
+    let state = find(document.as_table(), &["hooks", "state"]).and_then(Item::as_table);
+    let Some(state) = state else {
+        return Ok(text.to_owned());
+    };
+    let mut lines = Vec::new();
+    let mut gone = 0;
+    for table in keys.iter().filter_map(|key| state.get(key)?.as_table()) {
+        gone += 1;
+        regions(text, table, &mut lines);
+    }
+    if gone > 0 && gone == state.len() {
+        lines.clear();
+        regions(text, state, &mut lines);
     }
     let cut = cut(text, lines);
     parse(&cut)?;

@@ -1,7 +1,11 @@
 """Connecting and disconnecting around real sessions leaves a host's files as they were."""
 import json
+import pathlib
+import subprocess
 
-from scripted import Call, Say
+from scripted import PATIENCE_S, Call, Say
+
+PLUGIN = pathlib.Path(__file__).parents[2] / "plugin"
 
 
 def asks_for_status(seen):
@@ -49,3 +53,22 @@ def test_codex_runs_hooks_once_its_user_approved_them(world, codex):
     assert "not approved in Codex yet" in world.prism(*check[0], **check[1]).stdout
     host.tui()
     assert "6 of 6, approved in Codex" in world.prism(*check[0], **check[1]).stdout
+
+
+def test_the_plugin_is_installed_and_brings_the_tools(world, claude):
+    """Valid by the host's own word, and enough without `prism connect`."""
+    host = claude("Birch", script=asks_for_status)
+
+    def plugin(*args):
+        done = subprocess.run(["claude", "plugin", *args], env=host.env(), cwd=world.project, capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        assert done.returncode == 0, f"claude plugin {args}: {done.stdout}{done.stderr}"
+
+    plugin("validate", PLUGIN)
+    plugin("validate", PLUGIN / "prism")
+    plugin("marketplace", "add", PLUGIN)
+    plugin("install", "prism@prism")
+    session = host.stream("--allowedTools", "mcp__plugin_prism_prism")
+    session.prompt("how is everybody?")
+    answer = host.model.saw(lambda seen: seen.results).result("prism_status")
+    assert [s["identity"] for s in answer["sessions"]] == ["Birch"], answer

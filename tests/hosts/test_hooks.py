@@ -96,6 +96,9 @@ def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
     assert sum("Stop hook feedback" in seen.new for seen in host.model.turns()) == 1
 
 
+OFFER = "the operator's prompt may be a correction"
+
+
 def test_only_the_operator_is_taken_for_the_operator(world, claude):
     """A correction brings the offer to keep it; a bell does not, whatever its signal says."""
     host = claude("Birch", script=reads)
@@ -103,12 +106,25 @@ def test_only_the_operator_is_taken_for_the_operator(world, claude):
     session = host.stream()
     world.live("Birch")
     session.prompt(CORRECTION)
-    offer = "the operator's prompt may be a correction"
-    host.model.saw(CORRECTION).tells(offer, "prism_operator_input")
+    host.model.saw(CORRECTION).tells(OFFER, "prism_operator_input")
     session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
     signal_id, sent = world.send("Birch", "TaskAssigned", CORRECTION)
     rung = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
-    assert offer not in rung.new, rung
+    assert OFFER not in rung.new, rung
     read = host.model.saw(lambda seen: seen.result("prism_signals_pending"), after=sent)
-    assert offer not in read.new, read
+    assert OFFER not in read.new, read
+    world.reaches(signal_id, "drained")
+
+
+def test_only_the_operator_is_taken_for_the_operator_in_codex(world, codex):
+    host = codex("Cedar", script=reads)
+    host.connect()
+    terminal = host.coder()
+    world.live("Cedar")
+    terminal.submit(CORRECTION)
+    host.model.saw(CORRECTION).tells(OFFER, "prism_operator_input")
+    terminal.shows("Done.")
+    signal_id, sent = world.send("Cedar", "TaskAssigned", CORRECTION)
+    rung = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
+    assert OFFER not in rung.new, rung
     world.reaches(signal_id, "drained")

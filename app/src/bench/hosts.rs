@@ -5,6 +5,7 @@ mod claude_code;
 mod codex;
 mod model;
 
+use super::signals::Shim;
 use super::{PID, Report, Server, command, ms, percentile, progress};
 use crate::client::Client;
 use crate::home::Home;
@@ -412,6 +413,8 @@ impl Measured {
 
     /// The same way layer by layer, kept in the home like every probe.
     async fn probe(&self, home: &Home) -> Result<f64> {
+        // The model may be rung for it, and has nothing to do then.
+        self.model.now(Mode::Ends);
         let session = Some(live(&self.operator).await?);
         let options = Options::new(session, None, None)?;
         let witness = Witness::Home(home.clone());
@@ -433,33 +436,43 @@ impl Measured {
 /// What hosts start again and again, the three taking turns so that all meet the same machine.
 fn processes(report: &mut Report, runs: usize) -> Result<()> {
     let server = Server::start()?;
-    let prompt = json!({"hook_event_name": "UserPromptSubmit", "session_id": "bench", "cwd": server.home.dir(), "prompt": "go on"}).to_string();
-    let time = |mut command: Command| -> Result<f64> {
-        let started = Instant::now();
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()?;
-        // A program that reads nothing may be gone already.
-        drop(
-            process
-                .stdin
-                .take()
-                .map(|mut pipe| pipe.write_all(prompt.as_bytes())),
-        );
-        ensure!(process.wait()?.success());
-        Ok(ms(started))
+    // The host whose hooks these are: this process, with its shim beside it.
+    let _shim = Shim::start(&server, READER)?;
+    let event = |prompt: &str| {
+        json!({"hook_event_name": "UserPromptSubmit", "session_id": "bench",
+            "cwd": server.home.dir(), "prompt": prompt})
+        .to_string()
     };
+    let (ordinary, correction) = (event("go on"), event("No, that is wrong: revert it."));
     let ours = |verb: &str| -> Result<Command> {
         let mut command = command(&server.home)?;
         command.env("PRISM_AGENT_IDENTITY", READER).arg(verb);
         Ok(command)
     };
+    let finish = |mut command: Command, event: &str| -> Result<(f64, String)> {
+        let started = Instant::now();
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        // A program that reads nothing may be gone already.
+        if let Some(mut stdin) = process.stdin.take() {
+            let _ = stdin.write_all(event.as_bytes());
+        }
+        let done = process.wait_with_output()?;
+        ensure!(done.status.success());
+        Ok((ms(started), String::from_utf8_lossy(&done.stdout).into()))
+    };
+    // To a correction there is something to say, which shows that the hook finds its session.
+    let (_, offer) = finish(ours("hook")?, &correction)?;
+    ensure!(!offer.is_empty(), "the hook did not find its session");
     let mut samples: [Vec<f64>; 3] = Default::default();
     for _ in 0..runs {
-        samples[0].push(time(Command::new("/bin/true"))?);
-        samples[1].push(time(ours("hook")?)?);
-        samples[2].push(time(ours("statusline")?)?);
+        samples[0].push(finish(Command::new("/bin/true"), &ordinary)?.0);
+        let (took, said) = finish(ours("hook")?, &ordinary)?;
+        ensure!(said.is_empty(), "the hook had something to say: {said}");
+        samples[1].push(took);
+        samples[2].push(finish(ours("statusline")?, &ordinary)?.0);
     }
     let base = percentile(&mut samples[0], 0.5);
     for (name, samples) in [

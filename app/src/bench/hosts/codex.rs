@@ -1,18 +1,25 @@
 //! A thread of Codex in an app-server of its own, driven over the server's socket.
 
 use super::{PATIENCE, Start, Turns};
+use crate::clock;
+use crate::ui::short;
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
+/// How long the server may take to end by itself.
+const GONE: Duration = Duration::from_secs(2);
+
 pub struct Codex {
     process: Child,
+    socket: PathBuf,
     asks: mpsc::UnboundedSender<Message>,
     answers: mpsc::UnboundedReceiver<Value>,
     asked: u64,
@@ -23,16 +30,19 @@ pub struct Codex {
 impl Codex {
     pub async fn start(start: &Start<'_>) -> Result<Self> {
         let home = start.dir.join(".codex");
-        // Where Codex's own terminals, and so Prism, look for it.
-        let folder = home.join("app-server-control");
-        std::fs::create_dir_all(&folder)?;
+        std::fs::create_dir_all(&home)?;
         std::fs::write(home.join("config.toml"), config(start))?;
         start.connect("codex").await?;
-        let socket = folder.join("app-server-control.sock");
+        // As `prism coder` does it: a server of this identity alone, which the shim is told of. A
+        // socket's path has to be short.
+        let socket = std::env::temp_dir().join(format!("prism-{}", short(clock::new_id())));
+        let told = format!(
+            "mcp_servers.prism.env.PRISM_CODEX_SOCKET=\"{}\"",
+            socket.display()
+        );
         let process = start
             .command(&start.host.program)?
-            // The hooks are this program's own; their approval is the user's, and here nobody's.
-            .args(["app-server", "--listen"])
+            .args(["app-server", "-c", &told, "--listen"])
             .arg(format!("unix://{}", socket.display()))
             .env("LOOPBACK_KEY", "dummy-key")
             .stdin(Stdio::null())
@@ -46,11 +56,11 @@ impl Codex {
                 Err(error) if from.elapsed() > PATIENCE => {
                     bail!("codex app-server did not start: {error}")
                 }
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         };
-        let (socket, _) = tokio_tungstenite::client_async("ws://localhost/", stream).await?;
-        let (mut writer, mut reader) = socket.split();
+        let (ws, _) = tokio_tungstenite::client_async("ws://localhost/", stream).await?;
+        let (mut writer, mut reader) = ws.split();
         let (asks, mut to_send) = mpsc::unbounded_channel();
         let (answered, answers) = mpsc::unbounded_channel();
         let (ended, turns) = Turns::new();
@@ -76,6 +86,7 @@ impl Codex {
         });
         let mut codex = Self {
             process,
+            socket,
             asks,
             answers,
             asked: 0,
@@ -131,7 +142,9 @@ impl Codex {
         {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        drop(tokio::time::timeout(PATIENCE, self.process.wait()).await);
+        // It waits for turns that it thinks are running; whoever is left goes with `kill_on_drop`.
+        drop(tokio::time::timeout(GONE, self.process.wait()).await);
+        drop(std::fs::remove_file(self.socket));
     }
 }
 

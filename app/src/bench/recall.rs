@@ -54,6 +54,10 @@ pub struct Recall {
     /// Which half of the set: tune, held or all
     #[arg(long, default_value = "all", value_parser = ["tune", "held", "all"])]
     split: String,
+    /// Ask with other phrasings (`also`), or with rows that say which questions they answer
+    /// (`asked_as`): only in worlds that have them, in also.jsonl and asked_as.jsonl
+    #[arg(long, value_delimiter = ',', value_parser = ["also", "asked_as"])]
+    with: Vec<String>,
     /// Leave out the table of each leg alone and each leg left out
     #[arg(long)]
     no_ablation: bool,
@@ -90,6 +94,7 @@ impl Recall {
                     operator::Task {
                         own,
                         split: self.split,
+                        with: self.with,
                         ablation: !self.no_ablation,
                         keep: self.keep,
                         json,
@@ -114,7 +119,10 @@ fn server(home: &Home, operator: &str, keep: Option<PathBuf>) -> Result<Server> 
 /// A question and the rows that answer it.
 #[derive(Clone, Debug)]
 struct Question {
+    id: String,
     text: String,
+    /// Other phrasings of it.
+    also: Vec<String>,
     /// Category or kind.
     group: String,
     gold: BTreeSet<String>,
@@ -208,14 +216,14 @@ async fn ask(
     client: &Client,
     pid: &str,
     ours: &HashMap<String, String>,
-    question: &str,
+    question: &Question,
     legs: &[&str],
 ) -> Result<Answer> {
     let answer = client
         .call(
             pid,
             "recall",
-            json!({"query": question, "k": K, "legs": legs}),
+            json!({"query": question.text, "also": question.also, "k": K, "legs": legs}),
         )
         .await?;
     let recalled: Recalled = serde_json::from_value(answer)?;
@@ -364,7 +372,7 @@ async fn ablate(
     for (corpus, ours) in loaded {
         for question in corpus.questions.iter().filter(|q| !q.gold.is_empty()) {
             for (way, (_, legs)) in ways.iter().enumerate() {
-                let answer = ask(client, &corpus.pid, ours, &question.text, legs).await?;
+                let answer = ask(client, &corpus.pid, ours, question, legs).await?;
                 ranked.entry(way).or_default().push((question, answer.ids));
             }
             n += 1;
@@ -413,6 +421,8 @@ mod tests {
                 < 1e-9
         );
         let none = Question {
+            id: String::new(),
+            also: Vec::new(),
             text: String::new(),
             group: String::new(),
             gold: BTreeSet::new(),

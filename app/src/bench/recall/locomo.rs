@@ -50,9 +50,7 @@ pub async fn run(server: &Server, file: &Path, ablation: bool, json: bool) -> Re
             answers.push((
                 &corpus.pid,
                 question,
-                ask(&client, &corpus.pid, ours, &question.text, &[])
-                    .await?
-                    .ids,
+                ask(&client, &corpus.pid, ours, question, &[]).await?.ids,
             ));
             bar.at(answers.len());
         }
@@ -184,6 +182,8 @@ fn corpus(n: usize, sample: &Value) -> Result<Corpus> {
             continue;
         }
         questions.push(Question {
+            id: String::new(),
+            also: Vec::new(),
             text,
             group: qa["category"].to_string(),
             gold,

@@ -35,6 +35,13 @@ worlds! {
     "energy", asked by "Goran";
 }
 
+/// Of the worlds that have them: other phrasings of the questions, and questions that rows answer.
+const HELPED: &[(&str, &str, &str)] = &[(
+    "energy",
+    include_str!("../../../../bench/operator-language/energy/also.jsonl"),
+    include_str!("../../../../bench/operator-language/energy/asked_as.jsonl"),
+)];
+
 /// What stands side by side, Prism last.
 const SYSTEMS: [&str; 4] = ["FTS5", "MiniLM", "RRF", "Prism"];
 
@@ -43,6 +50,8 @@ pub struct Task {
     /// A folder with a set of one's own, and who asks there.
     pub own: Option<(PathBuf, String)>,
     pub split: String,
+    /// `also`, `asked_as`.
+    pub with: Vec<String>,
     pub ablation: bool,
     pub keep: Option<PathBuf>,
     pub json: bool,
@@ -77,10 +86,26 @@ pub async fn run(home: &Home, task: Task) -> Result<()> {
             &task.split,
         )?],
     };
-    let worlds: Vec<World> = worlds
+    let mut worlds: Vec<World> = worlds
         .into_iter()
         .filter(|w| !w.corpus.questions.is_empty())
         .collect();
+    if !task.with.is_empty() {
+        worlds.retain(|w| task.own.is_some() || helped(&w.corpus.pid).is_some());
+    }
+    for world in &mut worlds {
+        for what in &task.with {
+            let text = match &task.own {
+                Some((folder, _)) => read(folder, &format!("{what}.jsonl"))?,
+                None => {
+                    let (also, asked_as) = helped(&world.corpus.pid).unwrap_or_default();
+                    let text = if what == "also" { also } else { asked_as };
+                    text.to_owned()
+                }
+            };
+            help(&mut world.corpus, what, &text)?;
+        }
+    }
     if worlds.is_empty() {
         bail!("no question of the set has the split {:?}", task.split);
     }
@@ -97,6 +122,30 @@ pub async fn run(home: &Home, task: Task) -> Result<()> {
     } else {
         report(&task, &worlds, &asked, &ablated)
     }
+}
+
+fn helped(world: &str) -> Option<(&'static str, &'static str)> {
+    let known = HELPED.iter().find(|(name, ..)| *name == world);
+    known.map(|(_, also, asked_as)| (*also, *asked_as))
+}
+
+/// Adds phrasings to questions, or questions to rows, by their ids.
+fn help(corpus: &mut Corpus, what: &str, text: &str) -> Result<()> {
+    for line in text.lines().filter(|l| !l.trim().is_empty()) {
+        let line: Value = serde_json::from_str(line).with_context(|| format!("in {what}"))?;
+        if what == "also" {
+            let same = corpus.questions.iter_mut().find(|q| line["id"] == q.id);
+            if let Some(question) = same {
+                question.also = serde_json::from_value(line["also"].clone())?;
+            }
+        } else {
+            let same = corpus.rows.iter_mut().find(|r| r["id"] == line["id"]);
+            if let Some(row) = same {
+                row["asked_as"] = line["asked_as"].clone();
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Asks every question of one world, in a server whose operator is the one who asks.
@@ -125,8 +174,7 @@ async fn measure(
         corpus.questions.len(),
     );
     for (n, question) in corpus.questions.iter().enumerate() {
-        let Answer { ids, confidence } =
-            ask(&client, &corpus.pid, &ours, &question.text, &[]).await?;
+        let Answer { ids, confidence } = ask(&client, &corpus.pid, &ours, question, &[]).await?;
         asked.push(Asked {
             world: corpus.pid.clone(),
             ranked: [
@@ -413,6 +461,8 @@ fn world(name: &str, asker: &str, rows: &str, questions: &str, split: &str) -> R
         .into_iter()
         .filter(|q| split == "all" || q["split"] == split)
         .map(|q| Question {
+            id: q["id"].as_str().unwrap_or_default().to_owned(),
+            also: Vec::new(),
             text: q["question"].as_str().unwrap_or_default().to_owned(),
             group: q["kind"].as_str().unwrap_or_default().to_owned(),
             gold: q["answers"]

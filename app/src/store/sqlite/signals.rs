@@ -57,7 +57,7 @@ pub(super) const UNDRAINED: &str = "select id from signal_queue indexed by ix_si
     where to_persona_id = ?1 and drained_at is null and ended_at is null
         and signal_type <> 'Loopback' order by seq desc limit ?2";
 /// The signal that a sender's key made before.
-pub(super) const SENT_BEFORE: &str = "select id, body_sha256 from signal_queue
+pub(super) const SENT_BEFORE: &str = "select id, body_sha256, project_id from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
 /// The first place that is still taken in an inbox.
 pub(super) const FIRST_WAITING: &str = "select min(seq)
@@ -474,22 +474,23 @@ fn check_room(c: &Connection, new: &NewSignal, to_persona: &str, seq: i64) -> Re
     .into())
 }
 
-/// The signal that the same key and body made before, in whatever project.
+/// The signal that the same key and body made before. A key is used up in whatever project: the
+/// same words in another one are another signal.
 fn sent_before(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<String>> {
     let Some(key) = &new.send.idempotency_key else {
         return Ok(None);
     };
-    let found: Option<(String, String)> = c
+    let found: Option<(String, String, String)> = c
         .prepare_cached(SENT_BEFORE)
         .and_then(|mut s| {
-            s.query_row(params![key, sender], |r| Ok((r.get(0)?, r.get(1)?)))
-                .optional()
+            let row = |r: &Row<'_>| Ok((r.get(0)?, r.get(1)?, r.get(2)?));
+            s.query_row(params![key, sender], row).optional()
         })
         .map_err(failed)?;
-    let Some((id, hash)) = found else {
+    let Some((id, hash, project)) = found else {
         return Ok(None);
     };
-    if hash != new.send.body_sha256 {
+    if hash != new.send.body_sha256 || project != new.project.id.to_string() {
         return Err(Problem::new(
             Code::IdempotencyConflict,
             format!("idempotency_key {key:?} was used for another signal"),

@@ -23,17 +23,21 @@ use uuid::Uuid;
 pub(super) const DUE: &str = "select exists (select 1 from signal_queue
         where expires_at <= ?1 and drained_at is null and ended_at is null)
     or exists (select 1 from signal_queue
-        where leased_until <= ?1 and drained_at is null and ended_at is null)";
+        where leased_until <= ?1 and drained_at is null and ended_at is null)
+    or exists (select 1 from signal_queue
+        where leased_until > ?1 + ?2 and drained_at is null and ended_at is null)";
 /// Ends what nobody read in time; what somebody is reading right now waits for its lease.
 pub(super) const EXPIRE: &str = "update signal_queue
     set ended_at = ?1, ended_as = 'expired', lease_id = null, leased_to = null, leased_until = null
     where rowid in (select rowid from signal_queue
         where expires_at <= ?1 and drained_at is null and ended_at is null
-            and (leased_until is null or leased_until <= ?1) limit ?2)
+            and (leased_until is null or leased_until <= ?1 or leased_until > ?1 + ?3) limit ?2)
     returning id, to_persona_id";
 /// Leases that were not confirmed in time.
 pub(super) const OVERDUE: &str = "select id, to_persona_id from signal_queue
-    where leased_until <= ?1 and drained_at is null and ended_at is null limit ?2";
+        where leased_until <= ?1 and drained_at is null and ended_at is null
+    union all select id, to_persona_id from signal_queue
+        where leased_until > ?1 + ?3 and drained_at is null and ended_at is null limit ?2";
 /// Dismisses all that a session was given: found by its own deliveries, not in the inbox's past.
 pub(super) const DISMISS_GIVEN: &str = "update signal_queue set dismissed_at = ?1
     where id in (select signal_id from deliveries where session_id = ?3)
@@ -70,10 +74,11 @@ pub(super) const FIRST_RETURN: &str = "select min(leased_until)
 /// The rows of a lease that nobody has confirmed yet.
 pub(super) const UNCONFIRMED: &str = "select id, to_persona_id, leased_to, acted_at
     from signal_queue where lease_id = ?1 and drained_at is null and ended_at is null";
-/// What a drain may take: `?1` whose inbox, `?2` now.
+/// What a drain may take: `?1` whose inbox, `?2` now. The last line is [`may_lease`] with [`LEASE_US`]
+/// in it.
 pub(super) const FREE: &str = "q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null
     and q.expires_at > ?2 and q.signal_type <> 'Loopback'
-    and (q.leased_until is null or q.leased_until <= ?2)";
+    and (q.leased_until is null or q.leased_until <= ?2 or q.leased_until > ?2 + 30000000)";
 
 impl Sqlite {
     /// One transaction, then one offer to the bus on the writer's thread, then the answer. What
@@ -234,8 +239,8 @@ impl Sqlite {
                 Some(_) => 0,
                 None => c
                     .execute(
-                        "update signal_queue set ended_at = ?1, ended_as = 'recalled' where id = ?2 and drained_at is null and ended_at is null and (leased_until is null or leased_until <= ?1)",
-                        params![now.0, id],
+                        "update signal_queue set ended_at = ?1, ended_as = 'recalled' where id = ?2 and drained_at is null and ended_at is null and (leased_until is null or leased_until <= ?1 or leased_until > ?1 + ?3)",
+                        params![now.0, id, LEASE_US],
                     )
                     .map_err(failed)?,
             };
@@ -319,7 +324,7 @@ impl Sqlite {
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         let due = move |c: &Connection| -> Result<bool> {
             c.prepare_cached(DUE)
-                .and_then(|mut s| s.query_row([now.0], |r| r.get(0)))
+                .and_then(|mut s| s.query_row([now.0, LEASE_US], |r| r.get(0)))
                 .map_err(failed)
         };
         if !self.read(due).await? {
@@ -339,6 +344,8 @@ impl Sqlite {
             .await
     }
 }
+const _: () = assert!(LEASE_US == 30_000_000, "FREE says so too");
+
 
 /// What a send wrote.
 enum Written {
@@ -694,7 +701,7 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let expired = c
         .prepare_cached(EXPIRE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64], |r| {
+        .query_map(params![now.0, limit as i64, LEASE_US], |r| {
             Ok(EndedRow {
                 signal_id: column::id(r, "id")?,
                 to_persona: column::id(r, "to_persona_id")?,
@@ -706,7 +713,7 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let leases_returned = c
         .prepare_cached(OVERDUE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64], returned)
+        .query_map(params![now.0, limit as i64, LEASE_US], returned)
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;

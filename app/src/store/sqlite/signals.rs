@@ -1,7 +1,9 @@
 //! The queue: send, lease, confirm, end.
 
-use super::trace::{ENVELOPE, category, envelope, find_by_trace, find_signal, own_signal, trace};
-use super::{Result, Sqlite, beside_its_project, column, failed, proven, riding};
+use super::trace::{
+    ENVELOPE, category, envelope, facts, find_by_trace, find_signal, own_signal, trace,
+};
+use super::{Result, Sqlite, beside_its_project, column, failed, gone, proven, riding};
 use crate::clock;
 use crate::store::{
     Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
@@ -380,8 +382,9 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
             c.prepare_cached(
                 "update personas set inbox_seq = inbox_seq + 1 where id = ? returning inbox_seq",
             )
-            .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)))
-            .map_err(failed)?,
+            .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)).optional())
+            .map_err(failed)?
+            .ok_or_else(gone)?,
         ),
     };
     if let Some(seq) = seq
@@ -728,8 +731,12 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
 
 fn head(c: &Connection, persona: Uuid) -> Result<i64> {
     c.prepare_cached("select inbox_seq from personas where id = ?")
-        .and_then(|mut s| s.query_row([persona.to_string()], |r| r.get(0)))
-        .map_err(failed)
+        .and_then(|mut s| {
+            let head = s.query_row([persona.to_string()], |r| r.get(0));
+            head.optional()
+        })
+        .map_err(failed)?
+        .ok_or_else(|| gone().into())
 }
 
 pub(super) fn inbox_sql(condition: &str) -> String {

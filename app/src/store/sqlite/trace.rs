@@ -1,6 +1,6 @@
 //! A signal found by what people quote of it, and told with all that is known of it.
 
-use super::{Result, Sqlite, column, failed};
+use super::{Result, Sqlite, column, failed, gone};
 use crate::store::TraceRow;
 use prism_core::envelope::Envelope;
 use prism_core::id::Quoted;
@@ -107,7 +107,9 @@ pub(super) fn own_signal(c: &Connection, persona: &str, quoted: &str) -> Result<
             [persona],
             |r| Ok((r.get(0)?, r.get(1)?)),
         )
-        .map_err(failed)?;
+        .optional()
+        .map_err(failed)?
+        .ok_or_else(gone)?;
     let id = find_signal(c, &project, "signal_id", quoted)?;
     let (to, to_identity): (String, String) = c
         .query_row(

@@ -273,6 +273,7 @@ pub async fn trace(
         facts,
         sessions,
         notes,
+        to_persona,
         ..
     } = prism
         .store
@@ -284,9 +285,8 @@ pub async fn trace(
         .and_then(|id| id.as_str()?.parse().ok())
         .filter(|_| envelope.is_loopback());
     let concerned = caller.is_operator
-        || [&envelope.from_identity, &envelope.to_identity]
-            .iter()
-            .any(|name| caller.persona.identity.is(name));
+        || caller.persona.id == to_persona
+        || caller.persona.identity.is(&envelope.from_identity);
     let timeline = timeline(&facts, &sessions, notes)
         .into_iter()
         .map(|event| TraceEvent {

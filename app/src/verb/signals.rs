@@ -253,7 +253,7 @@ pub async fn acknowledge(
     };
     // An acknowledgment is not acceptance: the gate may advise beside it, and changes nothing.
     prism.gate.assignment_comes(caller.persona.id);
-    let (_, warning) = prism.store.acknowledge(ack).await?;
+    let warning = prism.store.acknowledge(ack).await?;
     prism.gate.assignment_comes(caller.persona.id);
     Ok(Acknowledged {
         ok: true,
@@ -284,6 +284,7 @@ pub async fn trace(
         .get("loopback_id")
         .and_then(|id| id.as_str()?.parse().ok())
         .filter(|_| envelope.is_loopback());
+    // A name may have been somebody else's when a signal was read under it; an inbox never was.
     let concerned = caller.is_operator
         || caller.persona.id == to_persona
         || caller.persona.identity.is(&envelope.from_identity);

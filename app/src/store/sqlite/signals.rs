@@ -7,12 +7,14 @@ use super::{Result, Sqlite, beside_its_project, column, failed, gone, proven, ri
 use crate::clock;
 use crate::store::{
     Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
-    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
+    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept,
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
-use prism_core::limits::{DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US};
+use prism_core::limits::{
+    ACKS_PER_SIGNAL_MAX, DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US,
+};
 use prism_core::receipt::{Layer, PublishPath, State};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
@@ -35,7 +37,8 @@ pub(super) const EXPIRE: &str = "update signal_queue
         where expires_at <= ?1 and drained_at is null and ended_at is null
             and (leased_until is null or leased_until <= ?1 or leased_until > ?1 + ?3) limit ?2)
     returning id, to_persona_id";
-/// Leases that were not confirmed in time.
+/// Leases that were not confirmed in time. One that ends later than any lease can was given before
+/// the clock was set back, and is over as well.
 pub(super) const OVERDUE: &str = "select id, to_persona_id from signal_queue
         where leased_until <= ?1 and drained_at is null and ended_at is null
     union all select id, to_persona_id from signal_queue
@@ -198,20 +201,14 @@ impl Sqlite {
         .await
     }
 
-    pub async fn acknowledge(&self, ack: Ack) -> Result<(TraceRow, Option<GateWarning>)> {
+    pub async fn acknowledge(&self, ack: Ack) -> Result<Option<GateWarning>> {
         self.write(move |c| {
             let id = own_signal(c, &ack.persona.id.to_string(), &ack.signal_id)?;
-            c.execute(
-                "insert into signal_trace_events (signal_id, layer, state, observed_at, session_id, detail) values (?, ?, ?, ?, ?, ?)",
-                params![id, Layer::ModelAck.name(), ack.state.name(), ack.now.0, ack.session.map(|s| s.to_string()), ack.note],
-            )
-            .map_err(failed)?;
+            note_ack(c, &id, &ack)?;
             if ack.state == AckState::ModelActed {
                 c.execute("update signal_queue set acted_at = coalesce(acted_at, ?) where id = ?", params![ack.now.0, id]).map_err(failed)?;
             }
-            let row = trace(c, &id)?;
-            let warning = super::gate::acknowledged(c, &ack, &row);
-            Ok((row, warning))
+            Ok(super::gate::acknowledged(c, &ack, &facts(c, &id)?))
         })
         .await
     }
@@ -225,7 +222,7 @@ impl Sqlite {
     ) -> Result<std::result::Result<EndedRow, String>> {
         self.write(move |c| {
             let id = find_signal(c, &project.to_string(), "signal_id", &signal_id)?;
-            let row = trace(c, &id)?;
+            let row = facts(c, &id)?;
             if sender.is_some_and(|s| !s.is(&row.envelope.from_identity)) {
                 return Err(Problem::new(Code::NotYours, format!("{} sent this signal, and only its sender can take it back", row.envelope.from_identity), "ask the sender, or use the operator's key").into());
             }
@@ -346,8 +343,8 @@ impl Sqlite {
             .await
     }
 }
-const _: () = assert!(LEASE_US == 30_000_000, "FREE says so too");
 
+const _: () = assert!(LEASE_US == 30_000_000, "FREE says so too");
 
 /// What a send wrote.
 enum Written {
@@ -674,6 +671,61 @@ fn confirm(
     Ok(rows)
 }
 
+/// Keeps an acknowledgment. A session says each thing once: what it says again takes the place of
+/// what it said, and keeps the note when it brings none.
+fn note_ack(c: &Connection, id: &str, ack: &Ack) -> Result<()> {
+    let (layer, state) = (Layer::ModelAck.name(), ack.state.name());
+    let session = ack.session.map(|s| s.to_string());
+    let said: Option<String> = c
+        .prepare_cached(
+            "select detail from signal_trace_events
+             where signal_id = ? and layer = ? and state = ? and session_id is ?
+             order by id desc limit 1",
+        )
+        .and_then(|mut s| {
+            let before = s.query_row(params![id, layer, state, session], |r| r.get(0));
+            before.optional()
+        })
+        .map_err(failed)?
+        .flatten();
+    c.prepare_cached(
+        "delete from signal_trace_events
+         where signal_id = ? and layer = ? and state = ? and session_id is ?",
+    )
+    .and_then(|mut s| s.execute(params![id, layer, state, session]))
+    .map_err(failed)?;
+    c.prepare_cached(
+        "insert into signal_trace_events
+            (signal_id, layer, state, observed_at, session_id, detail) values (?, ?, ?, ?, ?, ?)",
+    )
+    .and_then(|mut s| {
+        let note = ack.note.as_ref().or(said.as_ref());
+        s.execute(params![id, layer, state, ack.now.0, session, note])
+    })
+    .map_err(failed)?;
+    forget_old_notes(c, id)
+}
+
+/// Whoever reads and acknowledges one signal for ever leaves so many rows, and no more.
+fn forget_old_notes(c: &Connection, id: &str) -> Result<()> {
+    c.prepare_cached(
+        "delete from signal_trace_events where id in (select id from
+            (select id, row_number() over (partition by state = 'lease_returned' order by id desc)
+                as place
+             from signal_trace_events where signal_id = ?1 and layer = ?2)
+         where place > ?3)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            id,
+            Layer::ModelAck.name(),
+            ACKS_PER_SIGNAL_MAX as i64
+        ])
+    })
+    .map_err(failed)?;
+    Ok(())
+}
+
 /// Puts a leased row back into the queue, and says so in its trace.
 pub(super) fn give_back(c: &Connection, row: &ReturnedRow, now: Moment, why: &str) -> Result<()> {
     let id = row.signal_id.to_string();
@@ -683,6 +735,7 @@ pub(super) fn give_back(c: &Connection, row: &ReturnedRow, now: Moment, why: &st
     )
     .and_then(|mut s| s.execute(params![id, Layer::ModelAck.name(), now.0, why]))
     .map_err(failed)?;
+    forget_old_notes(c, &id)?;
     c.prepare_cached(
         "update signal_queue set lease_id = null, leased_to = null, leased_until = null
          where id = ?",

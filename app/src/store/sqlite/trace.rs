@@ -173,10 +173,10 @@ pub(super) fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
     })
 }
 
-/// Everything that is known of one signal.
-pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
-    let mut row = c
-        .prepare_cached(&format!(
+/// What is known of one signal itself, without its deliveries and notes: the same work however
+/// often it was pushed and acknowledged.
+pub(super) fn facts(c: &Connection, id: &str) -> Result<TraceRow> {
+    c.prepare_cached(&format!(
             "select {ENVELOPE}, q.to_persona_id, q.publish_path, q.acted_at, q.dismissed_at, q.ended_at, q.ended_as from signal_queue q join projects p on p.id = q.project_id where q.id = ?"
         ))
         .and_then(|mut s| {
@@ -201,7 +201,12 @@ pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
                 })
             })
         })
-        .map_err(failed)?;
+        .map_err(failed)
+}
+
+/// Everything that is known of one signal.
+pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
+    let mut row = facts(c, id)?;
     row.sessions = c
         .prepare_cached("select d.*, s.surface, s.machine_id from deliveries d join sessions s on s.id = d.session_id where d.signal_id = ?")
         .map_err(failed)?

@@ -299,6 +299,10 @@ impl Presence {
     /// Sessions that just became stale, and those silent for a day.
     pub fn sweep(&self, now: Moment) -> (Vec<SessionRow>, Vec<SessionRow>) {
         let mut inner = self.lock();
+        // A clock that was set back would keep a silent session for as long as it jumped.
+        for live in inner.sessions.values_mut() {
+            live.row.last_seen_at = live.row.last_seen_at.min(now);
+        }
         let mut gone = Vec::new();
         let mut swept = Vec::new();
         for live in inner

@@ -342,11 +342,12 @@ async fn answer(
     prism
         .to_its_end(async move {
             let pid = running.name_in_use(pid, formerly).await?;
-            running.enter(&pid, place, creates_project).await?;
             if creates_project {
                 running.ensure_project(ProjectName::parse(&pid)?).await?;
             }
+            // Whoever is nobody here binds no folder, and learns of none.
             let caller = running.caller(&key, &pid, session)?;
+            running.enter(&caller.project.pid, place).await?;
             verb.call(&running, &caller, body).await
         })
         .await

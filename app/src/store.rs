@@ -611,7 +611,7 @@ impl Store {
     }
 
     /// Notes an acknowledgment, with the gate's advice on it, and answers both.
-    pub async fn acknowledge(&self, ack: Ack) -> Result<(TraceRow, Option<GateWarning>)> {
+    pub async fn acknowledge(&self, ack: Ack) -> Result<Option<GateWarning>> {
         on_engine!(self, s => s.acknowledge(ack))
     }
 

@@ -54,6 +54,8 @@ pub const FILES_RESERVED: usize = 96;
 pub const FIRST_REQUEST_S: u64 = 10;
 /// Seconds that a connection may be idle after a request; WebSockets have limits of their own.
 pub const IDLE_CONNECTION_S: u64 = 60;
+/// Seconds that a connection may leave its answer unread.
+pub const UNREAD_ANSWER_S: u64 = 20;
 /// Sockets that one identity may hold at once.
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.
@@ -105,6 +107,9 @@ pub const PENDING_MAX: usize = 200;
 pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
 /// Characters of a note on an acknowledgment.
 pub const NOTE_CHARS_MAX: usize = 2_000;
+/// Acknowledgments of one signal that are kept, and as many leases of it that came back: newer ones
+/// take the place of older ones.
+pub const ACKS_PER_SIGNAL_MAX: usize = 20;
 
 /// Characters of the name an agent gives its session.
 pub const SESSION_NAME_CHARS_MAX: usize = 64;

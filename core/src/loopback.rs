@@ -3,6 +3,7 @@
 use crate::moment::Moment;
 use crate::receipt::Layer;
 use crate::signal::names;
+use crate::text::{clip, one_line};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -15,6 +16,10 @@ pub const TIMEOUT_MS_MAX: u64 = 120_000;
 pub const SUPPRESSED: &str = "suppressed";
 /// Random bytes of a probe's nonce.
 pub const NONCE_BYTES: usize = 16;
+/// Characters that the name of a bell may have in a result that somebody sends.
+const CLAIM_CHARS_MAX: usize = 40;
+/// How a bell is known to have been taken.
+const EVIDENCE: [&str; 2] = ["accepted", "sent"];
 
 names! {
     Outcome { Complete = "complete", Partial = "partial", Timeout = "timeout" }
@@ -191,6 +196,35 @@ impl Probe {
         self
     }
 
+    /// What a finished probe says the shim saw, as far as it can be believed: times between its
+    /// start and now, words that are ours or short, and nothing of a probe that was never pushed.
+    pub fn claimed(&self, pushed: bool, started_at: Moment, now: Moment) -> ShimEvidence {
+        if !pushed {
+            return ShimEvidence::default();
+        }
+        let within = |at: Option<Moment>| at.unwrap_or(now).clamp(started_at, now.max(started_at));
+        let short = |text: &String| clip(&one_line(text), CLAIM_CHARS_MAX);
+        let (tee, bell) = (
+            &self.layers.shim_tee_receipt,
+            &self.layers.channel_notification,
+        );
+        let notification = bell.strategy.as_ref().map(|strategy| Notification {
+            observed_at: within(bell.seen.observed_at),
+            strategy: short(strategy),
+            evidence: (bell.evidence.clone()).filter(|e| EVIDENCE.contains(&e.as_str())),
+            handed: bell.seen.observed,
+        });
+        let echo = self.echo.signal_id.map(|signal_id| EchoSeen {
+            signal_id,
+            observed_at: within(self.echo.observed_at),
+        });
+        ShimEvidence {
+            received_at: tee.observed.then(|| within(tee.observed_at)),
+            notification,
+            echo,
+        }
+    }
+
     fn judge(&mut self) {
         let suppressed = self.layers.channel_notification.is_suppressed();
         self.missing_layers = self
@@ -347,6 +381,25 @@ mod tests {
                 "{name}: a silent model is named, and is no failure"
             );
         }
+    }
+
+    #[test]
+    fn what_somebody_claims_of_a_probe_is_short_in_time_and_never_more_than_was_pushed() {
+        let mut lie = probe(true).finish(
+            &evidence(true, Some(true), "claude_channel"),
+            None,
+            Moment(2_000_000),
+        );
+        lie.layers.channel_notification.strategy = Some("\u{1b}[31mred\n".repeat(1_000));
+        lie.layers.channel_notification.evidence = Some("proven".into());
+        lie.layers.shim_tee_receipt.observed_at = Some(Moment(i64::MAX));
+        let (start, now) = (Moment(1_000_000), Moment(3_000_000));
+        let claimed = lie.claimed(true, start, now);
+        assert_eq!(claimed.received_at, Some(now));
+        let bell = claimed.notification.unwrap();
+        assert!(bell.strategy.chars().count() <= 40 && !bell.strategy.contains('\u{1b}'));
+        assert_eq!((bell.evidence, bell.handed), (None, true));
+        assert_eq!(lie.claimed(false, start, now), ShimEvidence::default());
     }
 
     #[test]

@@ -90,20 +90,12 @@ impl Prism {
     }
 
     /// Lets whoever found a project into it, if its folder is one of the project's.
-    pub async fn enter(
-        &self,
-        pid: &str,
-        place: Option<Place>,
-        creates_project: bool,
-    ) -> Result<(), Problem> {
+    pub async fn enter(&self, pid: &ProjectName, place: Option<Place>) -> Result<(), Problem> {
         let Some(place) = place else {
             return Ok(());
         };
-        let pid = ProjectName::parse(pid)?;
-        if creates_project {
-            self.ensure_project(pid.clone()).await?;
-        }
-        Ok(self.store.enter_project(pid, place, clock::now()).await?)
+        let now = clock::now();
+        Ok(self.store.enter_project(pid.clone(), place, now).await?)
     }
 
     /// Adds a project with its operator's persona; harmless when it exists.

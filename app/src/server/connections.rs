@@ -1,13 +1,13 @@
 //! How many connections a server holds, and how long one may be silent between requests.
 //!
 //! Whoever connects and asks nothing holds a descriptor without having shown a key, and so does
-//! whoever asked once and is silent since. Such a connection ends after a while, and the one that
-//! is idle longest ends at once when a newcomer finds no room.
+//! whoever asked once and is silent since, or does not read its answers. Such a connection ends
+//! after a while, and the one that is idle longest ends at once when a newcomer finds no room.
 
 use crate::{clock, config};
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
-use prism_core::limits::{FILES_RESERVED, FIRST_REQUEST_S, IDLE_CONNECTION_S};
+use prism_core::limits::{FILES_RESERVED, FIRST_REQUEST_S, IDLE_CONNECTION_S, UNREAD_ANSWER_S};
 use prism_core::{Code, Moment, Problem};
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 /// How often an idle connection looks at the clock; a test moves the clock meanwhile.
@@ -29,6 +30,8 @@ const TOLD_AT_ONCE: usize = 16;
 const TELLING: Duration = Duration::from_secs(1);
 /// A pause after the system refused a connection, for want of descriptors for instance.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a newcomer waits for the place of a connection that was told to end.
+const LEAVING: Duration = Duration::from_millis(250);
 
 /// The configured number, as far as the process may open so many files.
 pub fn capped(wanted: usize) -> usize {
@@ -48,8 +51,8 @@ pub fn capped(wanted: usize) -> usize {
 pub struct Limited {
     listener: TcpListener,
     most: usize,
-    open: Arc<AtomicUsize>,
-    telling: Arc<AtomicUsize>,
+    open: Arc<Places>,
+    telling: Arc<Places>,
     connections: Vec<Arc<Activity>>,
 }
 
@@ -63,6 +66,8 @@ pub struct Activity {
     /// It carries a WebSocket now, which has limits of its own.
     upgraded: AtomicBool,
     evicted: AtomicBool,
+    /// Requests that it has brought since it was told to end.
+    brought_since: AtomicUsize,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -74,6 +79,7 @@ impl Activity {
             patience_s: AtomicI64::new(FIRST_REQUEST_S as i64),
             upgraded: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
+            brought_since: AtomicUsize::new(0),
             waker: Mutex::new(None),
         }
     }
@@ -81,6 +87,9 @@ impl Activity {
     /// A request came: the connection is in use until the answer is dropped.
     pub fn request(self: Arc<Self>) -> InUse {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.is_evicted() {
+            self.brought_since.fetch_add(1, Ordering::Relaxed);
+        }
         InUse(self)
     }
 
@@ -92,9 +101,22 @@ impl Activity {
         Moment(self.idle_since.load(Ordering::Relaxed))
     }
 
-    fn idle_until(&self) -> Moment {
+    /// Microseconds that it may still be idle. A clock that was set back begins the term anew.
+    fn idle_left_us(&self, now: Moment) -> i64 {
+        self.idle_since.fetch_min(now.0, Ordering::Relaxed);
         self.idle_since()
             .plus_s(self.patience_s.load(Ordering::Relaxed))
+            .since_us(now)
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it was told to end and goes on asking. What it asked at that very moment is
+    /// answered; the rest of a long row of requests is not.
+    fn overstays(&self) -> bool {
+        self.is_evicted() && self.brought_since.load(Ordering::Relaxed) > 1
     }
 
     fn evict(&self) {
@@ -154,12 +176,36 @@ impl Limited {
         }
     }
 
-    /// Makes room by ending the connection that is idle longest; false when all are in use.
-    fn make_room(&mut self) -> bool {
+    /// Has a place for a newcomer, if need be that of the connection that is idle longest; false
+    /// when all are in use, or none of those told to end has gone yet.
+    async fn has_room(&mut self) -> bool {
+        if self.open.taken() < self.most {
+            return true;
+        }
+        self.evict_longest_idle();
+        // Also a place that somebody told before leaves late will do.
+        let free = async {
+            loop {
+                let left = self.open.left.notified();
+                if self.open.taken() < self.most {
+                    return;
+                }
+                left.await;
+            }
+        };
+        let patience = match self.connections.iter().any(|c| c.is_evicted()) {
+            true => LEAVING,
+            false => Duration::ZERO,
+        };
+        tokio::time::timeout(patience, free).await.is_ok()
+    }
+
+    /// Tells the connection that is idle longest to end; false when all are in use.
+    fn evict_longest_idle(&mut self) -> bool {
         // What nobody else holds is gone already.
         self.connections.retain(|c| Arc::strong_count(c) > 1);
         let idle = self.connections.iter().filter(|c| c.is_idle());
-        let idle = idle.filter(|c| !c.evicted.load(Ordering::Relaxed));
+        let idle = idle.filter(|c| !c.is_evicted());
         let Some(longest) = idle.min_by_key(|c| c.idle_since()) else {
             return false;
         };
@@ -173,21 +219,20 @@ impl Limited {
         }
         let activity = Arc::new(Activity::new());
         self.connections.push(activity.clone());
-        self.open.fetch_add(1, Ordering::Relaxed);
         Limit {
             stream,
             activity,
             tick: Some(Box::pin(tokio::time::sleep(tick()))),
-            _place: Place(self.open.clone()),
+            unread: None,
+            _place: Place::take(&self.open),
         }
     }
 
     fn refuse(&self, mut stream: TcpStream) {
-        if self.telling.load(Ordering::Relaxed) >= TOLD_AT_ONCE {
+        if self.telling.taken() >= TOLD_AT_ONCE {
             return;
         }
-        self.telling.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.telling.clone());
+        let place = Place::take(&self.telling);
         let body = refusal(self.most).body().to_string();
         tokio::spawn(async move {
             let _place = place;
@@ -228,10 +273,14 @@ impl Listener for Limited {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "A connection could not be accepted");
-                    if !self.make_room() {
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                    tokio::task::yield_now().await;
+                    // For want of descriptors, perhaps: then the first that leaves brings one.
+                    let left = self.open.clone();
+                    let left = left.left.notified();
+                    let pause = match self.evict_longest_idle() {
+                        true => LEAVING,
+                        false => ACCEPT_PAUSE,
+                    };
+                    let _ = tokio::time::timeout(pause, left).await;
                     continue;
                 }
             };
@@ -240,7 +289,7 @@ impl Listener for Limited {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "A connection sends its frames in its own time");
             }
-            if self.open.load(Ordering::Relaxed) < self.most || self.make_room() {
+            if self.has_room().await {
                 return (self.admit(stream), address);
             }
             self.refuse(stream);
@@ -263,12 +312,41 @@ fn idle_s() -> i64 {
     }
 }
 
-/// Counts down when dropped.
-struct Place(Arc<AtomicUsize>);
+/// Microseconds that an answer may wait for its reader; a moved clock as above.
+fn unread_us() -> i64 {
+    match idle_s() {
+        s if s > IDLE_CONNECTION_S as i64 => i64::MAX,
+        _ => UNREAD_ANSWER_S as i64 * 1_000_000,
+    }
+}
+
+/// How many there are of something, and word of each that leaves.
+#[derive(Default)]
+struct Places {
+    taken: AtomicUsize,
+    left: Notify,
+}
+
+impl Places {
+    fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// One of them, until it is dropped.
+struct Place(Arc<Places>);
+
+impl Place {
+    fn take(of: &Arc<Places>) -> Self {
+        of.taken.fetch_add(1, Ordering::Relaxed);
+        Self(of.clone())
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.left.notify_waiters();
     }
 }
 
@@ -278,7 +356,14 @@ pub struct Limit {
     activity: Arc<Activity>,
     /// When to look at the clock again; none once it carries a WebSocket.
     tick: Option<Pin<Box<Sleep>>>,
+    /// Nothing of an answer could be written since then.
+    unread: Option<Unread>,
     _place: Place,
+}
+
+struct Unread {
+    since: Moment,
+    tick: Pin<Box<Sleep>>,
 }
 
 fn tick() -> Duration {
@@ -299,11 +384,11 @@ impl Limit {
         if !self.activity.is_idle() {
             return Ok(());
         }
-        if self.activity.evicted.load(Ordering::Relaxed) {
+        if self.activity.is_evicted() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         while timer.as_mut().poll(context).is_ready() {
-            let left = self.activity.idle_until().since_us(clock::now());
+            let left = self.activity.idle_left_us(clock::now());
             let left = u64::try_from(left).unwrap_or(0);
             if left == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -311,6 +396,43 @@ impl Limit {
             timer.set(tokio::time::sleep(Duration::from_micros(left).min(tick())));
         }
         Ok(())
+    }
+
+    /// Passes on what a write came to, and fails for one that waits too long for its reader, or
+    /// whose connection another needs more. Whoever does not read is not read either: nothing else
+    /// would end it.
+    fn written<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        write: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.activity.upgraded.load(Ordering::Relaxed) {
+            return write;
+        }
+        if self.activity.overstays() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        if write.is_ready() {
+            self.unread = None;
+            return write;
+        }
+        self.activity.wake_by(context.waker());
+        if self.activity.is_idle() && self.activity.is_evicted() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let unread = self.unread.get_or_insert_with(|| Unread {
+            since: clock::now(),
+            tick: Box::pin(tokio::time::sleep(tick())),
+        });
+        while unread.tick.as_mut().poll(context).is_ready() {
+            let now = clock::now();
+            unread.since = unread.since.min(now);
+            if now.since_us(unread.since) >= unread_us() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            unread.tick.set(tokio::time::sleep(tick()));
+        }
+        write
     }
 }
 
@@ -335,7 +457,8 @@ impl AsyncWrite for Limit {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let write = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(context, write)
     }
 
     fn poll_write_vectored(
@@ -343,7 +466,8 @@ impl AsyncWrite for Limit {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+        let write = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.written(context, write)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -351,6 +475,7 @@ impl AsyncWrite for Limit {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A flush of what is with the system already says nothing of the reader.
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

@@ -1,14 +1,21 @@
 //! The OpenAPI document, made from the same table and types that serve the calls.
 
 use crate::verb::{Is, VERBS, Verb, Who};
-use axum::Json;
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse;
 use prism_core::Code;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
-pub async fn document() -> Json<Value> {
-    Json(build())
+/// The same for everybody and for as long as the server runs, and dear to make: made once.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| build().to_string().into());
+
+pub async fn document() -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, Bytes::clone(&DOCUMENT))
 }
 
 pub fn build() -> Value {
@@ -85,4 +92,26 @@ fn error_schema() -> Value {
             "hint": {"type": "string"},
         }}},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_document_is_made_once_and_is_the_one_that_would_be_made() {
+        let (one, two) = (answered().await, answered().await);
+        assert_eq!(one.as_ptr(), two.as_ptr(), "nobody makes it anew");
+        let said: Value = serde_json::from_slice(&one).unwrap();
+        assert_eq!(said, build());
+    }
+
+    async fn answered() -> Bytes {
+        let answer = document().await.into_response();
+        let kind = &answer.headers()[header::CONTENT_TYPE];
+        assert_eq!(kind, "application/json");
+        axum::body::to_bytes(answer.into_body(), usize::MAX)
+            .await
+            .unwrap()
+    }
 }

@@ -157,20 +157,31 @@ pub fn copy(file: &Path, to: &Path) -> Result<()> {
 /// A row that is written beside its project must have found it: two projects may have become one
 /// since the caller was admitted.
 fn beside_its_project(rows: usize) -> Result<()> {
-    if rows == 1 {
-        return Ok(());
+    match rows {
+        1 => Ok(()),
+        _ => Err(gone().into()),
     }
-    Err(Problem::new(
+}
+
+/// What a caller stood on when it was admitted is no longer there.
+fn gone() -> Problem {
+    Problem::new(
         Code::UnknownProject,
         "this project has become part of another one",
         "`prism project list` shows what there is; ask again there",
     )
-    .into())
 }
 
 /// Names a failure of SQLite by what the operator can do about it.
 fn failed(error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as E;
+    // Projects and personas go in a merge alone; whoever was admitted before it is told.
+    let refers_to_nothing = error
+        .sqlite_error()
+        .is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY);
+    if refers_to_nothing {
+        return gone().into();
+    }
     match error.sqlite_error_code() {
         Some(
             E::DiskFull | E::ReadOnly | E::SystemIoFailure | E::CannotOpen | E::PermissionDenied,

@@ -8,6 +8,7 @@ use prism_core::envelope::Envelope;
 use prism_core::id::BOT;
 use prism_core::limits::{LOOPBACK_RUNS_DEFAULT, LOOPBACK_RUNS_MAX, TTL_LOOPBACK_S};
 use prism_core::loopback::{Echo, Layers, NONCE_BYTES, Outcome, Probe};
+use prism_core::presence::RecipientState;
 use prism_core::receipt::Layer;
 use prism_core::signal::{Category, CheckedSend, DeliveryClass, SignalType, sha256_hex};
 use prism_core::{Code, Moment, Problem};
@@ -266,6 +267,26 @@ fn probed_session(probe: &Envelope) -> Option<Uuid> {
     id.parse().ok()
 }
 
+/// When the probed session acknowledged the probe.
+fn acknowledged(issued: &TraceRow, session: Uuid) -> Option<Moment> {
+    let notes = issued.notes.iter();
+    notes
+        .filter(|n| n.layer == Layer::ModelAck && n.session_id == Some(session))
+        .map(|n| n.observed_at)
+        .min()
+}
+
+/// When it last read its inbox, if that was after the probe.
+fn read(prism: &Prism, issued: &TraceRow, session: Uuid) -> Option<Moment> {
+    let read = prism.presence.last_read(session);
+    read.filter(|at| *at >= issued.facts.queued)
+}
+
+fn model_ack(prism: &Prism, issued: &TraceRow) -> Option<Moment> {
+    let session = probed_session(&issued.envelope)?;
+    acknowledged(issued, session).or_else(|| read(prism, issued, session))
+}
+
 /// Whether the probed session's model acknowledged the probe, or has read its inbox since.
 pub async fn model(
     prism: &Prism,
@@ -279,16 +300,10 @@ pub async fn model(
             session_over: true,
         });
     };
-    let acknowledged = issued
-        .notes
-        .iter()
-        .filter(|n| n.layer == Layer::ModelAck && n.session_id == Some(session))
-        .map(|n| n.observed_at)
-        .min();
-    let read = prism
-        .presence
-        .last_read(session)
-        .filter(|at| *at >= issued.facts.queued);
+    let (acknowledged, read) = (
+        acknowledged(&issued, session),
+        read(prism, &issued, session),
+    );
     if let (None, Some(at)) = (acknowledged, read) {
         let detail = "read its inbox";
         prism
@@ -309,6 +324,8 @@ pub async fn finish(
     caller: &Caller,
     request: api::LoopbackFinish,
 ) -> Result<api::Ok, Problem> {
+    // What became of its push may still be riding.
+    prism.store.settle().await?;
     let issued = own_probe(prism, caller, request.probe.signal_id).await?;
     let loopback_id = issued.envelope.payload.get("loopback_id");
     if loopback_id.and_then(Value::as_str) != Some(&request.probe.loopback_id.to_string()) {
@@ -318,17 +335,62 @@ pub async fn finish(
             "finish the probe you issued",
         ));
     }
-    // Whose probe it was is on its row; the result does not get to say otherwise.
-    let probe = Probe {
-        requested_by_session: probed_session(&issued.envelope),
-        requested_by_identity: issued.envelope.to_identity,
-        ..request.probe
-    };
+    let probe = judged(prism, &issued, &request.probe, clock::now());
     prism
         .store
         .finish_probe(caller.project.id, probe, clock::now())
         .await?;
     Ok(api::Ok { ok: true })
+}
+
+/// A probe as its row has it, with what the server itself knows of its way. What only the shim can
+/// have seen is taken from the result that came, as far as that can be.
+fn judged(prism: &Prism, issued: &TraceRow, said: &Probe, now: Moment) -> Probe {
+    let row = &issued.envelope;
+    let text = |field: &str| row.payload.get(field).and_then(Value::as_str);
+    let session = probed_session(row);
+    let queued = issued.facts.queued;
+    let mut probe = Probe {
+        spec: "SPEC-100".into(),
+        version: "0.1".into(),
+        loopback_id: said.loopback_id,
+        signal_id: row.signal_id,
+        trace_id: row.trace_id.unwrap_or_default(),
+        requested_by_identity: row.to_identity.clone(),
+        requested_by_session: session,
+        surface: text("surface").unwrap_or("none").to_owned(),
+        machine_id: text("machine_id").unwrap_or_default().to_owned(),
+        // The clock was read for it right before the row was written.
+        started_at: said.started_at.clamp(queued.plus_s(-1), queued),
+        finished_at: None,
+        outcome: Outcome::Timeout,
+        layers: Layers::default(),
+        missing_layers: Vec::new(),
+        echo: Echo {
+            expected: row.payload.get("echo") == Some(&Value::Bool(true)),
+            ..Echo::default()
+        },
+        recipient_state: said
+            .recipient_state
+            .as_deref()
+            .and_then(RecipientState::from_name)
+            .map(|state| state.name().to_owned()),
+    };
+    probe.layers.backend_write = probe.seen(queued, 0.0);
+    probe.layers.redis_publish.transport = Some("in_process".into());
+    let reached = issued
+        .sessions
+        .iter()
+        .find(|s| Some(s.session_id) == session);
+    let pushed = reached.and_then(|s| s.pushed.or(s.received));
+    if let Some(at) = pushed {
+        let floor = probe.layers.backend_write.elapsed_ms.unwrap_or(0.0);
+        probe.layers.redis_publish.seen = probe.seen(at, floor);
+    }
+    let shim = said.claimed(pushed.is_some(), probe.started_at, now);
+    let model = said.layers.model_ack.observed;
+    let model = model.then(|| model_ack(prism, issued)).flatten();
+    probe.finish(&shim, model, now)
 }
 
 /// Results of earlier probes.

@@ -253,7 +253,7 @@ pub async fn acknowledge(
     };
     // An acknowledgment is not acceptance: the gate may advise beside it, and changes nothing.
     prism.gate.assignment_comes(caller.persona.id);
-    let (_, warning) = prism.store.acknowledge(ack).await?;
+    let warning = prism.store.acknowledge(ack).await?;
     prism.gate.assignment_comes(caller.persona.id);
     Ok(Acknowledged {
         ok: true,
@@ -273,6 +273,7 @@ pub async fn trace(
         facts,
         sessions,
         notes,
+        to_persona,
         ..
     } = prism
         .store
@@ -283,10 +284,10 @@ pub async fn trace(
         .get("loopback_id")
         .and_then(|id| id.as_str()?.parse().ok())
         .filter(|_| envelope.is_loopback());
+    // A name may have been somebody else's when a signal was read under it; an inbox never was.
     let concerned = caller.is_operator
-        || [&envelope.from_identity, &envelope.to_identity]
-            .iter()
-            .any(|name| caller.persona.identity.is(name));
+        || caller.persona.id == to_persona
+        || caller.persona.identity.is(&envelope.from_identity);
     let timeline = timeline(&facts, &sessions, notes)
         .into_iter()
         .map(|event| TraceEvent {

@@ -75,6 +75,48 @@ async fn a_renamed_operator_is_renamed_everywhere_and_leaves_no_rights_behind() 
 }
 
 #[tokio::test]
+async fn whoever_gets_the_operators_old_name_gets_none_of_what_was_sent_under_it() {
+    let mut server = Server::start();
+    let texi = server.identity("Texi").await;
+    let mut keyed = task("Texi", "from the human");
+    keyed["idempotency_key"] = json!("k");
+    let first = server.operator().call(PID, "signal", keyed.clone()).await;
+    let first = first.unwrap();
+    let signal = json!({"signal_id": first["signal_id"]});
+    let mut ack = signal.clone();
+    (ack["state"], ack["note"]) = (json!("observed"), json!("PRIVATE"));
+    texi.call(PID, "signal_ack", ack.clone()).await.unwrap();
+    // And one to the operator that was read under the old name.
+    let asked = texi.call(PID, "signal", task("frank", "a question")).await;
+    let asked = json!({"signal_id": asked.unwrap()["signal_id"]});
+    let operator = server.operator();
+    let read = operator.call(PID, "signals_pending", json!({})).await;
+    let lease = json!({"lease_id": read.unwrap()["lease_id"]});
+    operator.call(PID, "signals_confirm", lease).await.unwrap();
+    ack["signal_id"] = asked["signal_id"].clone();
+    operator.call(PID, "signal_ack", ack).await.unwrap();
+    server.terminate();
+    rename_operator(&server, "boss");
+    server.resume();
+    let frank = server.identity("frank").await;
+    let refused = frank.call(PID, "signal_recall", signal.clone()).await;
+    assert!(refused.unwrap_err().is(Code::NotYours));
+    for traced in [&signal, &asked] {
+        let told = frank.call(PID, "signal_trace", traced.clone()).await;
+        let told = told.unwrap().to_string();
+        assert!(!told.contains("PRIVATE"), "{told}");
+    }
+    let own = frank.call(PID, "signal", keyed.clone()).await.unwrap();
+    assert_ne!(own["signal_id"], first["signal_id"], "its key is its own");
+    // The operator goes on under the new name.
+    let boss = server.operator();
+    let again = boss.call(PID, "signal", keyed).await.unwrap();
+    assert_eq!(again["signal_id"], first["signal_id"]);
+    let told = boss.call(PID, "signal_trace", signal).await.unwrap();
+    assert_eq!(told["from_identity"], "boss", "{told}");
+}
+
+#[tokio::test]
 async fn an_operator_cannot_take_the_name_of_an_agent() {
     let mut server = Server::start();
     server.identity("Texi").await;

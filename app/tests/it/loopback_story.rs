@@ -667,3 +667,49 @@ async fn a_foreign_probe_is_refused_and_an_echo_is_never_echoed() {
     );
     assert!(ids(&donna.call(PID, "signals_pending", json!({})).await.unwrap()).is_empty());
 }
+
+#[tokio::test]
+async fn a_result_is_what_the_server_knows_and_only_then_what_it_is_told() {
+    let server = Server::start();
+    // No socket: nothing was pushed, so no shim can have seen it.
+    let (eve, _) = server.session("Eve").await;
+    let mut probe = eve
+        .call(PID, "signal/loopback-issue", json!({}))
+        .await
+        .unwrap();
+    let long = format!("\u{1b}[31m{}", "A".repeat(20_000));
+    for layer in probe["layers"].as_object_mut().unwrap().values_mut() {
+        layer["observed"] = json!(true);
+        layer["observed_at"] = json!("2031-01-01T00:00:00Z");
+        layer["elapsed_ms"] = json!(1e300);
+    }
+    for field in ["surface", "machine_id", "spec", "version"] {
+        probe[field] = json!(long);
+    }
+    probe["layers"]["channel_notification"]["strategy"] = json!(long);
+    probe["layers"]["redis_publish"]["transport"] = json!(long);
+    (probe["outcome"], probe["missing_layers"]) = (json!("complete"), json!([]));
+    eve.call(PID, "signal/loopback-finish", json!({ "probe": probe }))
+        .await
+        .unwrap();
+    let runs = eve
+        .call(PID, "signal/loopback-runs", json!({}))
+        .await
+        .unwrap();
+    let run = &runs["runs"][0];
+    assert_eq!(run["outcome"], "timeout", "{run}");
+    assert_eq!(
+        run["missing_layers"],
+        json!([
+            "redis_publish",
+            "shim_tee_receipt",
+            "channel_notification",
+            "model_ack"
+        ])
+    );
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let kept: String = db
+        .query_row("select envelope from loopback_runs", [], |r| r.get(0))
+        .unwrap();
+    assert!(kept.len() < 2_000 && !kept.contains("AAAA"), "{kept}");
+}

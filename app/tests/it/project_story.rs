@@ -1,6 +1,6 @@
 //! Which folder is which project: found, named, allowed and merged.
 
-use crate::harness::{Agent, PID, Server, task};
+use crate::harness::{Agent, PATIENCE, PID, Server, task};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -72,6 +72,66 @@ fn a_file_in_a_repository_enrols_nobody_in_a_project_that_is_in_use() {
     assert_eq!(refused["code"], "foreign_folder", "{refused}");
     let unknown = cli(&server, &repository, &["project", "allow", "PID-NONE"]);
     assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn whoever_is_nobody_in_a_project_binds_no_folder_and_learns_of_none() {
+    let server = Server::start();
+    let operator = server.operator();
+    for (who, pid) in [("Eve", PID), ("Zed", "SECRET")] {
+        let mint = json!({"identity": who});
+        operator.call(pid, "key_mint", mint).await.unwrap();
+    }
+    let eve = server.identity("Eve").await;
+    let ask = |by: &'static str, machine: String, at: &'static str| {
+        let url = format!("{}/api/v1/SECRET/status", server.url());
+        let request = prism::client::http_client(false, PATIENCE).unwrap();
+        let request = request.post(url).bearer_auth(eve.key());
+        let request = request.header("prism-found", by);
+        let request = request.header("prism-machine", machine);
+        let request = request.header("prism-folder", at).json(&json!({}));
+        async move {
+            let answer = request.send().await.unwrap();
+            answer.json::<Value>().await.unwrap()["error"].clone()
+        }
+    };
+    let here = prism::config::machine_id();
+    for i in 0..5 {
+        let refused = ask("folder", format!("made-up-{i}"), "/eve/SECRET").await;
+        assert_eq!(refused["code"], "no_persona", "{refused}");
+    }
+    let refused = ask("folder", here.clone(), "/eve/SECRET").await;
+    assert_eq!(refused["code"], "no_persona", "{refused}");
+    let secret = folder(&server, "private/SECRET");
+    let started = finds(&server, "Zed", &secret).call("prism_start", json!({}));
+    assert_eq!(started["pid"], "SECRET", "its own folder is still free");
+    for by in ["folder", "file"] {
+        let refused = ask(by, here.clone(), "/eve/SECRET").await;
+        assert_eq!(refused["code"], "no_persona", "{refused}");
+        assert!(!refused.to_string().contains("private"), "{refused}");
+    }
+    let list = operator.call(PID, "project_list", json!({})).await.unwrap();
+    let list = list.to_string();
+    assert!(
+        !list.contains("/eve/") && !list.contains("made-up"),
+        "{list}"
+    );
+}
+
+#[test]
+fn who_has_a_key_and_no_persona_is_told_of_the_foreign_folder_and_joins_its_own() {
+    let server = Server::start();
+    let (first, second) = (folder(&server, "a/app"), folder(&server, "b/app"));
+    finds(&server, "Texi", &first).call("prism_start", json!({}));
+    // Donna's key is of another project.
+    server.agent("Donna").call("prism_start", json!({}));
+    let refused = finds(&server, "Donna", &second).refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "foreign_folder", "{refused}");
+    let status = cli(&server, &first, &["--json", "status"]);
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(!status.contains("Donna"), "{status}");
+    let started = finds(&server, "Donna", &first).call("prism_start", json!({}));
+    assert_eq!(started["pid"], "app");
 }
 
 #[test]

@@ -606,7 +606,7 @@ async fn a_drain_that_is_confirmed_after_the_answer_was_over_by_then() {
 }
 
 #[tokio::test]
-async fn one_key_is_one_signal_in_whatever_project_it_is_sent() {
+async fn a_key_used_in_one_project_is_refused_in_another_and_stands_where_it_was_used() {
     let server = Server::start();
     let (donna, operator) = (server.identity("Donna").await, server.operator());
     server.identity("Texi").await;
@@ -620,10 +620,52 @@ async fn one_key_is_one_signal_in_whatever_project_it_is_sent() {
     let mut request = task("Texi", "x");
     request["idempotency_key"] = json!("k");
     let first = donna.call(PID, "signal", request.clone()).await.unwrap();
-    let again = donna.call("PID-OTHER", "signal", request).await.unwrap();
-    for field in ["signal_id", "trace_id", "publish_path", "receipt"] {
-        assert_eq!(again[field], first[field], "{field}");
+    let other = donna.call("PID-OTHER", "signal", request.clone()).await;
+    let other = other.unwrap_err();
+    assert!(other.is(Code::IdempotencyConflict), "{other:?}");
+    assert_eq!(other.status, 409);
+    let again = donna.call(PID, "signal", request.clone()).await.unwrap();
+    assert_eq!(again["signal_id"], first["signal_id"]);
+    request["idempotency_key"] = json!("k2");
+    donna.call("PID-OTHER", "signal", request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_acknowledges_once_and_its_newest_note_counts() {
+    let server = Server::start();
+    let donna = server.identity("Donna").await;
+    let (texi, _) = server.session("Texi").await;
+    let sent = donna.call(PID, "signal", task("Texi", "x")).await.unwrap();
+    let ack = |client: &prism::client::Client, state: &str, note: Option<String>| {
+        let client = client.clone();
+        let ack = json!({"signal_id": sent["signal_id"], "state": state, "note": note});
+        async move { client.call(PID, "signal_ack", ack).await.unwrap() }
+    };
+    for i in 0..30 {
+        ack(&texi, "observed", Some(format!("note {i}"))).await;
     }
+    ack(&texi, "observed", None).await;
+    ack(&texi, "model_acted", Some("done".into())).await;
+    let trace = json!({"signal_id": sent["signal_id"]});
+    let notes = |trace: &serde_json::Value| -> Vec<String> {
+        let events = trace["timeline"].as_array().unwrap().clone();
+        let details = events.iter().filter_map(|e| e["detail"].as_str());
+        details.map(str::to_owned).collect()
+    };
+    let told = donna
+        .call(PID, "signal_trace", trace.clone())
+        .await
+        .unwrap();
+    assert_eq!(notes(&told), ["note 29", "done"], "{told}");
+    // However many sessions say it, the trace has an end.
+    for i in 0..30 {
+        let (texi, _) = server.session("Texi").await;
+        ack(&texi, "observed", Some(format!("session {i}"))).await;
+    }
+    let told = donna.call(PID, "signal_trace", trace).await.unwrap();
+    let notes = notes(&told);
+    assert_eq!(notes.len(), 20, "{told}");
+    assert_eq!(notes.last().unwrap(), "session 29");
 }
 
 #[tokio::test]

@@ -126,3 +126,42 @@ async fn a_session_begins_once_however_soon_the_server_is_killed() {
     let starts = deltas.iter().filter(|d| d["kind"] == "start").count();
     assert_eq!(starts, 1, "{deltas:?}");
 }
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_holds_up_neither_leases_nor_the_end_of_a_session() {
+    let server = Server::start();
+    let hour = Duration::from_secs(3600);
+    server.advance(hour);
+    let donna = server.identity("Donna").await;
+    let (texi, _) = server.session("Texi").await;
+    let (silent, id) = server.session("Texi").await;
+    let before = silent.call(PID, "status", json!({})).await.unwrap();
+    let before = before["sessions"].as_array().unwrap().clone();
+    let before = before
+        .iter()
+        .find(|s| s["session_id"] == json!(id))
+        .unwrap();
+    donna.call(PID, "signal", task("Texi", "x")).await.unwrap();
+    let read = || texi.call(PID, "signals_pending", json!({}));
+    assert_eq!(ids(&read().await.unwrap()).len(), 1);
+    // Once more, so that the inbox is known to be empty until the lease ends.
+    assert_eq!(ids(&read().await.unwrap()).len(), 0);
+    server.set_back(hour);
+    // Neither its drain nor what rides on another verb waits for the hour.
+    let ridden = texi.call(PID, "status", json!({})).await.unwrap();
+    assert_eq!(ids(&ridden).len(), 1, "{ridden}");
+    let seen = || async {
+        let status = donna.call(PID, "status", json!({})).await.unwrap();
+        let sessions = status["sessions"].as_array().unwrap().clone();
+        let mine = sessions.iter().find(|s| s["session_id"] == json!(id));
+        mine.unwrap().clone()
+    };
+    // What was seen in the future was seen now.
+    wait_until("a look at the sessions", || async {
+        (seen().await["last_seen_at"] != before["last_seen_at"]).then_some(())
+    })
+    .await;
+    server.advance(Duration::from_secs(91));
+    let now = seen().await;
+    assert_eq!(now["state"], "stale", "{now}");
+}

@@ -344,6 +344,58 @@ async fn whoever_is_idle_longest_makes_room_and_what_is_in_use_stays() {
     while !matches!(socket.next().await, ServerFrame::Pong) {}
 }
 
+/// Asks for much more than any buffer holds, and reads nothing of it.
+fn asks_and_never_reads(server: &Server) -> TcpStream {
+    let mut stream = connect(server);
+    let request = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    // One that was refused already is none the less held.
+    drop(stream.write_all(&request.repeat(200)));
+    stream
+}
+
+fn sockets_held(server: &Server) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let paths = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    paths
+        .filter(|p| p.to_string_lossy().starts_with("socket:"))
+        .count()
+}
+
+#[test]
+fn whoever_never_reads_makes_room_too_and_the_bound_holds() {
+    let server = Server::start_with("[limits]\nconnections = 8\n");
+    let before = sockets_held(&server);
+    let mut hold = Vec::new();
+    for _ in 0..40 {
+        hold.push(asks_and_never_reads(&server));
+        let held = sockets_held(&server) - before;
+        // Besides the connections: those that are being told that there is no room.
+        assert!(held <= 8 + 17, "{held} sockets");
+    }
+    wait_for("a place for somebody else", || {
+        ask(&mut connect(&server)).contains("200 OK").then_some(())
+    });
+    wait_for("no more than the bound", || {
+        (sockets_held(&server) <= before + 8).then_some(())
+    });
+}
+
+#[test]
+fn an_answer_that_nobody_reads_ends_its_connection() {
+    let mut server = Server::start();
+    server.terminate();
+    server.resume_with(&[("PRISM_FAILPOINTS", "connections.idle")]);
+    let before = sockets_held(&server);
+    let _held = asks_and_never_reads(&server);
+    wait_for("the connection", || {
+        (sockets_held(&server) > before).then_some(())
+    });
+    wait_for("its end", || {
+        server.advance(Duration::from_secs(21));
+        (sockets_held(&server) <= before).then_some(())
+    });
+}
+
 #[tokio::test]
 async fn a_server_whose_connections_are_all_in_use_says_so() {
     let server = Server::start_with("[limits]\nconnections = 2\n");

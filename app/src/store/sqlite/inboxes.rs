@@ -4,9 +4,13 @@
 //! writer's thread alone, in commit order, so a send is never hidden by an older look.
 
 use prism_core::Moment;
+use prism_core::limits::LEASE_US;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
+
+/// Until something is sent there.
+const FOR_GOOD: Moment = Moment(i64::MAX);
 
 #[derive(Default)]
 pub struct Inboxes {
@@ -22,12 +26,15 @@ impl Inboxes {
     }
 
     pub fn may_hold(&self, persona: Uuid, now: Moment) -> bool {
-        self.quiet().get(&persona).is_none_or(|until| now >= *until)
+        // What ends later than any lease was noted before the clock was set back.
+        let over =
+            |until: Moment| now >= until || until != FOR_GOOD && until.since_us(now) > LEASE_US;
+        self.quiet().get(&persona).is_none_or(|until| over(*until))
     }
 
     /// A drain found nothing; `lease_ends` is when the first leased row may come back.
     pub fn found_empty(&self, persona: Uuid, lease_ends: Option<Moment>) {
-        let until = lease_ends.unwrap_or(Moment(i64::MAX));
+        let until = lease_ends.unwrap_or(FOR_GOOD);
         self.quiet().insert(persona, until);
     }
 

@@ -1,6 +1,6 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{directory, escalation, migrate, probe, retention, sessions, signals, trace};
+use super::{directory, escalation, migrate, probe, retention, sessions, signals, trace, verdicts};
 use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 
@@ -198,4 +198,19 @@ fn whatever_may_refer_to_a_row_that_goes_is_found_by_index() {
             }
         }
     }
+}
+
+#[test]
+fn the_newest_verdict_is_found_without_reading_all_of_them() {
+    let steps = plan(verdicts::ON_NODE);
+    let used = |part: &str| steps.iter().any(|step| step.contains(part));
+    assert!(used("ix_edges_verdicts (dst=?)"), "{steps:#?}");
+    // The few that were found are put in order; the search itself is in order already.
+    let sorted = steps.iter().filter(|s| s.contains("TEMP B-TREE"));
+    assert_eq!(sorted.count(), 1, "{steps:#?}");
+    let steps = plan(verdicts::JUDGED_NAMED);
+    assert!(
+        steps.iter().all(|step| !step.starts_with("SCAN")),
+        "{steps:#?}"
+    );
 }

@@ -1,16 +1,18 @@
 //! The queue: send, lease, confirm, end.
 
-use super::trace::{ENVELOPE, category, envelope, find_by_trace, find_signal, own_signal, trace};
-use super::{Result, Sqlite, beside_its_project, column, failed, proven, riding};
+use super::trace::{
+    ENVELOPE, category, envelope, facts, find_by_trace, find_signal, own_signal, trace,
+};
+use super::{Result, Sqlite, beside_its_project, column, failed, gone, proven, riding};
 use crate::clock;
 use crate::store::{
     Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
-    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept, TraceRow,
+    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept,
 };
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
-use prism_core::limits::{DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US};
+use prism_core::limits::{ACKS_PER_SIGNAL_MAX, DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US};
 use prism_core::receipt::{Layer, PublishPath, State};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
@@ -23,17 +25,22 @@ use uuid::Uuid;
 pub(super) const DUE: &str = "select exists (select 1 from signal_queue
         where expires_at <= ?1 and drained_at is null and ended_at is null)
     or exists (select 1 from signal_queue
-        where leased_until <= ?1 and drained_at is null and ended_at is null)";
+        where leased_until <= ?1 and drained_at is null and ended_at is null)
+    or exists (select 1 from signal_queue
+        where leased_until > ?1 + ?2 and drained_at is null and ended_at is null)";
 /// Ends what nobody read in time; what somebody is reading right now waits for its lease.
 pub(super) const EXPIRE: &str = "update signal_queue
     set ended_at = ?1, ended_as = 'expired', lease_id = null, leased_to = null, leased_until = null
     where rowid in (select rowid from signal_queue
         where expires_at <= ?1 and drained_at is null and ended_at is null
-            and (leased_until is null or leased_until <= ?1) limit ?2)
+            and (leased_until is null or leased_until <= ?1 or leased_until > ?1 + ?3) limit ?2)
     returning id, to_persona_id";
-/// Leases that were not confirmed in time.
+/// Leases that were not confirmed in time. One that ends later than any lease can was given before
+/// the clock was set back, and is over as well.
 pub(super) const OVERDUE: &str = "select id, to_persona_id from signal_queue
-    where leased_until <= ?1 and drained_at is null and ended_at is null limit ?2";
+        where leased_until <= ?1 and drained_at is null and ended_at is null
+    union all select id, to_persona_id from signal_queue
+        where leased_until > ?1 + ?3 and drained_at is null and ended_at is null limit ?2";
 /// Dismisses all that a session was given: found by its own deliveries, not in the inbox's past.
 pub(super) const DISMISS_GIVEN: &str = "update signal_queue set dismissed_at = ?1
     where id in (select signal_id from deliveries where session_id = ?3)
@@ -57,7 +64,7 @@ pub(super) const UNDRAINED: &str = "select id from signal_queue indexed by ix_si
     where to_persona_id = ?1 and drained_at is null and ended_at is null
         and signal_type <> 'Loopback' order by seq desc limit ?2";
 /// The signal that a sender's key made before.
-pub(super) const SENT_BEFORE: &str = "select id, body_sha256 from signal_queue
+pub(super) const SENT_BEFORE: &str = "select id, body_sha256, project_id from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
 /// The first place that is still taken in an inbox.
 pub(super) const FIRST_WAITING: &str = "select min(seq)
@@ -70,10 +77,11 @@ pub(super) const FIRST_RETURN: &str = "select min(leased_until)
 /// The rows of a lease that nobody has confirmed yet.
 pub(super) const UNCONFIRMED: &str = "select id, to_persona_id, leased_to, acted_at
     from signal_queue where lease_id = ?1 and drained_at is null and ended_at is null";
-/// What a drain may take: `?1` whose inbox, `?2` now.
+/// What a drain may take: `?1` whose inbox, `?2` now. The last line is [`may_lease`] with [`LEASE_US`]
+/// in it.
 pub(super) const FREE: &str = "q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null
     and q.expires_at > ?2 and q.signal_type <> 'Loopback'
-    and (q.leased_until is null or q.leased_until <= ?2)";
+    and (q.leased_until is null or q.leased_until <= ?2 or q.leased_until > ?2 + 30000000)";
 
 impl Sqlite {
     /// One transaction, then one offer to the bus on the writer's thread, then the answer. What
@@ -191,20 +199,18 @@ impl Sqlite {
         .await
     }
 
-    pub async fn acknowledge(&self, ack: Ack) -> Result<(TraceRow, Option<GateWarning>)> {
+    pub async fn acknowledge(&self, ack: Ack) -> Result<Option<GateWarning>> {
         self.write(move |c| {
             let id = own_signal(c, &ack.persona.id.to_string(), &ack.signal_id)?;
-            c.execute(
-                "insert into signal_trace_events (signal_id, layer, state, observed_at, session_id, detail) values (?, ?, ?, ?, ?, ?)",
-                params![id, Layer::ModelAck.name(), ack.state.name(), ack.now.0, ack.session.map(|s| s.to_string()), ack.note],
-            )
-            .map_err(failed)?;
+            note_ack(c, &id, &ack)?;
             if ack.state == AckState::ModelActed {
-                c.execute("update signal_queue set acted_at = coalesce(acted_at, ?) where id = ?", params![ack.now.0, id]).map_err(failed)?;
+                c.execute(
+                    "update signal_queue set acted_at = coalesce(acted_at, ?) where id = ?",
+                    params![ack.now.0, id],
+                )
+                .map_err(failed)?;
             }
-            let row = trace(c, &id)?;
-            let warning = super::gate::acknowledged(c, &ack, &row);
-            Ok((row, warning))
+            Ok(super::gate::acknowledged(c, &ack, &facts(c, &id)?))
         })
         .await
     }
@@ -218,7 +224,7 @@ impl Sqlite {
     ) -> Result<std::result::Result<EndedRow, String>> {
         self.write(move |c| {
             let id = find_signal(c, &project.to_string(), "signal_id", &signal_id)?;
-            let row = trace(c, &id)?;
+            let row = facts(c, &id)?;
             if sender.is_some_and(|s| !s.is(&row.envelope.from_identity)) {
                 return Err(Problem::new(Code::NotYours, format!("{} sent this signal, and only its sender can take it back", row.envelope.from_identity), "ask the sender, or use the operator's key").into());
             }
@@ -234,8 +240,8 @@ impl Sqlite {
                 Some(_) => 0,
                 None => c
                     .execute(
-                        "update signal_queue set ended_at = ?1, ended_as = 'recalled' where id = ?2 and drained_at is null and ended_at is null and (leased_until is null or leased_until <= ?1)",
-                        params![now.0, id],
+                        "update signal_queue set ended_at = ?1, ended_as = 'recalled' where id = ?2 and drained_at is null and ended_at is null and (leased_until is null or leased_until <= ?1 or leased_until > ?1 + ?3)",
+                        params![now.0, id, LEASE_US],
                     )
                     .map_err(failed)?,
             };
@@ -319,7 +325,7 @@ impl Sqlite {
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         let due = move |c: &Connection| -> Result<bool> {
             c.prepare_cached(DUE)
-                .and_then(|mut s| s.query_row([now.0], |r| r.get(0)))
+                .and_then(|mut s| s.query_row([now.0, LEASE_US], |r| r.get(0)))
                 .map_err(failed)
         };
         if !self.read(due).await? {
@@ -339,6 +345,8 @@ impl Sqlite {
             .await
     }
 }
+
+const _: () = assert!(LEASE_US == 30_000_000, "FREE says so too");
 
 /// What a send wrote.
 enum Written {
@@ -373,8 +381,9 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
             c.prepare_cached(
                 "update personas set inbox_seq = inbox_seq + 1 where id = ? returning inbox_seq",
             )
-            .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)))
-            .map_err(failed)?,
+            .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)).optional())
+            .map_err(failed)?
+            .ok_or_else(gone)?,
         ),
     };
     if let Some(seq) = seq
@@ -474,22 +483,23 @@ fn check_room(c: &Connection, new: &NewSignal, to_persona: &str, seq: i64) -> Re
     .into())
 }
 
-/// The signal that the same key and body made before, in whatever project.
+/// The signal that the same key and body made before. A key is used up in whatever project: the
+/// same words in another one are another signal.
 fn sent_before(c: &Connection, new: &NewSignal, sender: &str) -> Result<Option<String>> {
     let Some(key) = &new.send.idempotency_key else {
         return Ok(None);
     };
-    let found: Option<(String, String)> = c
+    let found: Option<(String, String, String)> = c
         .prepare_cached(SENT_BEFORE)
         .and_then(|mut s| {
-            s.query_row(params![key, sender], |r| Ok((r.get(0)?, r.get(1)?)))
-                .optional()
+            let row = |r: &Row<'_>| Ok((r.get(0)?, r.get(1)?, r.get(2)?));
+            s.query_row(params![key, sender], row).optional()
         })
         .map_err(failed)?;
-    let Some((id, hash)) = found else {
+    let Some((id, hash, project)) = found else {
         return Ok(None);
     };
-    if hash != new.send.body_sha256 {
+    if hash != new.send.body_sha256 || project != new.project.id.to_string() {
         return Err(Problem::new(
             Code::IdempotencyConflict,
             format!("idempotency_key {key:?} was used for another signal"),
@@ -663,6 +673,61 @@ fn confirm(
     Ok(rows)
 }
 
+/// Keeps an acknowledgment. A session says each thing once: what it says again takes the place of
+/// what it said, and keeps the note when it brings none.
+fn note_ack(c: &Connection, id: &str, ack: &Ack) -> Result<()> {
+    let (layer, state) = (Layer::ModelAck.name(), ack.state.name());
+    let session = ack.session.map(|s| s.to_string());
+    let said: Option<String> = c
+        .prepare_cached(
+            "select detail from signal_trace_events
+             where signal_id = ? and layer = ? and state = ? and session_id is ?
+             order by id desc limit 1",
+        )
+        .and_then(|mut s| {
+            let before = s.query_row(params![id, layer, state, session], |r| r.get(0));
+            before.optional()
+        })
+        .map_err(failed)?
+        .flatten();
+    c.prepare_cached(
+        "delete from signal_trace_events
+         where signal_id = ? and layer = ? and state = ? and session_id is ?",
+    )
+    .and_then(|mut s| s.execute(params![id, layer, state, session]))
+    .map_err(failed)?;
+    c.prepare_cached(
+        "insert into signal_trace_events
+            (signal_id, layer, state, observed_at, session_id, detail) values (?, ?, ?, ?, ?, ?)",
+    )
+    .and_then(|mut s| {
+        let note = ack.note.as_ref().or(said.as_ref());
+        s.execute(params![id, layer, state, ack.now.0, session, note])
+    })
+    .map_err(failed)?;
+    forget_old_notes(c, id)
+}
+
+/// Whoever reads and acknowledges one signal for ever leaves so many rows, and no more.
+fn forget_old_notes(c: &Connection, id: &str) -> Result<()> {
+    c.prepare_cached(
+        "delete from signal_trace_events where id in (select id from
+            (select id, row_number() over (partition by state = 'lease_returned' order by id desc)
+                as place
+             from signal_trace_events where signal_id = ?1 and layer = ?2)
+         where place > ?3)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            id,
+            Layer::ModelAck.name(),
+            ACKS_PER_SIGNAL_MAX as i64
+        ])
+    })
+    .map_err(failed)?;
+    Ok(())
+}
+
 /// Puts a leased row back into the queue, and says so in its trace.
 pub(super) fn give_back(c: &Connection, row: &ReturnedRow, now: Moment, why: &str) -> Result<()> {
     let id = row.signal_id.to_string();
@@ -672,6 +737,7 @@ pub(super) fn give_back(c: &Connection, row: &ReturnedRow, now: Moment, why: &st
     )
     .and_then(|mut s| s.execute(params![id, Layer::ModelAck.name(), now.0, why]))
     .map_err(failed)?;
+    forget_old_notes(c, &id)?;
     c.prepare_cached(
         "update signal_queue set lease_id = null, leased_to = null, leased_until = null
          where id = ?",
@@ -693,7 +759,7 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let expired = c
         .prepare_cached(EXPIRE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64], |r| {
+        .query_map(params![now.0, limit as i64, LEASE_US], |r| {
             Ok(EndedRow {
                 signal_id: column::id(r, "id")?,
                 to_persona: column::id(r, "to_persona_id")?,
@@ -705,7 +771,7 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let leases_returned = c
         .prepare_cached(OVERDUE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64], returned)
+        .query_map(params![now.0, limit as i64, LEASE_US], returned)
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;
@@ -720,8 +786,12 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
 
 fn head(c: &Connection, persona: Uuid) -> Result<i64> {
     c.prepare_cached("select inbox_seq from personas where id = ?")
-        .and_then(|mut s| s.query_row([persona.to_string()], |r| r.get(0)))
-        .map_err(failed)
+        .and_then(|mut s| {
+            let head = s.query_row([persona.to_string()], |r| r.get(0));
+            head.optional()
+        })
+        .map_err(failed)?
+        .ok_or_else(|| gone().into())
 }
 
 pub(super) fn inbox_sql(condition: &str) -> String {

@@ -1,6 +1,6 @@
 //! A signal found by what people quote of it, and told with all that is known of it.
 
-use super::{Result, Sqlite, column, failed};
+use super::{Result, Sqlite, column, failed, gone};
 use crate::store::TraceRow;
 use prism_core::envelope::Envelope;
 use prism_core::id::Quoted;
@@ -107,7 +107,9 @@ pub(super) fn own_signal(c: &Connection, persona: &str, quoted: &str) -> Result<
             [persona],
             |r| Ok((r.get(0)?, r.get(1)?)),
         )
-        .map_err(failed)?;
+        .optional()
+        .map_err(failed)?
+        .ok_or_else(gone)?;
     let id = find_signal(c, &project, "signal_id", quoted)?;
     let (to, to_identity): (String, String) = c
         .query_row(
@@ -171,10 +173,10 @@ pub(super) fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
     })
 }
 
-/// Everything that is known of one signal.
-pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
-    let mut row = c
-        .prepare_cached(&format!(
+/// What is known of one signal itself, without its deliveries and notes: the same work however
+/// often it was pushed and acknowledged.
+pub(super) fn facts(c: &Connection, id: &str) -> Result<TraceRow> {
+    c.prepare_cached(&format!(
             "select {ENVELOPE}, q.to_persona_id, q.publish_path, q.acted_at, q.dismissed_at, q.ended_at, q.ended_as from signal_queue q join projects p on p.id = q.project_id where q.id = ?"
         ))
         .and_then(|mut s| {
@@ -199,7 +201,12 @@ pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
                 })
             })
         })
-        .map_err(failed)?;
+        .map_err(failed)
+}
+
+/// Everything that is known of one signal.
+pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
+    let mut row = facts(c, id)?;
     row.sessions = c
         .prepare_cached("select d.*, s.surface, s.machine_id from deliveries d join sessions s on s.id = d.session_id where d.signal_id = ?")
         .map_err(failed)?

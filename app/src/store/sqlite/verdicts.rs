@@ -11,18 +11,17 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 /// Verdicts that one row shows.
 const SHOWN: i64 = 5;
 
-/// Verdicts on a node, newest first.
-const ON_NODE: &str = "select c.*, null as on_what from edges e
+/// Verdicts on a node, newest first. How many there are in all costs nothing.
+pub(super) const ON_NODE: &str = "select c.*, null as on_what
+    from (select src, created_at from edges indexed by ix_edges_verdicts
+        where dst = ?1 and kind = 'CONFIRMS' and project_id = ?2
+        order by created_at desc limit ?3) e
     cross join operator_confirmations c on c.id = e.src
-    where e.dst = ?1 and e.kind = 'CONFIRMS' and e.project_id = ?2
-    order by c.confirmed_at desc, c.rowid desc limit ?3";
-/// Verdicts on specs, commits and signals that a row names, newest first.
-const ON_NAMED: &str = "select c.*, c.refers_to_kind || ':' || c.refers_to_id as on_what
-    from edges m cross join edges e on e.dst = m.dst and e.kind = 'CONFIRMS'
-    cross join operator_confirmations c on c.id = e.src
+    order by c.confirmed_at desc, c.rowid desc";
+/// Specs, commits and signals that a row names and somebody gave a verdict on.
+pub(super) const JUDGED_NAMED: &str = "select m.dst from edges m
     where m.src = ?1 and m.kind in ('MENTIONS', 'COMBINES') and instr(m.dst, ':') > 0
-    and e.project_id = ?2 and e.src <> ?1
-    order by c.confirmed_at desc, c.rowid desc limit ?3";
+    and exists (select 1 from edges e where e.dst = m.dst and e.kind = 'CONFIRMS')";
 /// Rows that name something which the operator gave a verdict on.
 pub(super) const NAMES_JUDGED: &str = "select j.value from json_each(?) j where exists
     (select 1 from edges m cross join edges e on e.dst = m.dst and e.kind = 'CONFIRMS'
@@ -55,7 +54,7 @@ pub(super) fn verdicts_on(
     }
     let newest = found.first().and_then(|(view, own)| weighed(view, *own));
     if kind != "confirmation" {
-        found.extend(list(c, ON_NAMED, params![id, project, SHOWN], verdict)?);
+        found.extend(on_named(c, project, id)?);
     }
     let mut views: Vec<VerdictView> = Vec::new();
     for (view, _) in found {
@@ -64,6 +63,24 @@ pub(super) fn verdicts_on(
         }
     }
     Ok((views, newest))
+}
+
+/// Verdicts on specs, commits and signals that a row names, each with its name, newest first.
+fn on_named(c: &Connection, project: &str, id: &str) -> Result<Vec<(VerdictView, bool)>> {
+    let named: Vec<String> = list(c, JUDGED_NAMED, params![id], |r| r.get(0))?;
+    let sql = ON_NODE.replacen(
+        "null as on_what",
+        "c.refers_to_kind || ':' || c.refers_to_id as on_what",
+        1,
+    );
+    let mut found = Vec::new();
+    for node in named {
+        found.extend(list(c, &sql, params![node, project, SHOWN], verdict)?);
+    }
+    found.retain(|(view, _): &(VerdictView, bool)| view.id.to_string() != id);
+    found.sort_by_key(|(view, _)| std::cmp::Reverse(view.at));
+    found.truncate(SHOWN as usize);
+    Ok(found)
 }
 
 /// What a verdict or an input speaks of, as people write it.

@@ -73,8 +73,17 @@ impl Server {
 
     /// Moves the clock of the server, its agents and its command line forward.
     pub fn advance(&self, by: Duration) {
+        self.move_clock(by.as_micros() as i64);
+    }
+
+    /// Moves it back.
+    pub fn set_back(&self, by: Duration) {
+        self.move_clock(-(by.as_micros() as i64));
+    }
+
+    fn move_clock(&self, by_us: i64) {
         let moved = std::fs::read_to_string(self.clock_file()).unwrap_or_default();
-        let moved = moved.parse::<i64>().unwrap_or(0) + by.as_micros() as i64;
+        let moved = moved.parse::<i64>().unwrap_or(0) + by_us;
         let fresh = self.dir.path().join("clock.new");
         std::fs::write(&fresh, moved.to_string()).unwrap();
         std::fs::rename(fresh, self.clock_file()).unwrap();

@@ -3,11 +3,11 @@
 use super::{ENGINES, Engine, Opened, on_every_engine, runtime};
 use prism::clock::new_id;
 use prism::store::{
-    Audience, DrainLimit, NewSignal, Persona, Project, SendOutcome, SessionRow, Store,
+    Ack, Audience, DrainLimit, NewSignal, Persona, Project, SendOutcome, SessionRow, Store,
 };
-use prism_core::Moment;
 use prism_core::limits::LEASE_US;
-use prism_core::signal::SendSignal;
+use prism_core::signal::{AckState, SendSignal};
+use prism_core::{Code, Identity, Moment, Problem};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use serde_json::json;
@@ -490,5 +490,49 @@ fn a_send_into_a_project_that_has_gone_is_refused_and_takes_no_place() {
         assert!(refused.is_err(), "a send without a row is no send");
         let heads = opened.store.heads(vec![people[1].id]).await.unwrap();
         assert_eq!(heads, [(people[1].id, 0)]);
+    });
+}
+
+/// Somebody was admitted to a project, and before the write came the project was merged away.
+#[test]
+fn whoever_was_admitted_before_a_merge_is_told_of_it_and_not_of_the_database() {
+    on_every_engine(async |opened| {
+        let people = People::meet(&opened).await;
+        let store = &opened.store;
+        let SendOutcome::Stored(sent, _) = store
+            .send(people.signal(1, false, moment(0)))
+            .await
+            .unwrap()
+        else {
+            panic!("it is new");
+        };
+        let (new, _) = opened.project("NEW", &["Donna", "Texi"]).await;
+        let merged = store.merge_projects(people.project.clone(), new).await;
+        merged.unwrap();
+        let late = Persona {
+            id: new_id(),
+            identity: Identity::parse("Late").unwrap(),
+            ..people.sender.clone()
+        };
+        let ack = Ack {
+            signal_id: sent.envelope.signal_id.to_string(),
+            persona: people.recipient.clone(),
+            session: None,
+            state: AckState::Observed,
+            note: None,
+            gate: None,
+            now: moment(0),
+        };
+        let refused = [
+            store.send(people.signal(2, false, moment(0))).await.err(),
+            store.add_persona(late).await.err(),
+            store.acknowledge(ack).await.err(),
+            store.undrained(people.recipient.id, 1).await.err(),
+        ];
+        for (which, error) in refused.into_iter().enumerate() {
+            let problem = Problem::from(error.unwrap());
+            assert!(problem.is(Code::UnknownProject), "{which}: {problem:?}");
+            assert!(problem.message.contains("part of another"), "{problem:?}");
+        }
     });
 }

@@ -323,7 +323,10 @@ impl Shim {
                     .await?;
                 register(client.clone()).await?
             }
-            Err(p) if p.is(Code::InvalidKey) && self.operator_key().is_some() => {
+            // A key that was revoked stays so: only the operator gives this identity another.
+            Err(p)
+                if p.is(Code::InvalidKey) && !p.is_revoked() && self.operator_key().is_some() =>
+            {
                 // The database was replaced under this home; the old key means nothing to it.
                 client = Client::new(
                     locator.clone(),

@@ -1,6 +1,6 @@
 //! Whose rights a key carries, and what ends with it.
 
-use crate::harness::{PATIENCE, PID, Server, task};
+use crate::harness::{Agent, PATIENCE, PID, Server, task};
 use futures_util::{SinkExt, StreamExt};
 use prism::client::{Client, Locator};
 use prism::shim::socket::{self, Socket};
@@ -372,4 +372,34 @@ fn a_key_that_left_the_configuration_is_told_until_it_is_revoked() {
         listed.status.success() && listed.stderr.is_empty(),
         "{listed:?}"
     );
+}
+
+#[test]
+fn a_revoked_key_comes_back_by_the_operators_hand_alone() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    let keys =
+        || -> Value { serde_json::from_str(&server.ok(None, &["key", "list", "--json"])).unwrap() };
+    let of_texi = |keys: &Value| -> Vec<Value> {
+        let keys = keys["keys"].as_array().unwrap().iter();
+        keys.filter(|k| k["identity"] == "Texi").cloned().collect()
+    };
+    let minted = of_texi(&keys());
+    let id = minted[0]["key_id"].as_str().unwrap();
+    server.ok(None, &["key", "revoke", id]);
+    let refused = texi.refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "invalid_key", "{refused}");
+    assert_eq!(refused["reason"], "revoked", "{refused}");
+    assert!(
+        refused["hint"].as_str().unwrap().contains("prism key mint"),
+        "{refused}"
+    );
+    // A host that starts afresh gets no further.
+    let mut again = Agent::launch(&server, Some("Texi"), &[]);
+    let refused = again.refused("prism_start", json!({}));
+    assert_eq!(refused["reason"], "revoked", "{refused}");
+    assert_eq!(of_texi(&keys()).len(), 1, "no new key was made");
+    server.ok(None, &["key", "mint", "Texi"]);
+    again.call("prism_start", json!({}));
+    texi.call("prism_start", json!({}));
 }

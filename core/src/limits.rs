@@ -54,6 +54,12 @@ pub const FILES_RESERVED: usize = 96;
 pub const FIRST_REQUEST_S: u64 = 10;
 /// Seconds that a connection may be idle after a request; WebSockets have limits of their own.
 pub const IDLE_CONNECTION_S: u64 = 60;
+/// Connections that a shim's own door holds at once.
+pub const SHIM_CONNECTIONS_MAX: usize = 32;
+/// Bytes of one request at a shim's door: what a host tells its hook, and a little.
+pub const SHIM_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Seconds that a request at a shim's door may take to arrive.
+pub const SHIM_REQUEST_S: u64 = 5;
 /// Sockets that one identity may hold at once.
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.

@@ -215,6 +215,14 @@ impl Shim {
         }
     }
 
+    /// The open session, if there is one; opens none.
+    pub async fn open_session(&self) -> Option<Arc<Session>> {
+        match &*self.phase.lock().await {
+            Phase::Open(session) if !session.is_over() => Some(session.clone()),
+            _ => None,
+        }
+    }
+
     /// `prism_start`: the open session, or a new one after a release; an agent that names nobody
     /// stays who it was.
     pub async fn start(self: &Arc<Self>, asked: Option<&str>) -> Result<Arc<Session>, Problem> {

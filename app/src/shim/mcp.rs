@@ -57,7 +57,7 @@ pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
     let (gone, mut host_is_gone) = watch::channel(false);
     let (stdin, stdout) = rmcp::transport::stdio_pipes();
     let pipe = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX);
-    let transport = Watched::new(pipe, calls.clone(), gone);
+    let transport = Watched::new(pipe, refused, calls.clone(), gone);
     let host = Host { shim, calls };
     let served = async {
         match host.serve(transport).await {
@@ -244,6 +244,18 @@ fn in_its_own_project(verb: &str, named: Option<&str>, own: &str) -> Result<(), 
 }
 
 impl Host {
+    /// The same for what is asked by the name that this host chose: an older name of the project
+    /// may be the one in use.
+    fn is_about_itself(
+        &self,
+        verb: &str,
+        named: Option<&str>,
+        session: &Session,
+    ) -> Result<(), Problem> {
+        let chosen = self.shim.pid()?;
+        in_its_own_project(verb, named.filter(|pid| *pid != chosen), &session.pid)
+    }
+
     async fn call(
         &self,
         verb: &'static Verb,
@@ -251,12 +263,22 @@ impl Host {
         request: &RequestId,
         host_session: Option<&str>,
     ) -> Result<Map<String, Value>, Problem> {
-        let named = named_project(&mut arguments)?;
+        let mut named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
-            in_its_own_project(verb.name, named.as_deref(), self.shim.pid()?)?;
-            let identity = arguments.remove("identity");
-            let identity = identity.as_ref().and_then(Value::as_str);
-            self.shim.start(identity).await?
+            let identity = match arguments.remove("identity") {
+                None | Some(Value::Null) => None,
+                Some(Value::String(identity)) => Some(identity),
+                Some(_) => {
+                    return Err(Problem::field("identity", "must be text, such as \"Texi\""));
+                }
+            };
+            // What it asks of an open session is refused before anything changes.
+            if let Some(open) = self.shim.open_session().await {
+                self.is_about_itself(verb.name, named.as_deref(), &open)?;
+            }
+            let session = self.shim.start(identity.as_deref()).await?;
+            self.is_about_itself(verb.name, named.take().as_deref(), &session)?;
+            session
         } else {
             self.shim.session().await?
         };
@@ -385,7 +407,8 @@ impl Host {
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
-        in_its_own_project("prism_loopback_test", named.as_deref(), self.shim.pid()?)?;
+        let session = self.shim.session().await?;
+        self.is_about_itself("prism_loopback_test", named.as_deref(), &session)?;
         let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| {
             Problem::new(
                 Code::InvalidRequest,
@@ -393,7 +416,6 @@ impl Host {
                 "it takes timeout_ms, drain_timeout_ms and echo",
             )
         })?;
-        let session = self.shim.session().await?;
         session.is_connected_soon().await;
         let probe = super::probe::test(&session, request).await?;
         match serde_json::to_value(probe) {

@@ -339,7 +339,10 @@ impl Context {
             self.warn_of_foreign_folder(&client).await;
         }
         let first = match (path, body.clone()) {
-            ("signal", Value::Object(map)) => client.send_signal(self.pid(), map).await,
+            ("signal", Value::Object(map)) => {
+                let say = client::Unreachable::Say;
+                client.send_signal(self.pid(), map, say).await
+            }
             (_, body) => client.call(self.pid(), path, body).await,
         };
         match (first, &self.identity) {

@@ -324,6 +324,7 @@ impl Client {
         &self,
         pid: &str,
         mut body: Map<String, Value>,
+        unreachable: Unreachable,
     ) -> Result<Value, Problem> {
         let given = body
             .get("idempotency_key")
@@ -351,9 +352,17 @@ impl Client {
                 WasSent::Answered if busy => {}
                 WasSent::Answered => return Err(failure.problem),
                 WasSent::Perhaps => perhaps_sent = true,
+                // It is not the server that is missing.
+                WasSent::No if !perhaps_sent && !failure.problem.is(Code::ServerUnreachable) => {
+                    return Err(failure.problem);
+                }
                 // Nothing runs there and nothing was sent: say so at once, unless one server makes
-                // room for another just now.
-                WasSent::No if !perhaps_sent && !self.locator.is_changing() => {
+                // room for another just now, or the caller has seen one that may come back.
+                WasSent::No
+                    if !perhaps_sent
+                        && unreachable == Unreachable::Say
+                        && !self.locator.is_changing() =>
+                {
                     return Err(failure.problem);
                 }
                 WasSent::No => {}
@@ -421,6 +430,15 @@ impl Retries {
         self.pause = (self.pause * 2).min(Duration::from_millis(500));
         true
     }
+}
+
+/// What a send does while no server can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// Says so at once: whoever types a command wants to know.
+    Say,
+    /// Tries again: the server of an open session was there, and comes back from a restart.
+    Retry,
 }
 
 struct Unanswered {

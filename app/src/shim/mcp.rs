@@ -6,7 +6,7 @@ mod transport;
 use super::bell::Thread;
 use super::session::Unconfirmed;
 use super::{Session, Shim};
-use crate::client;
+use crate::client::{self, Unreachable};
 use crate::config::failpoint;
 use crate::shim::cache::Cache;
 use crate::verb::{self, Is, VERBS, Verb, Who};
@@ -303,7 +303,9 @@ impl Host {
         }
         let client = session.client_for(&pid);
         let answer = if verb.is(Is::Keyed) {
-            client.send_signal(&pid, arguments).await
+            client
+                .send_signal(&pid, arguments, Unreachable::Retry)
+                .await
         } else {
             client.call(&pid, verb.path, Value::Object(arguments)).await
         };

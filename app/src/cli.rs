@@ -430,14 +430,25 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             return error.exit_code() as u8;
         }
     };
-    match dispatch(cli) {
-        Ok(()) => 0,
-        Err(Failure::Negative) => 1,
-        Err(Failure::Exit(code)) => code,
-        Err(Failure::Unable { message, hint }) => {
-            note(&format!("prism: {message}"));
-            if let Some(hint) = hint.filter(|h| !h.is_empty()) {
-                note(&format!("hint: {hint}"));
+    let json = cli.shared.json;
+    let failure = match dispatch(cli) {
+        Ok(()) => return 0,
+        Err(failure) => failure,
+    };
+    if let Some((message, hint)) = failure.words() {
+        note(&format!("prism: {message}"));
+        if let Some(hint) = hint.filter(|h| !h.is_empty()) {
+            note(&format!("hint: {hint}"));
+        }
+    }
+    match failure {
+        Failure::Negative => 1,
+        Failure::Exit(code) => code,
+        Failure::Unable { .. } => 2,
+        Failure::Refused(problem) => {
+            // A program reads the facts, such as the key to send a signal again with.
+            if json {
+                print_json(&problem.body());
             }
             2
         }

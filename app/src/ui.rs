@@ -14,21 +14,38 @@ pub enum Failure {
         message: String,
         hint: Option<String>,
     },
+    /// The server, or what asks it, refused.
+    Refused(Problem),
     /// It ran another program, and ends as that one did.
     Exit(u8),
 }
 
 impl From<Problem> for Failure {
-    fn from(p: Problem) -> Self {
-        let id = p
-            .facts
-            .get("signal_id")
-            .and_then(|v| v.as_str())
-            .map(|id| format!(" (signal {id})"))
-            .unwrap_or_default();
-        Self::Unable {
-            message: format!("{}{id}", p.message),
-            hint: Some(p.hint),
+    fn from(problem: Problem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl Failure {
+    /// What to say of it, and what to do next; nothing where the exit code says it all.
+    pub fn words(&self) -> Option<(String, Option<String>)> {
+        match self {
+            Self::Negative | Self::Exit(_) => None,
+            Self::Unable { message, hint } => Some((message.clone(), hint.clone())),
+            Self::Refused(problem) => {
+                // What somebody needs to look for a signal, or to send it once and not twice.
+                let fact = |name: &str, shown: &str| {
+                    let fact = problem.facts.get(name).and_then(|v| v.as_str());
+                    fact.map(|fact| format!(" ({shown} {fact})"))
+                        .unwrap_or_default()
+                };
+                let (id, key) = (
+                    fact("signal_id", "signal"),
+                    fact("idempotency_key", "idempotency_key"),
+                );
+                let message = format!("{}{id}{key}", problem.message);
+                Some((message, Some(problem.hint.clone())))
+            }
         }
     }
 }

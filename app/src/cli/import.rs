@@ -211,14 +211,14 @@ impl Import {
 }
 
 fn resumable(failure: Failure, file: &Path) -> Failure {
-    match failure {
-        Failure::Unable { message, hint } => Failure::Unable {
+    match failure.words() {
+        Some((message, hint)) => Failure::Unable {
             message: format!("{}: {message}", file.display()),
             hint: Some(hint.filter(|h| !h.is_empty()).unwrap_or_else(|| {
                 "mend it and import the file again: what is in already is not written twice".into()
             })),
         },
-        other => other,
+        None => failure,
     }
 }
 

@@ -242,6 +242,49 @@ fn a_send_without_an_answer_is_of_unknown_outcome_and_can_be_repeated() {
 }
 
 #[test]
+fn a_send_in_the_middle_of_a_restart_arrives_when_the_server_is_back() {
+    let mut server = Server::start();
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    server.terminate();
+    let (_, answer) = donna.ask("prism_signal", task("Texi", "while you were away"));
+    // A command at a terminal does not wait.
+    let at_once = server.cli(None, &["send", "Texi", "hello"]);
+    assert_eq!(at_once.status.code(), Some(2), "{at_once:?}");
+    let said = String::from_utf8_lossy(&at_once.stderr).into_owned();
+    assert!(said.contains("no prism server runs"), "{said}");
+    assert!(answer.try_recv().is_err(), "the shim is still trying");
+    server.resume();
+    let answer = answer.recv_timeout(crate::harness::PATIENCE).unwrap();
+    let sent = &answer["result"]["structuredContent"];
+    assert!(sent["signal_id"].is_string(), "{sent}");
+    texi.bell();
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+}
+
+#[test]
+fn a_command_whose_send_is_of_unknown_outcome_prints_the_key_to_repeat_it_with() {
+    let server = Server::start();
+    let _texi = server.agent("Texi");
+    server.stop();
+    let (human, json) = std::thread::scope(|both| {
+        let human = both.spawn(|| server.cli(None, &["send", "Texi", "hello"]));
+        let json = both.spawn(|| server.cli(None, &["send", "Texi", "hello", "--json"]));
+        (human.join().unwrap(), json.join().unwrap())
+    });
+    server.go_on();
+    assert_eq!(
+        (human.status.code(), json.status.code()),
+        (Some(2), Some(2))
+    );
+    let said = String::from_utf8(human.stderr).unwrap();
+    assert!(said.contains("(idempotency_key "), "{said}");
+    let error: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(error["error"]["code"], "outcome_unknown", "{error}");
+    assert!(error["error"]["idempotency_key"].is_string(), "{error}");
+}
+
+#[test]
 fn a_shim_whose_socket_broke_rings_for_what_its_sibling_recorded() {
     let server = Server::start_with(FAST);
     let wire = Wire::to(&server);

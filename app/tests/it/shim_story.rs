@@ -643,6 +643,34 @@ fn what_a_killed_shim_left_behind_is_ignored_and_swept_by_the_next() {
 }
 
 #[test]
+fn looking_at_a_session_from_the_command_line_is_not_its_first_verb() {
+    let server = Server::start();
+    let mut texi = Agent::launch(&server, Some("Texi"), &[]);
+    wait_connected(&server, "Texi", true);
+    let seen = |server: &Server| {
+        let session = sessions(server, "Texi").remove(0);
+        (session["state"].clone(), session["last_verb_at"].clone())
+    };
+    let before = seen(&server);
+    assert_eq!(before.0, "idle");
+    let shown = server.ok(None, &["start", "--as", "Texi"]);
+    assert!(shown.contains("Texi"), "{shown}");
+    let shown = server.ok(None, &["start", "--as", "Texi", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["identity"], "Texi", "{shown}");
+    assert_eq!(seen(&server), before);
+    assert_eq!(start_deltas(&server, "Texi"), 0);
+    texi.call("prism_status", json!({}));
+    assert_eq!(start_deltas(&server, "Texi"), 1);
+}
+
+fn start_deltas(server: &Server, identity: &str) -> i64 {
+    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let count = "select count(*) from session_deltas where delta_kind = 'start' and identity = ?1";
+    database.query_row(count, [identity], |r| r.get(0)).unwrap()
+}
+
+#[test]
 fn whoever_is_killed_after_the_first_verb_joins_once() {
     let mut server = Server::start();
     let mut ada = server.agent("Ada");
@@ -652,14 +680,6 @@ fn whoever_is_killed_after_the_first_verb_joins_once() {
     server.resume();
     wait_connected(&server, "Texi", true);
     texi.call("prism_status", serde_json::json!({}));
-    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
-    let starts: i64 = database
-        .query_row(
-            "select count(*) from session_deltas where delta_kind = 'start' and identity = 'Texi'",
-            [],
-            |r| r.get(0),
-        )
-        .unwrap();
-    assert_eq!(starts, 1);
+    assert_eq!(start_deltas(&server, "Texi"), 1);
     drop(ada.call("prism_status", serde_json::json!({})));
 }

@@ -180,6 +180,7 @@ impl Stream {
         let unconfirmed = session.unconfirmed();
         let project = session.project_id.to_string();
         let before = session.cache.before_hello(&session.pid, &project);
+        let cursor = session.cursor();
         let hello = ClientFrame::Hello {
             pid: session.pid.clone(),
             session_id: Some(session.id),
@@ -228,7 +229,10 @@ impl Stream {
             match (frame, &mut backlog) {
                 (
                     ServerFrame::Hello {
-                        head_seq, pending, ..
+                        head_seq,
+                        pending,
+                        restarted,
+                        ..
                     },
                     _,
                 ) => {
@@ -237,6 +241,7 @@ impl Stream {
                         project: &project,
                         head_seq,
                         pending: &pending,
+                        restarted,
                     };
                     let agreed = logged(
                         "agree with the server",
@@ -359,7 +364,7 @@ impl Stream {
         }
         for Arrived { envelope, .. } in arrived {
             if let Some(seq) = envelope.seq {
-                session.has_come_to(seq);
+                session.has_come_to(seq, Some(envelope.signal_id));
             }
             if !envelope.is_loopback() {
                 continue;
@@ -380,7 +385,7 @@ impl Stream {
         for frame in backlog.control {
             self.control(frame);
         }
-        self.session.has_come_to(backlog.head_seq);
+        self.session.has_come_to(backlog.head_seq, None);
         self.session.greeted.store(true, Ordering::Relaxed);
         let (ring, _) = self.session.cache.load();
         self.unrung

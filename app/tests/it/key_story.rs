@@ -210,6 +210,7 @@ async fn hello(server: &Server, client: &Client, session_id: Option<Uuid>) -> So
         pid: PID.into(),
         session_id,
         last_seq: None,
+        last_id: None,
         confirm: vec![],
     };
     ws.send(socket::encode(&hello)).await.unwrap();

@@ -446,6 +446,7 @@ fn what_was_drained_before_the_backlog_was_whole_is_neither_unread_nor_rung_for(
         server_version: "1".into(),
         head_seq: 1,
         pending: vec![gone],
+        restarted: false,
     };
     let drained = ServerFrame::Drained {
         signal_ids: vec![gone],
@@ -508,6 +509,52 @@ fn after_a_restore_what_waits_again_is_unread_again_and_new_signals_ring() {
     donna.call("prism_signal", task("Texi", "after the restore"));
     texi.bell();
     assert_eq!(unread(&server, "Texi"), 1);
+}
+
+#[test]
+fn a_restored_inbox_that_has_caught_up_with_a_shim_rings_for_what_it_has_new() {
+    let mut server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    let send = |server: &Server, text: &str| {
+        let sent = server.ok(None, &["send", "Texi", text, "--json"]);
+        let sent: Value = serde_json::from_str(&sent).unwrap();
+        sent["signal_id"].as_str().unwrap().to_owned()
+    };
+    let sent = donna.call("prism_signal", task("Texi", "in the copy"));
+    texi.bell();
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
+    wait_for_state(&mut donna, &sent, "drained");
+    server.terminate();
+    let copy = std::fs::read(server.home().path("prism.db")).unwrap();
+    server.resume();
+    wait_connected(&server, "Texi", true);
+    for n in 0..4 {
+        send(&server, &format!("lost by the restore {n}"));
+    }
+    wait_for("four", || (unread(&server, "Texi") == 4).then_some(()));
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 4);
+    wait_for("everything read", || {
+        (unread(&server, "Texi") == 0).then_some(())
+    });
+    let shim = rustix::process::Pid::from_raw(texi.os_pid() as i32).unwrap();
+    rustix::process::kill_process(shim, rustix::process::Signal::STOP).unwrap();
+    server.kill();
+    for name in ["prism.db", "prism.db-wal", "prism.db-shm"] {
+        server.home().remove(name);
+    }
+    server.home().write("prism.db", &copy).unwrap();
+    server.resume();
+    let sent: Vec<String> = (0..4).map(|n| send(&server, &format!("new {n}"))).collect();
+    texi.bells_so_far();
+    rustix::process::kill_process(shim, rustix::process::Signal::CONT).unwrap();
+    texi.bell();
+    wait_for("four that wait", || {
+        (unread(&server, "Texi") == 4).then_some(())
+    });
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))), sent);
+    // And from here on as ever.
+    send(&server, "after the restore");
+    texi.bell();
 }
 
 #[test]

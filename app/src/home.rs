@@ -3,8 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "the door to files")]
 
 use anyhow::{Context, Result, bail};
+use prism_core::limits::FILE_BYTES_MAX;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -147,7 +148,24 @@ impl Home {
     }
 
     pub fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.path(name)).ok()
+        String::from_utf8(self.read_bytes(name, FILE_BYTES_MAX)?).ok()
+    }
+
+    /// Reads a plain file of at most so many bytes. A pipe or a device in its place is no file of
+    /// ours, and nobody waits for it.
+    pub fn read_bytes(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open(self.path(name))
+            .ok()?;
+        let found = file.metadata().ok()?;
+        if !found.is_file() || found.len() > most {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(found.len()).ok()? + 1);
+        file.take(most).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Takes a lock, waiting for whoever has it.

@@ -10,6 +10,10 @@ pub const PREVIEW_CHARS_MAX: usize = 60;
 pub const PREVIEW_AGE_S: i64 = 30;
 /// Size of a ring file above which it is taken for foreign and not read.
 pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Size of a count file above which it is not read: it is some hundred bytes long.
+pub const COUNT_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Size of any other file of a home above which it is not read.
+pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Size of a host's own file above which it is left alone.
 pub const HOST_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;

@@ -1,5 +1,6 @@
 //! MCP over standard input and output: what a host asks, and how it is answered.
 
+mod lines;
 mod tools;
 mod transport;
 
@@ -10,6 +11,7 @@ use crate::client::{self, Unreachable};
 use crate::config::failpoint;
 use crate::shim::cache::Cache;
 use crate::verb::{self, Is, VERBS, Verb, Who};
+use lines::LINE_BYTES_MAX;
 use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals, Wait};
 use prism_core::delivery::merge_drained;
 use prism_core::limits::{RING_ENTRIES_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
@@ -30,8 +32,6 @@ use tokio::sync::watch;
 use transport::{Calls, Watched};
 use uuid::Uuid;
 
-/// Bytes of one message from the host; a longer line is dropped.
-const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long a host that closed its end may still get answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// How long the end of a session waits for its drains to be confirmed.
@@ -56,6 +56,7 @@ pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
     let calls = Calls::default();
     let (gone, mut host_is_gone) = watch::channel(false);
     let (stdin, stdout) = rmcp::transport::stdio_pipes();
+    let (stdin, refused) = lines::read(stdin);
     let pipe = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX);
     let transport = Watched::new(pipe, refused, calls.clone(), gone);
     let host = Host { shim, calls };

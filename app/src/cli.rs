@@ -284,7 +284,8 @@ pub struct Context {
 }
 
 impl Context {
-    fn new(shared: &Shared) -> Result<Self, Failure> {
+    /// `home` is the one that the command itself names.
+    fn new(shared: &Shared, home: Option<Home>) -> Result<Self, Failure> {
         let env = Env::read()?;
         let parse = |name: &str| Identity::parse(name).map_err(Failure::from);
         let identity = shared
@@ -297,7 +298,7 @@ impl Context {
             .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
         let project = config::choose_project(shared.pid.as_deref(), &env, &cwd)?;
         Ok(Self {
-            home: env.prism_home(),
+            home: home.map_or_else(|| env.prism_home(), Ok)?,
             style: Style::of_stdout(env.no_color),
             json: shared.json,
             identity,
@@ -476,7 +477,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::CoderHost(host) => return host.run(),
         _ => {}
     }
-    let context = Context::new(&cli.shared)?;
+    let named = match &cli.command {
+        Command::Serve(serve) => serve.home(),
+        _ => None,
+    };
+    let context = Context::new(&cli.shared, named)?;
     let pins = Pins {
         identity: cli.shared.identity.clone(),
         pid: cli.shared.pid.clone(),

@@ -127,6 +127,9 @@ fn checked_url(text: &str, allow_http: bool) -> Result<String, Problem> {
 }
 
 fn untrusted(error: anyhow::Error) -> Problem {
+    if let Some(problem) = error.downcast_ref::<Problem>() {
+        return problem.clone();
+    }
     Problem::new(
         Code::NotYours,
         format!("{error:#}"),
@@ -474,7 +477,12 @@ impl Unanswered {
             "closed the connection"
         };
         Self {
-            problem: not_running(&format!("the server at {url} {why}")),
+            problem: Problem::new(
+                Code::ServerUnreachable,
+                format!("the server at {url} {why}"),
+                "it runs, or did: ask again; if it stays silent, `prism doctor` looks at it and \
+                 `prism restart` starts it anew",
+            ),
             sent: WasSent::Perhaps,
         }
     }
@@ -507,13 +515,7 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
         return Ok(None);
     }
-    let config = Config::load(home).map_err(|e| {
-        Problem::new(
-            Code::Internal,
-            format!("{e:#}"),
-            "mend config.toml, or move it away and run `prism up`",
-        )
-    })?;
+    let config = Config::load(home).map_err(untrusted)?;
     Ok(config.map(|c| c.api_key))
 }
 

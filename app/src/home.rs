@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 use prism_core::limits::FILE_BYTES_MAX;
+use prism_core::{Code, Problem};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -52,6 +53,7 @@ impl Home {
 
     /// Refuses a home that somebody else could have written: its keys would be theirs to choose.
     pub fn check(&self) -> Result<()> {
+        check_folder(&self.dir)?;
         for path in [
             self.dir.clone(),
             self.path("config.toml"),
@@ -246,11 +248,25 @@ fn make_private(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
+    check_folder(dir)?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
         .with_context(|| format!("cannot create {}", dir.display()))
+}
+
+/// Refuses something else in the place of a folder.
+fn check_folder(dir: &Path) -> Result<()> {
+    if dir.is_dir() || !dir.exists() {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::Internal,
+        format!("{} is not a folder", dir.display()),
+        "move it away, or set PRISM_HOME to a folder of your own",
+    )
+    .into())
 }
 
 /// A folder for something that lives as long as this process, for this user alone; it goes when

@@ -92,7 +92,7 @@ pub async fn run(env: Env) -> Outcome {
 
 impl Shim {
     pub fn new(env: Env) -> Result<Self, Failure> {
-        let home = env.prism_home();
+        let home = env.prism_home()?;
         home.create()?;
         home.check()?;
         files::sweep(&home);

@@ -54,9 +54,53 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Unable {
             message: format!("{error:#}"),
-            hint: None,
+            hint: next_step(&error),
         }
     }
+}
+
+/// What to do about an error that does not say so itself.
+fn next_step(error: &anyhow::Error) -> Option<String> {
+    use std::io::ErrorKind as E;
+    if let Some(problem) = error.chain().find_map(|e| e.downcast_ref::<Problem>()) {
+        return Some(problem.hint.clone());
+    }
+    let kind = error
+        .chain()
+        .find_map(|e| e.downcast_ref::<std::io::Error>())
+        .map(std::io::Error::kind);
+    let by_kind = kind.and_then(|kind| match kind {
+        E::IsADirectory => Some("a folder stands where Prism keeps a file: move it away"),
+        E::NotADirectory => Some("a file stands where a folder is needed: move it away"),
+        E::ReadOnlyFilesystem | E::PermissionDenied => {
+            Some("make that place writable for you, or set PRISM_HOME to one that is")
+        }
+        E::NotFound => Some("check that path; PRISM_HOME must be a folder that can be made"),
+        E::StorageFull | E::QuotaExceeded => Some("make room on that disk"),
+        _ => None,
+    });
+    // SQLite speaks in words alone.
+    let said = format!("{error:#}");
+    let by_words = [
+        (
+            "file is not a database",
+            "move it away (with its -wal and -shm) and put a copy back, such as one of `backups`; \
+             without one, Prism begins anew",
+        ),
+        (
+            "unable to open database file",
+            "it must be a file that you may write, in a folder that you may write: move away what \
+             stands there, or set PRISM_HOME to another",
+        ),
+        (
+            "readonly database",
+            "make it writable for you, or set PRISM_HOME to another",
+        ),
+    ];
+    let by_words = || by_words.iter().find(|(words, _)| said.contains(words));
+    by_kind
+        .or_else(|| by_words().map(|(_, step)| *step))
+        .map(str::to_owned)
 }
 
 pub type Outcome = Result<(), Failure>;

@@ -42,7 +42,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
     let identity = env.identity().ok().flatten();
     let count = identity
         .as_ref()
-        .and_then(|i| read_count(&env.prism_home(), i));
+        .and_then(|i| read_count(&env.prism_home().ok()?, i));
     let json = read_stdin();
     // The user's command runs while ours is put together.
     let own = append_to(&args).and_then(|command| Own::start(command, &json));

@@ -494,6 +494,9 @@ fn header(text: &str) -> HeaderValue {
     HeaderValue::from_bytes(line.as_bytes()).unwrap_or_else(|_| HeaderValue::from_static("?"))
 }
 
+/// Held by whoever makes a key for this home.
+pub const MINT_LOCK: &str = "keys/mint.lock";
+
 /// The file that holds an identity's key, whatever its spelling in the environment.
 pub fn key_file(home: &Home, identity: &Identity) -> String {
     let exact = format!("{identity}.key");

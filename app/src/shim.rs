@@ -484,7 +484,7 @@ impl Shim {
         // Two hosts of one identity may start together: one of them mints, while the other waits
         // beside whatever else its shim does.
         let home = self.home.clone();
-        let lock = tokio::task::spawn_blocking(move || home.lock("keys/mint.lock")).await;
+        let lock = tokio::task::spawn_blocking(move || home.lock(client::MINT_LOCK)).await;
         let _lock = lock
             .map_err(anyhow::Error::from)
             .and_then(|lock| lock)
@@ -512,9 +512,15 @@ impl Shim {
             .as_str()
             .and_then(|i| Identity::parse(i).ok())
             .unwrap_or_else(|| identity.clone());
-        self.home
-            .write(&client::key_file(&self.home, &canonical), key.as_bytes())
-            .map_err(unwritable)?;
+        let kept = self
+            .home
+            .write(&client::key_file(&self.home, &canonical), key.as_bytes());
+        if let Err(error) = kept {
+            // Nobody will have it after this session: it must not stay in force.
+            let request = json!({ "key_id": answer["key_id"] });
+            operator.call(self.pid()?, "key_revoke", request).await?;
+            return Err(unwritable(error));
+        }
         Ok(key)
     }
 }

@@ -404,3 +404,37 @@ fn a_revoked_key_comes_back_by_the_operators_hand_alone() {
     again.call("prism_start", json!({}));
     texi.call("prism_start", json!({}));
 }
+
+#[test]
+fn a_key_that_cannot_be_kept_is_not_in_force() {
+    let server = Server::start();
+    let in_force = |name: &str| {
+        let keys = server.ok(None, &["key", "list", "--json"]);
+        let keys: Value = serde_json::from_str(&keys).unwrap();
+        let keys = keys["keys"].as_array().unwrap().clone();
+        let of_name = keys.iter().filter(|k| k["identity"] == name);
+        of_name.filter(|k| k["revoked_at"].is_null()).count()
+    };
+    // A folder stands in the place of the key.
+    std::fs::create_dir(server.home().path("keys/Zoe.key")).unwrap();
+    let refused = server.cli(None, &["key", "mint", "Zoe"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("revoked again") && said.contains("hint: "),
+        "{said}"
+    );
+    assert_eq!(in_force("Zoe"), 0);
+    let mut zoe = Agent::launch(&server, Some("Zoe"), &[]);
+    let refused = zoe.refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "storage_unavailable", "{refused}");
+    assert_eq!(in_force("Zoe"), 0);
+    std::fs::remove_dir(server.home().path("keys/Zoe.key")).unwrap();
+    // The folder of keys itself cannot be written: none is made at all.
+    server.home().remove("keys/mint.lock");
+    std::fs::create_dir(server.home().path("keys/mint.lock")).unwrap();
+    let refused = server.cli(None, &["key", "mint", "Ada"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let listed = server.ok(None, &["key", "list"]);
+    assert!(!listed.contains("Ada"), "{listed}");
+}

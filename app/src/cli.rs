@@ -284,7 +284,8 @@ pub struct Context {
 }
 
 impl Context {
-    fn new(shared: &Shared) -> Result<Self, Failure> {
+    /// `home` is the one that the command itself names.
+    fn new(shared: &Shared, home: Option<Home>) -> Result<Self, Failure> {
         let env = Env::read()?;
         let parse = |name: &str| Identity::parse(name).map_err(Failure::from);
         let identity = shared
@@ -297,7 +298,7 @@ impl Context {
             .map_err(|e| anyhow::anyhow!("cannot tell the working directory: {e}"))?;
         let project = config::choose_project(shared.pid.as_deref(), &env, &cwd)?;
         Ok(Self {
-            home: env.prism_home(),
+            home: home.map_or_else(|| env.prism_home(), Ok)?,
             style: Style::of_stdout(env.no_color),
             json: shared.json,
             identity,
@@ -339,7 +340,10 @@ impl Context {
             self.warn_of_foreign_folder(&client).await;
         }
         let first = match (path, body.clone()) {
-            ("signal", Value::Object(map)) => client.send_signal(self.pid(), map).await,
+            ("signal", Value::Object(map)) => {
+                let say = client::Unreachable::Say;
+                client.send_signal(self.pid(), map, say).await
+            }
             (_, body) => client.call(self.pid(), path, body).await,
         };
         match (first, &self.identity) {
@@ -427,14 +431,25 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             return error.exit_code() as u8;
         }
     };
-    match dispatch(cli) {
-        Ok(()) => 0,
-        Err(Failure::Negative) => 1,
-        Err(Failure::Exit(code)) => code,
-        Err(Failure::Unable { message, hint }) => {
-            note(&format!("prism: {message}"));
-            if let Some(hint) = hint.filter(|h| !h.is_empty()) {
-                note(&format!("hint: {hint}"));
+    let json = cli.shared.json;
+    let failure = match dispatch(cli) {
+        Ok(()) => return 0,
+        Err(failure) => failure,
+    };
+    if let Some((message, hint)) = failure.words() {
+        note(&format!("prism: {message}"));
+        if let Some(hint) = hint.filter(|h| !h.is_empty()) {
+            note(&format!("hint: {hint}"));
+        }
+    }
+    match failure {
+        Failure::Negative => 1,
+        Failure::Exit(code) => code,
+        Failure::Unable { .. } => 2,
+        Failure::Refused(problem) => {
+            // A program reads the facts, such as the key to send a signal again with.
+            if json {
+                print_json(&problem.body());
             }
             2
         }
@@ -462,7 +477,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::CoderHost(host) => return host.run(),
         _ => {}
     }
-    let context = Context::new(&cli.shared)?;
+    let named = match &cli.command {
+        Command::Serve(serve) => serve.home(),
+        _ => None,
+    };
+    let context = Context::new(&cli.shared, named)?;
     let pins = Pins {
         identity: cli.shared.identity.clone(),
         pid: cli.shared.pid.clone(),

@@ -127,6 +127,9 @@ fn checked_url(text: &str, allow_http: bool) -> Result<String, Problem> {
 }
 
 fn untrusted(error: anyhow::Error) -> Problem {
+    if let Some(problem) = error.downcast_ref::<Problem>() {
+        return problem.clone();
+    }
     Problem::new(
         Code::NotYours,
         format!("{error:#}"),
@@ -324,6 +327,7 @@ impl Client {
         &self,
         pid: &str,
         mut body: Map<String, Value>,
+        unreachable: Unreachable,
     ) -> Result<Value, Problem> {
         let given = body
             .get("idempotency_key")
@@ -351,9 +355,17 @@ impl Client {
                 WasSent::Answered if busy => {}
                 WasSent::Answered => return Err(failure.problem),
                 WasSent::Perhaps => perhaps_sent = true,
+                // It is not the server that is missing.
+                WasSent::No if !perhaps_sent && !failure.problem.is(Code::ServerUnreachable) => {
+                    return Err(failure.problem);
+                }
                 // Nothing runs there and nothing was sent: say so at once, unless one server makes
-                // room for another just now.
-                WasSent::No if !perhaps_sent && !self.locator.is_changing() => {
+                // room for another just now, or the caller has seen one that may come back.
+                WasSent::No
+                    if !perhaps_sent
+                        && unreachable == Unreachable::Say
+                        && !self.locator.is_changing() =>
+                {
                     return Err(failure.problem);
                 }
                 WasSent::No => {}
@@ -423,6 +435,15 @@ impl Retries {
     }
 }
 
+/// What a send does while no server can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// Says so at once: whoever types a command wants to know.
+    Say,
+    /// Tries again: the server of an open session was there, and comes back from a restart.
+    Retry,
+}
+
 struct Unanswered {
     problem: Problem,
     sent: WasSent,
@@ -456,7 +477,12 @@ impl Unanswered {
             "closed the connection"
         };
         Self {
-            problem: not_running(&format!("the server at {url} {why}")),
+            problem: Problem::new(
+                Code::ServerUnreachable,
+                format!("the server at {url} {why}"),
+                "it runs, or did: ask again; if it stays silent, `prism doctor` looks at it and \
+                 `prism restart` starts it anew",
+            ),
             sent: WasSent::Perhaps,
         }
     }
@@ -467,6 +493,9 @@ fn header(text: &str) -> HeaderValue {
     let line = text.replace(|c: char| c.is_control(), "?");
     HeaderValue::from_bytes(line.as_bytes()).unwrap_or_else(|_| HeaderValue::from_static("?"))
 }
+
+/// Held by whoever makes a key for this home.
+pub const MINT_LOCK: &str = "keys/mint.lock";
 
 /// The file that holds an identity's key, whatever its spelling in the environment.
 pub fn key_file(home: &Home, identity: &Identity) -> String {
@@ -489,13 +518,7 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
         return Ok(None);
     }
-    let config = Config::load(home).map_err(|e| {
-        Problem::new(
-            Code::Internal,
-            format!("{e:#}"),
-            "mend config.toml, or move it away and run `prism up`",
-        )
-    })?;
+    let config = Config::load(home).map_err(untrusted)?;
     Ok(config.map(|c| c.api_key))
 }
 

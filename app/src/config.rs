@@ -10,7 +10,7 @@ use prism_core::escalation::Escalation;
 use prism_core::limits::{CONNECTIONS_MAX, HOOK_MS, RATE_BURST, RATE_PER_S};
 use prism_core::memory::surface::{Warning, first_globs};
 use prism_core::retention::Retention;
-use prism_core::{Identity, ProjectName};
+use prism_core::{Code, Identity, Problem, ProjectName};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -114,12 +114,17 @@ impl Env {
         })
     }
 
-    /// `$PRISM_HOME`, else `~/.prism`.
-    pub fn prism_home(&self) -> Home {
+    /// `$PRISM_HOME`, else `~/.prism`. Without either there is none: in whatever folder a command
+    /// happens to run, keys would lie about and nobody would find them again.
+    pub fn prism_home(&self) -> Result<Home, Problem> {
         match (&self.prism_home, &self.home) {
-            (Some(dir), _) => Home::at(dir),
-            (None, Some(home)) => Home::at(Path::new(home).join(".prism")),
-            (None, None) => Home::at(".prism"),
+            (Some(dir), _) => Ok(Home::at(dir)),
+            (None, Some(home)) => Ok(Home::at(Path::new(home).join(".prism"))),
+            (None, None) => Err(Problem::new(
+                Code::InvalidRequest,
+                "neither PRISM_HOME nor HOME is set, so there is no place for Prism's files",
+                "set PRISM_HOME to a folder of your own, or HOME",
+            )),
         }
     }
 
@@ -341,11 +346,13 @@ impl Config {
             let line = error.span().map_or(1, |at| {
                 1 + text[..at.start.min(text.len())].matches('\n').count()
             });
-            anyhow::anyhow!(
+            let message = format!(
                 "{} is not valid in line {line}: {}",
                 path.display(),
                 prism_core::text::without_keys(error.message())
-            )
+            );
+            let hint = "mend it, or move it away and run `prism up`, which writes a new one";
+            Problem::new(Code::Internal, message, hint).into()
         })
     }
 

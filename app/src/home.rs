@@ -3,8 +3,10 @@
 #![expect(clippy::disallowed_methods, reason = "the door to files")]
 
 use anyhow::{Context, Result, bail};
+use prism_core::limits::FILE_BYTES_MAX;
+use prism_core::{Code, Problem};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +53,7 @@ impl Home {
 
     /// Refuses a home that somebody else could have written: its keys would be theirs to choose.
     pub fn check(&self) -> Result<()> {
+        check_folder(&self.dir)?;
         for path in [
             self.dir.clone(),
             self.path("config.toml"),
@@ -147,7 +150,24 @@ impl Home {
     }
 
     pub fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.path(name)).ok()
+        String::from_utf8(self.read_bytes(name, FILE_BYTES_MAX)?).ok()
+    }
+
+    /// Reads a plain file of at most so many bytes. A pipe or a device in its place is no file of
+    /// ours, and nobody waits for it.
+    pub fn read_bytes(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open(self.path(name))
+            .ok()?;
+        let found = file.metadata().ok()?;
+        if !found.is_file() || found.len() > most {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(found.len()).ok()? + 1);
+        file.take(most).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Takes a lock, waiting for whoever has it.
@@ -228,11 +248,25 @@ fn make_private(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
+    check_folder(dir)?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
         .with_context(|| format!("cannot create {}", dir.display()))
+}
+
+/// Refuses something else in the place of a folder.
+fn check_folder(dir: &Path) -> Result<()> {
+    if dir.is_dir() || !dir.exists() {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::Internal,
+        format!("{} is not a folder", dir.display()),
+        "move it away, or set PRISM_HOME to a folder of your own",
+    )
+    .into())
 }
 
 /// A folder for something that lives as long as this process, for this user alone; it goes when

@@ -109,7 +109,7 @@ fn event_from_stdin(host: Option<Host>, deadline: Instant) -> Option<Event> {
 
 /// The shim of the session that this event is of.
 fn find(env: &Env, event: &Event) -> Option<ShimFile> {
-    let home = env.prism_home();
+    let home = env.prism_home().ok()?;
     // Whoever can write here could speak to the agent in our name.
     home.check().ok()?;
     let (mut shims, _) = files::shims(&home);

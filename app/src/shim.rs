@@ -92,7 +92,7 @@ pub async fn run(env: Env) -> Outcome {
 
 impl Shim {
     pub fn new(env: Env) -> Result<Self, Failure> {
-        let home = env.prism_home();
+        let home = env.prism_home()?;
         home.create()?;
         home.check()?;
         files::sweep(&home);
@@ -215,6 +215,14 @@ impl Shim {
         }
     }
 
+    /// The open session, if there is one; opens none.
+    pub async fn open_session(&self) -> Option<Arc<Session>> {
+        match &*self.phase.lock().await {
+            Phase::Open(session) if !session.is_over() => Some(session.clone()),
+            _ => None,
+        }
+    }
+
     /// `prism_start`: the open session, or a new one after a release; an agent that names nobody
     /// stays who it was.
     pub async fn start(self: &Arc<Self>, asked: Option<&str>) -> Result<Arc<Session>, Problem> {
@@ -323,7 +331,10 @@ impl Shim {
                     .await?;
                 register(client.clone()).await?
             }
-            Err(p) if p.is(Code::InvalidKey) && self.operator_key().is_some() => {
+            // A key that was revoked stays so: only the operator gives this identity another.
+            Err(p)
+                if p.is(Code::InvalidKey) && !p.is_revoked() && self.operator_key().is_some() =>
+            {
                 // The database was replaced under this home; the old key means nothing to it.
                 client = Client::new(
                     locator.clone(),
@@ -473,7 +484,7 @@ impl Shim {
         // Two hosts of one identity may start together: one of them mints, while the other waits
         // beside whatever else its shim does.
         let home = self.home.clone();
-        let lock = tokio::task::spawn_blocking(move || home.lock("keys/mint.lock")).await;
+        let lock = tokio::task::spawn_blocking(move || home.lock(client::MINT_LOCK)).await;
         let _lock = lock
             .map_err(anyhow::Error::from)
             .and_then(|lock| lock)
@@ -501,9 +512,15 @@ impl Shim {
             .as_str()
             .and_then(|i| Identity::parse(i).ok())
             .unwrap_or_else(|| identity.clone());
-        self.home
-            .write(&client::key_file(&self.home, &canonical), key.as_bytes())
-            .map_err(unwritable)?;
+        let kept = self
+            .home
+            .write(&client::key_file(&self.home, &canonical), key.as_bytes());
+        if let Err(error) = kept {
+            // Nobody will have it after this session: it must not stay in force.
+            let request = json!({ "key_id": answer["key_id"] });
+            operator.call(self.pid()?, "key_revoke", request).await?;
+            return Err(unwritable(error));
+        }
         Ok(key)
     }
 }

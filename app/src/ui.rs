@@ -14,21 +14,38 @@ pub enum Failure {
         message: String,
         hint: Option<String>,
     },
+    /// The server, or what asks it, refused.
+    Refused(Problem),
     /// It ran another program, and ends as that one did.
     Exit(u8),
 }
 
 impl From<Problem> for Failure {
-    fn from(p: Problem) -> Self {
-        let id = p
-            .facts
-            .get("signal_id")
-            .and_then(|v| v.as_str())
-            .map(|id| format!(" (signal {id})"))
-            .unwrap_or_default();
-        Self::Unable {
-            message: format!("{}{id}", p.message),
-            hint: Some(p.hint),
+    fn from(problem: Problem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl Failure {
+    /// What to say of it, and what to do next; nothing where the exit code says it all.
+    pub fn words(&self) -> Option<(String, Option<String>)> {
+        match self {
+            Self::Negative | Self::Exit(_) => None,
+            Self::Unable { message, hint } => Some((message.clone(), hint.clone())),
+            Self::Refused(problem) => {
+                // What somebody needs to look for a signal, or to send it once and not twice.
+                let fact = |name: &str, shown: &str| {
+                    let fact = problem.facts.get(name).and_then(|v| v.as_str());
+                    fact.map(|fact| format!(" ({shown} {fact})"))
+                        .unwrap_or_default()
+                };
+                let (id, key) = (
+                    fact("signal_id", "signal"),
+                    fact("idempotency_key", "idempotency_key"),
+                );
+                let message = format!("{}{id}{key}", problem.message);
+                Some((message, Some(problem.hint.clone())))
+            }
         }
     }
 }
@@ -37,9 +54,53 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Unable {
             message: format!("{error:#}"),
-            hint: None,
+            hint: next_step(&error),
         }
     }
+}
+
+/// What to do about an error that does not say so itself.
+fn next_step(error: &anyhow::Error) -> Option<String> {
+    use std::io::ErrorKind as E;
+    if let Some(problem) = error.chain().find_map(|e| e.downcast_ref::<Problem>()) {
+        return Some(problem.hint.clone());
+    }
+    let kind = error
+        .chain()
+        .find_map(|e| e.downcast_ref::<std::io::Error>())
+        .map(std::io::Error::kind);
+    let by_kind = kind.and_then(|kind| match kind {
+        E::IsADirectory => Some("a folder stands where Prism keeps a file: move it away"),
+        E::NotADirectory => Some("a file stands where a folder is needed: move it away"),
+        E::ReadOnlyFilesystem | E::PermissionDenied => {
+            Some("make that place writable for you, or set PRISM_HOME to one that is")
+        }
+        E::NotFound => Some("check that path; PRISM_HOME must be a folder that can be made"),
+        E::StorageFull | E::QuotaExceeded => Some("make room on that disk"),
+        _ => None,
+    });
+    // SQLite speaks in words alone.
+    let said = format!("{error:#}");
+    let by_words = [
+        (
+            "file is not a database",
+            "move it away (with its -wal and -shm) and put a copy back, such as one of `backups`; \
+             without one, Prism begins anew",
+        ),
+        (
+            "unable to open database file",
+            "it must be a file that you may write, in a folder that you may write: move away what \
+             stands there, or set PRISM_HOME to another",
+        ),
+        (
+            "readonly database",
+            "make it writable for you, or set PRISM_HOME to another",
+        ),
+    ];
+    let by_words = || by_words.iter().find(|(words, _)| said.contains(words));
+    by_kind
+        .or_else(|| by_words().map(|(_, step)| *step))
+        .map(str::to_owned)
 }
 
 pub type Outcome = Result<(), Failure>;

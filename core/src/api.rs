@@ -394,6 +394,9 @@ pub enum ClientFrame {
         session_id: Option<Uuid>,
         #[serde(default)]
         last_seq: Option<i64>,
+        /// The signal that has this place in the inbox, where the shim knows it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_id: Option<Uuid>,
         /// Leases whose signals the host has, from before the socket was cut.
         #[serde(default)]
         confirm: Vec<Uuid>,
@@ -429,6 +432,10 @@ pub enum ServerFrame {
         head_seq: i64,
         /// What is still undrained; an unread ring entry that is not here is settled.
         pending: Vec<Uuid>,
+        /// Another signal has the place that the client named: this is another copy of the inbox,
+        /// and how far the client had come in its own says nothing about it.
+        #[serde(default)]
+        restarted: bool,
     },
     Signal {
         envelope: Envelope,

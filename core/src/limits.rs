@@ -10,6 +10,10 @@ pub const PREVIEW_CHARS_MAX: usize = 60;
 pub const PREVIEW_AGE_S: i64 = 30;
 /// Size of a ring file above which it is taken for foreign and not read.
 pub const RING_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Size of a count file above which it is not read: it is some hundred bytes long.
+pub const COUNT_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Size of any other file of a home above which it is not read.
+pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Size of a host's own file above which it is left alone.
 pub const HOST_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -56,6 +60,12 @@ pub const FIRST_REQUEST_S: u64 = 10;
 pub const IDLE_CONNECTION_S: u64 = 60;
 /// Seconds that a connection may leave its answer unread.
 pub const UNREAD_ANSWER_S: u64 = 20;
+/// Connections that a shim's own door holds at once.
+pub const SHIM_CONNECTIONS_MAX: usize = 32;
+/// Bytes of one request at a shim's door: what a host tells its hook, and a little.
+pub const SHIM_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Seconds that a request at a shim's door may take to arrive.
+pub const SHIM_REQUEST_S: u64 = 5;
 /// Sockets that one identity may hold at once.
 pub const SOCKETS_PER_IDENTITY_MAX: usize = 64;
 /// Envelopes waiting for one socket before it is served from the store instead.

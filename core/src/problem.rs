@@ -120,6 +120,13 @@ impl Problem {
         self.status == Code::TooManyRequests.status() && !self.is(Code::InboxFull)
     }
 
+    /// The `reason` of a key's refusal that the operator decided, unlike that of an unknown key.
+    pub const REVOKED: &str = "revoked";
+
+    pub fn is_revoked(&self) -> bool {
+        self.facts.get("reason").and_then(Value::as_str) == Some(Self::REVOKED)
+    }
+
     /// How long to wait before asking again, in milliseconds, if that was said.
     pub fn retry_after_ms(&self) -> Option<u64> {
         self.facts.get("retry_after_ms").and_then(Value::as_u64)

@@ -124,6 +124,8 @@ pub struct InboxState<'a> {
     pub head_seq: i64,
     /// What nobody has drained, newest first; cut at [`HELLO_PENDING_MAX`].
     pub pending: &'a [String],
+    /// It is another copy of the inbox that was seen here.
+    pub restarted: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -291,7 +293,7 @@ impl Ring {
         }
         // An inbox that reaches less far than was seen is an older copy of it: what it counts
         // from here on is new, and what it still has undrained was perhaps trimmed here.
-        if before.seen.is_some_and(|seen| inbox.head_seq < seen) {
+        if inbox.restarted || before.seen.is_some_and(|seen| inbox.head_seq < seen) {
             self.seen_seq.remove(inbox.project);
         }
         let back = |e: &&Entry| e.read && inbox.pending.contains(&e.sid);
@@ -508,6 +510,7 @@ mod tests {
             project: "project",
             head_seq,
             pending,
+            restarted: false,
         }
     }
 
@@ -572,6 +575,24 @@ mod tests {
         let new = envelope(99, "TaskAssigned", "Texi", Some(6));
         assert_eq!(record(&mut ring, &new), Recorded::Added);
         assert_eq!(ring.count().unread, 2);
+    }
+
+    #[test]
+    fn another_copy_that_has_caught_up_starts_the_cursor_again() {
+        let mut ring = ring_of(3);
+        ring.mark_read(Which::All);
+        let before = ring.before_hello("P", "project");
+        let new = envelope(99, "TaskAssigned", "Texi", Some(3));
+        let pending = [sid(99)];
+        ring.clone().reconcile(&before, inbox(3, &pending));
+        assert_eq!(record(&mut ring.clone(), &new), Recorded::Known);
+        let restarted = InboxState {
+            restarted: true,
+            ..inbox(3, &pending)
+        };
+        ring.reconcile(&before, restarted);
+        assert_eq!(record(&mut ring, &new), Recorded::Added);
+        assert_eq!((ring.count().unread, ring.seen_seq["project"]), (1, 3));
     }
 
     #[test]

@@ -234,6 +234,7 @@ async fn open(server: &Server, client: &Client, session: Uuid) -> Result<socket:
         pid: PID.into(),
         session_id: Some(session),
         last_seq: None,
+        last_id: None,
         confirm: vec![],
     }))
     .await?;

@@ -374,7 +374,9 @@ impl Connect {
         };
         let import = super::import::Import::of_transcripts(found, identity.to_string());
         // The connection stands whatever becomes of this.
-        if let Err(Failure::Unable { message, hint }) = import.bring_in(context).await {
+        if let Err(failure) = import.bring_in(context).await
+            && let Some((message, hint)) = failure.words()
+        {
             note(&format!("not brought in: {message}"));
             note(&format!("hint: {}", hint.unwrap_or_default()));
         }

@@ -94,6 +94,8 @@ impl Import {
                 .unwrap_or_default();
             let text = std::fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
+            // Some editors begin a file with a mark that is no part of its text.
+            let text = text.trim_start_matches('\u{feff}').to_owned();
             let (name, given, broken) = match transcript(&text) {
                 _ if is_markdown(&file) => (name, of_markdown(&file, &text, &author)?, None),
                 // A session that was forked has the same lines in two files.
@@ -211,14 +213,14 @@ impl Import {
 }
 
 fn resumable(failure: Failure, file: &Path) -> Failure {
-    match failure {
-        Failure::Unable { message, hint } => Failure::Unable {
+    match failure.words() {
+        Some((message, hint)) => Failure::Unable {
             message: format!("{}: {message}", file.display()),
             hint: Some(hint.filter(|h| !h.is_empty()).unwrap_or_else(|| {
                 "mend it and import the file again: what is in already is not written twice".into()
             })),
         },
-        other => other,
+        None => failure,
     }
 }
 
@@ -278,6 +280,9 @@ fn of_lines(text: &str) -> (Vec<Given>, Option<Failure>) {
             Ok(line) => line,
             Err(e) => return (given, broken(format!("`{}`: {}", e.path(), e.inner()))),
         };
+        if line.supersedes.as_deref().map(target) == Some(line.id.as_str()) {
+            return (given, broken("`supersedes` names the line itself".into()));
+        }
         if let Some(first) = seen.insert(line.id.clone(), n) {
             return (
                 given,

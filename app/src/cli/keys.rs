@@ -72,6 +72,15 @@ impl Key {
     pub async fn run(self, context: Context) -> Outcome {
         match self.action {
             KeyAction::Mint { identity, print } => {
+                let keep = !print && !context.json;
+                // A key that cannot be kept would be in force, and nobody would have it.
+                let _lock = match keep {
+                    true => {
+                        context.home.create()?;
+                        Some(context.home.lock(client::MINT_LOCK)?)
+                    }
+                    false => None,
+                };
                 let (minted, answer): (api::KeyMinted, _) = context
                     .ask("key_mint", json!({"identity": identity}))
                     .await?;
@@ -80,10 +89,14 @@ impl Key {
                 } else if print {
                     out(&minted.key);
                 }
-                if !print && !context.json {
+                if keep {
                     let file = key_file(&context.home, &Identity::parse(&minted.identity)?);
-                    context.home.create()?;
-                    context.home.write(&file, minted.key.as_bytes())?;
+                    let kept = context.home.write(&file, minted.key.as_bytes());
+                    if let Err(error) = kept {
+                        let request = json!({"key_id": minted.key_id});
+                        context.call("key_revoke", request).await?;
+                        return Err(error.context("the new key was revoked again").into());
+                    }
                     out(&format!(
                         "{} has key {} in {}",
                         minted.identity,

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::ui::{Failure, Outcome, Style, ago, note, out, short, table};
 use clap::Args;
 use prism_core::api::memory::{ArtifactView, DeltaView, DeltasAnswer, PickedUp, RuledOut, Wrapped};
-use prism_core::api::{SessionView, Started, WhoisAnswer};
+use prism_core::api::{SessionBrief, SessionView, WhoisAnswer};
 use prism_core::id::Quoted;
 use prism_core::limits::ADDED_LIST_BYTES_MAX;
 use prism_core::presence::SessionState;
@@ -83,13 +83,15 @@ impl WhichSession {
 impl Start {
     pub async fn run(self, context: Context) -> Outcome {
         let session = self.which.choose(&context).await?;
-        let (started, answer): (Started, Value) = context
-            .ask_in(Some(session.session_id), "start", json!({}))
+        // Looking is no verb of the agent's: it must not open the session in its place.
+        let (brief, answer): (SessionBrief, Value) = context
+            .ask_in(Some(session.session_id), "session_brief", json!({}))
             .await?;
         if context.json {
-            print_json(&answer);
+            print_json(&answer["started"]);
             return Ok(());
         }
+        let started = brief.started;
         let style = context.style;
         out(&format!(
             "{}  {}  {}",

@@ -38,9 +38,14 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// The home that it names itself.
+    pub fn home(&self) -> Option<Home> {
+        self.home.clone().map(Home::at)
+    }
+
     pub async fn run(self, context: Context) -> Outcome {
         let color = !context.env.no_color && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let home = self.home.map_or(context.home, Home::at);
+        let home = context.home;
         let background = self.background.then_some(server::Background {
             any_port: self.port.is_none(),
             replaces: self.replaces,

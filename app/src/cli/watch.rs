@@ -24,6 +24,7 @@ pub async fn run(context: Context) -> Outcome {
         pid: context.pid().into(),
         session_id: None,
         last_seq: None,
+        last_id: None,
         confirm: Vec::new(),
     };
     ws.send(socket::encode(&hello))

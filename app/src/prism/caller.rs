@@ -71,7 +71,8 @@ impl Prism {
             Code::InvalidKey,
             format!("key {}… was revoked", key.prefix),
             "ask the operator for a new one: `prism key mint <identity>`",
-        ))
+        )
+        .with("reason", Problem::REVOKED))
     }
 
     /// Charges a key for one request or one socket frame, or says how many milliseconds to wait.

@@ -133,6 +133,7 @@ struct Hello {
     caller: Caller,
     pid: String,
     last_seq: Option<i64>,
+    last_id: Option<Uuid>,
     confirm: Vec<Uuid>,
 }
 
@@ -162,6 +163,7 @@ async fn first_frame(prism: &Prism, key: &KeyRow, ws: &mut WebSocket) -> Result<
         pid,
         session_id,
         last_seq,
+        last_id,
         mut confirm,
     }) = serde_json::from_str(&frame)
     else {
@@ -181,6 +183,7 @@ async fn first_frame(prism: &Prism, key: &KeyRow, ws: &mut WebSocket) -> Result<
         caller,
         pid,
         last_seq,
+        last_id,
         confirm,
     })
 }
@@ -215,12 +218,14 @@ async fn greet(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+    let restarted = is_another_copy(prism, hello).await?;
     let answer = ServerFrame::Hello {
         project_id: caller.project.id,
         pid: hello.pid.clone(),
         server_version: crate::config::version().into(),
         head_seq,
         pending,
+        restarted,
     };
     ws.send(Message::Text(encode(&answer)))
         .await
@@ -231,13 +236,30 @@ async fn greet(
         return Ok(Replay::AfterCursor);
     }
     // A cursor beyond the inbox is another database's, and says nothing about this one.
-    match hello.last_seq.filter(|seq| *seq <= head_seq) {
+    let cursor = hello.last_seq.filter(|_| !restarted);
+    match cursor.filter(|seq| *seq <= head_seq) {
         Some(seen) => {
             socket.resume_after(seen);
             Ok(Replay::AfterCursor)
         }
         None => Ok(Replay::Undrained),
     }
+}
+
+/// Whether another signal than the client's has the place that the client has come to: then this
+/// inbox was restored from an older copy and has grown since.
+async fn is_another_copy(prism: &Prism, hello: &Hello) -> Result<bool, Problem> {
+    let (Some(seq), Some(id)) = (hello.last_seq, hello.last_id) else {
+        return Ok(false);
+    };
+    let caller = &hello.caller;
+    let from = seq.saturating_sub(1);
+    let page = prism
+        .store
+        .replay(caller.persona.id, caller.session_id(), from, false, 1)
+        .await?;
+    let there = page.rows.iter().find(|row| row.seq == seq);
+    Ok(there.is_some_and(|row| row.envelope.signal_id != id))
 }
 
 /// Ends a send that its reader does not take in time: whoever pings and never reads must not keep

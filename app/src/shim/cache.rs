@@ -5,7 +5,7 @@ use crate::home::Home;
 use anyhow::Result;
 use prism_core::Identity;
 use prism_core::envelope::Envelope;
-use prism_core::limits::RING_FILE_BYTES_MAX;
+use prism_core::limits::{COUNT_FILE_BYTES_MAX, RING_FILE_BYTES_MAX};
 use prism_core::ring::{BeforeHello, Count, Entry, InboxState, Recorded, Ring, Which};
 
 #[derive(Clone, Debug)]
@@ -18,6 +18,16 @@ pub struct Cache {
 pub struct Arrival<'a> {
     pub envelope: &'a Envelope,
     pub drained: bool,
+}
+
+fn count_file(identity: &str) -> String {
+    format!("sigcount-{identity}.json")
+}
+
+/// The count file of an identity in this spelling, as it stands.
+pub fn read_count_file(home: &Home, identity: &str) -> Option<String> {
+    let bytes = home.read_bytes(&count_file(identity), COUNT_FILE_BYTES_MAX)?;
+    String::from_utf8(bytes).ok()
 }
 
 impl Cache {
@@ -40,28 +50,29 @@ impl Cache {
     }
 
     fn count_file(&self) -> String {
-        format!("sigcount-{}.json", self.identity)
+        count_file(&self.identity)
     }
 
     /// Reads ring and count; the number is of lines that had to be skipped.
     pub fn load(&self) -> (Ring, usize) {
-        let huge = std::fs::metadata(self.home.path(&self.ring_file()))
-            .is_ok_and(|m| m.len() > RING_FILE_BYTES_MAX);
-        let ring = if huge {
-            None
-        } else {
-            std::fs::read(self.home.path(&self.ring_file())).ok()
-        };
+        let (file, most) = (self.ring_file(), RING_FILE_BYTES_MAX);
+        let ring = self.home.read_bytes(&file, most);
+        // What is there and cannot be read counts as one line that is none of ours.
+        let foreign = ring.is_none() && self.home.size(&file).is_some();
         let ring = ring
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default();
-        let (ring, skipped) = Ring::parse(&ring, self.home.read(&self.count_file()).as_deref());
-        (ring, skipped + usize::from(huge))
+        let (ring, skipped) = Ring::parse(&ring, self.count_text().as_deref());
+        (ring, skipped + usize::from(foreign))
+    }
+
+    fn count_text(&self) -> Option<String> {
+        read_count_file(&self.home, &self.identity)
     }
 
     /// The count file as it stands, for comparison with the ring.
     pub fn stored_count(&self) -> Option<Count> {
-        serde_json::from_str(&self.home.read(&self.count_file())?).ok()
+        serde_json::from_str(&self.count_text()?).ok()
     }
 
     /// How one project's inbox stands here, right before a hello.

@@ -1,12 +1,18 @@
 //! The shim's own small door on loopback: what did you receive, and what does a hook say?
 
+mod door;
+
 use super::{Session, Shim, hooks};
-use axum::extract::{Query, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use door::{Door, Standing};
 use prism_core::hook::{Asked, Done};
+use prism_core::limits::SHIM_BODY_BYTES_MAX;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -34,16 +40,19 @@ pub async fn start(
 ) -> std::io::Result<(u16, tokio::task::JoinHandle<()>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
+    let endpoint = Endpoint {
+        shim,
+        session,
+        token,
+    };
     let app = Router::new()
         .route("/tee-frames", get(tee_frames))
         .route("/hook", post(hook))
         .route("/hook-done", post(hook_done))
-        .with_state(Endpoint {
-            shim,
-            session,
-            token,
-        });
-    let task = tokio::spawn(async move { drop(axum::serve(listener, app).await) });
+        .layer(from_fn_with_state(endpoint.clone(), let_in))
+        .with_state(endpoint)
+        .into_make_service_with_connect_info::<Standing>();
+    let task = tokio::spawn(async move { drop(axum::serve(Door::new(listener), app).await) });
     Ok((port, task))
 }
 
@@ -68,14 +77,25 @@ impl Endpoint {
     }
 }
 
-async fn tee_frames(
+/// Lets in whoever has the token, and reads the request whole; the door gives it its time for that.
+async fn let_in(
     State(endpoint): State<Endpoint>,
-    headers: HeaderMap,
-    Query(wanted): Query<Wanted>,
+    ConnectInfo(standing): ConnectInfo<Standing>,
+    request: Request,
+    next: Next,
 ) -> Response {
-    if let Err(refused) = endpoint.admit(&headers) {
+    if let Err(refused) = endpoint.admit(request.headers()) {
         return *refused;
     }
+    let (head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, SHIM_BODY_BYTES_MAX).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let _served = standing.0.served();
+    next.run(Request::from_parts(head, Body::from(body))).await
+}
+
+async fn tee_frames(State(endpoint): State<Endpoint>, Query(wanted): Query<Wanted>) -> Response {
     let session = &endpoint.session;
     match session.tee.find(wanted.loopback_id) {
         Some(frame) => {
@@ -87,14 +107,7 @@ async fn tee_frames(
 }
 
 /// An event of the host; answered with what its hook is to print, or with nothing.
-async fn hook(
-    State(endpoint): State<Endpoint>,
-    headers: HeaderMap,
-    Json(asked): Json<Asked>,
-) -> Response {
-    if let Err(refused) = endpoint.admit(&headers) {
-        return *refused;
-    }
+async fn hook(State(endpoint): State<Endpoint>, Json(asked): Json<Asked>) -> Response {
     let within = Duration::from_millis(asked.within_ms);
     let Endpoint { shim, session, .. } = endpoint;
     // What the event means is noted to its end, whether or not its hook still waits.
@@ -106,14 +119,7 @@ async fn hook(
 }
 
 /// A hook's output was written: its host has what it said.
-async fn hook_done(
-    State(endpoint): State<Endpoint>,
-    headers: HeaderMap,
-    Json(done): Json<Done>,
-) -> Response {
-    if let Err(refused) = endpoint.admit(&headers) {
-        return *refused;
-    }
+async fn hook_done(State(endpoint): State<Endpoint>, Json(done): Json<Done>) -> Response {
     hooks::was_said(&endpoint.shim, &endpoint.session, done.receipt);
     StatusCode::NO_CONTENT.into_response()
 }

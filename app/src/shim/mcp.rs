@@ -1,15 +1,17 @@
 //! MCP over standard input and output: what a host asks, and how it is answered.
 
+mod lines;
 mod tools;
 mod transport;
 
 use super::bell::Thread;
 use super::session::Unconfirmed;
 use super::{Session, Shim};
-use crate::client;
+use crate::client::{self, Unreachable};
 use crate::config::failpoint;
 use crate::shim::cache::Cache;
 use crate::verb::{self, Is, VERBS, Verb, Who};
+use lines::LINE_BYTES_MAX;
 use prism_core::api::{AskLocalSignals, LocalAction, LocalSignals, Wait};
 use prism_core::delivery::merge_drained;
 use prism_core::limits::{RING_ENTRIES_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
@@ -30,8 +32,6 @@ use tokio::sync::watch;
 use transport::{Calls, Watched};
 use uuid::Uuid;
 
-/// Bytes of one message from the host; a longer line is dropped.
-const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long a host that closed its end may still get answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// How long the end of a session waits for its drains to be confirmed.
@@ -56,8 +56,9 @@ pub async fn serve(shim: Arc<Shim>) -> anyhow::Result<()> {
     let calls = Calls::default();
     let (gone, mut host_is_gone) = watch::channel(false);
     let (stdin, stdout) = rmcp::transport::stdio_pipes();
+    let (stdin, refused) = lines::read(stdin);
     let pipe = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(LINE_BYTES_MAX);
-    let transport = Watched::new(pipe, calls.clone(), gone);
+    let transport = Watched::new(pipe, refused, calls.clone(), gone);
     let host = Host { shim, calls };
     let served = async {
         match host.serve(transport).await {
@@ -248,6 +249,18 @@ fn in_its_own_project(verb: &str, named: Option<&str>, own: &str) -> Result<(), 
 }
 
 impl Host {
+    /// The same for what is asked by the name that this host chose: an older name of the project
+    /// may be the one in use.
+    fn is_about_itself(
+        &self,
+        verb: &str,
+        named: Option<&str>,
+        session: &Session,
+    ) -> Result<(), Problem> {
+        let chosen = self.shim.pid()?;
+        in_its_own_project(verb, named.filter(|pid| *pid != chosen), &session.pid)
+    }
+
     async fn call(
         &self,
         verb: &'static Verb,
@@ -255,12 +268,22 @@ impl Host {
         request: &RequestId,
         host_session: Option<&str>,
     ) -> Result<Map<String, Value>, Problem> {
-        let named = named_project(&mut arguments)?;
+        let mut named = named_project(&mut arguments)?;
         let session = if verb.is(Is::Start) {
-            in_its_own_project(verb.name, named.as_deref(), self.shim.pid()?)?;
-            let identity = arguments.remove("identity");
-            let identity = identity.as_ref().and_then(Value::as_str);
-            self.shim.start(identity).await?
+            let identity = match arguments.remove("identity") {
+                None | Some(Value::Null) => None,
+                Some(Value::String(identity)) => Some(identity),
+                Some(_) => {
+                    return Err(Problem::field("identity", "must be text, such as \"Texi\""));
+                }
+            };
+            // What it asks of an open session is refused before anything changes.
+            if let Some(open) = self.shim.open_session().await {
+                self.is_about_itself(verb.name, named.as_deref(), &open)?;
+            }
+            let session = self.shim.start(identity.as_deref()).await?;
+            self.is_about_itself(verb.name, named.take().as_deref(), &session)?;
+            session
         } else {
             self.shim.session().await?
         };
@@ -285,7 +308,9 @@ impl Host {
         }
         let client = session.client_for(&pid);
         let answer = if verb.is(Is::Keyed) {
-            client.send_signal(&pid, arguments).await
+            client
+                .send_signal(&pid, arguments, Unreachable::Retry)
+                .await
         } else {
             client.call(&pid, verb.path, Value::Object(arguments)).await
         };
@@ -389,7 +414,8 @@ impl Host {
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, Problem> {
         let named = named_project(&mut arguments)?;
-        in_its_own_project("prism_loopback_test", named.as_deref(), self.shim.pid()?)?;
+        let session = self.shim.session().await?;
+        self.is_about_itself("prism_loopback_test", named.as_deref(), &session)?;
         let request = serde_json::from_value(Value::Object(arguments)).map_err(|e| {
             Problem::new(
                 Code::InvalidRequest,
@@ -397,7 +423,6 @@ impl Host {
                 "it takes timeout_ms, drain_timeout_ms and echo",
             )
         })?;
-        let session = self.shim.session().await?;
         session.is_connected_soon().await;
         let probe = super::probe::test(&session, request).await?;
         match serde_json::to_value(probe) {

@@ -36,6 +36,14 @@ pub struct Unconfirmed {
     pub lease_id: Uuid,
 }
 
+/// A place in an inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub seq: i64,
+    /// The signal that has it, if this session has seen that.
+    pub id: Option<Uuid>,
+}
+
 pub struct Session {
     pub id: Uuid,
     pub pid: String,
@@ -54,7 +62,7 @@ pub struct Session {
     pub over: watch::Sender<bool>,
     unconfirmed: watch::Sender<Vec<Unconfirmed>>,
     /// How far this session itself has come in its inbox; the ring's cursor is its siblings', too.
-    cursor: Mutex<Option<i64>>,
+    cursor: Mutex<Option<Place>>,
     handed: Mutex<VecDeque<Uuid>>,
     /// Told whenever something may wait in the inbox that did not before.
     pub(super) news: Notify,
@@ -162,20 +170,23 @@ impl Session {
     }
 
     /// How far this session has come in its inbox; nothing before its first backlog.
-    pub fn cursor(&self) -> Option<i64> {
+    pub fn cursor(&self) -> Option<Place> {
         *lock(&self.cursor)
     }
 
-    pub(super) fn has_come_to(&self, seq: i64) {
+    pub(super) fn has_come_to(&self, seq: i64, id: Option<Uuid>) {
         let mut cursor = lock(&self.cursor);
-        *cursor = Some(cursor.map_or(seq, |at| at.max(seq)));
+        if cursor.is_none_or(|at| at.seq < seq || (at.seq == seq && id.is_some())) {
+            *cursor = Some(Place { seq, id });
+        }
         self.news.notify_waiters();
     }
 
-    /// The inbox reaches less far than this session had come: it is another copy of it.
-    pub(super) fn forget_cursor_beyond(&self, head: i64) {
+    /// The inbox is another copy of the one that this session had come so far in: it says so, or
+    /// it reaches less far.
+    pub(super) fn forget_cursor_of_another(&self, head: i64, restarted: bool) {
         let mut cursor = lock(&self.cursor);
-        *cursor = cursor.filter(|at| *at <= head);
+        *cursor = cursor.filter(|at| at.seq <= head && !restarted);
     }
 
     /// Whether this session's host was handed a signal already.
@@ -395,12 +406,18 @@ mod tests {
     fn a_session_comes_to_its_own_place_in_the_inbox_and_forgets_one_beyond_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let session = session("http://127.0.0.1:1".into(), &Home::at(dir.path()));
-        assert_eq!(session.cursor(), None);
-        session.has_come_to(7);
-        session.has_come_to(5);
-        session.forget_cursor_beyond(7);
-        assert_eq!(session.cursor(), Some(7));
-        session.forget_cursor_beyond(6);
-        assert_eq!(session.cursor(), None);
+        let seq = || session.cursor().map(|at| at.seq);
+        assert_eq!(seq(), None);
+        session.has_come_to(7, Some(Uuid::from_u128(7)));
+        session.has_come_to(5, Some(Uuid::from_u128(5)));
+        session.has_come_to(7, None);
+        session.forget_cursor_of_another(7, false);
+        let id = Some(Uuid::from_u128(7));
+        assert_eq!(session.cursor(), Some(Place { seq: 7, id }));
+        session.forget_cursor_of_another(6, false);
+        assert_eq!(seq(), None);
+        session.has_come_to(7, None);
+        session.forget_cursor_of_another(9, true);
+        assert_eq!(seq(), None, "another signal has its place");
     }
 }

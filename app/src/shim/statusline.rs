@@ -2,7 +2,7 @@
 
 use crate::config::Env;
 use crate::home::Home;
-use crate::shim::cache::Cache;
+use crate::shim::cache::{Cache, read_count_file};
 use prism_core::Identity;
 use prism_core::limits::{OWN_LINE_BYTES_MAX, OWN_LINES_MAX};
 use prism_core::ring::Count;
@@ -42,7 +42,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> bool {
     let identity = env.identity().ok().flatten();
     let count = identity
         .as_ref()
-        .and_then(|i| read_count(&env.prism_home(), i));
+        .and_then(|i| read_count(&env.prism_home().ok()?, i));
     let json = read_stdin();
     // The user's command runs while ours is put together.
     let own = append_to(&args).and_then(|command| Own::start(command, &json));
@@ -180,9 +180,8 @@ fn wait_for_input(from: &impl AsFd, deadline: Instant) -> Option<()> {
 
 /// The count file; without one, what the ring says.
 pub fn read_count(home: &Home, identity: &Identity) -> Option<Count> {
-    let exact = home
-        .read(&format!("sigcount-{identity}.json"))
-        .and_then(|text| serde_json::from_str(&text).ok());
+    let exact =
+        read_count_file(home, identity.as_str()).and_then(|text| serde_json::from_str(&text).ok());
     exact.or_else(|| {
         let cache = Cache::new(home.clone(), identity);
         cache

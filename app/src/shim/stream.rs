@@ -3,6 +3,7 @@
 use super::bell::naming;
 use super::cache::Arrival;
 use super::ringing::{self, ToRing, receipts};
+use super::session::Unconfirmed;
 use super::socket::{self, Socket};
 use super::{Session, Shim, probe};
 use crate::{clock, config};
@@ -11,7 +12,9 @@ use prism_core::Moment;
 use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::bell::Notice;
 use prism_core::envelope::Envelope;
-use prism_core::limits::{HEARTBEAT_S, REPLAY_ROWS, SECOND_US, STREAM_SILENCE_US};
+use prism_core::limits::{
+    HEARTBEAT_S, HELLO_CONFIRMS_MAX, REPLAY_ROWS, SECOND_US, STREAM_SILENCE_US,
+};
 use prism_core::presence::Surface;
 use prism_core::receipt::State;
 use prism_core::ring::{InboxState, Recorded, Which};
@@ -177,14 +180,16 @@ impl Stream {
             }
             Err(_) => return End::Broken,
         };
-        let unconfirmed = session.unconfirmed();
+        let confirmed = confirmed_by_hello(session.unconfirmed(), &session.pid);
         let project = session.project_id.to_string();
         let before = session.cache.before_hello(&session.pid, &project);
+        let cursor = session.cursor();
         let hello = ClientFrame::Hello {
             pid: session.pid.clone(),
             session_id: Some(session.id),
-            last_seq: session.cursor(),
-            confirm: unconfirmed.iter().map(|u| u.lease_id).collect(),
+            last_seq: cursor.map(|at| at.seq),
+            last_id: cursor.and_then(|at| at.id),
+            confirm: confirmed.iter().map(|u| u.lease_id).collect(),
         };
         if !say(&mut ws, &hello).await {
             return End::Broken;
@@ -228,7 +233,10 @@ impl Stream {
             match (frame, &mut backlog) {
                 (
                     ServerFrame::Hello {
-                        head_seq, pending, ..
+                        head_seq,
+                        pending,
+                        restarted,
+                        ..
                     },
                     _,
                 ) => {
@@ -237,6 +245,7 @@ impl Stream {
                         project: &project,
                         head_seq,
                         pending: &pending,
+                        restarted,
                     };
                     let agreed = logged(
                         "agree with the server",
@@ -244,10 +253,8 @@ impl Stream {
                     );
                     let again = agreed.unwrap_or_default();
                     session.take_back(&ids(&again));
-                    session.forget_cursor_beyond(head_seq);
-                    // A lease of another project is confirmed by its own call.
-                    let own = unconfirmed.iter().filter(|u| u.pid == session.pid);
-                    session.note_confirmed(&own.cloned().collect::<Vec<_>>());
+                    session.forget_cursor_of_another(head_seq, restarted);
+                    session.note_confirmed(&confirmed);
                     // A new session is told of what an earlier one saw and never drained.
                     let greeted = session.greeted.load(Ordering::Relaxed);
                     backlog = Some(Backlog {
@@ -359,7 +366,7 @@ impl Stream {
         }
         for Arrived { envelope, .. } in arrived {
             if let Some(seq) = envelope.seq {
-                session.has_come_to(seq);
+                session.has_come_to(seq, Some(envelope.signal_id));
             }
             if !envelope.is_loopback() {
                 continue;
@@ -380,7 +387,7 @@ impl Stream {
         for frame in backlog.control {
             self.control(frame);
         }
-        self.session.has_come_to(backlog.head_seq);
+        self.session.has_come_to(backlog.head_seq, None);
         self.session.greeted.store(true, Ordering::Relaxed);
         let (ring, _) = self.session.cache.load();
         self.unrung
@@ -445,6 +452,14 @@ async fn say(ws: &mut Socket, frame: &ClientFrame) -> bool {
         .is_ok_and(|sent| sent.is_ok())
 }
 
+/// The leases that a hello confirms: those of its own project, as many as the server reads. Every
+/// other one is confirmed by its own call.
+fn confirmed_by_hello(mut unconfirmed: Vec<Unconfirmed>, pid: &str) -> Vec<Unconfirmed> {
+    unconfirmed.retain(|lease| lease.pid == pid);
+    unconfirmed.truncate(HELLO_CONFIRMS_MAX);
+    unconfirmed
+}
+
 fn ids(sids: &[String]) -> Vec<Uuid> {
     sids.iter().filter_map(|sid| sid.parse().ok()).collect()
 }
@@ -470,6 +485,18 @@ mod tests {
         assert_eq!(pulse.feel(at(60)), Beat::Send);
         assert_eq!(pulse.feel(at(105)), Beat::Send);
         assert_eq!(pulse.feel(at(106)), Beat::Dead);
+    }
+
+    #[test]
+    fn a_hello_confirms_its_own_projects_leases_and_no_more_than_the_server_reads() {
+        let lease = |n: usize| Unconfirmed {
+            pid: if n.is_multiple_of(2) { "OWN" } else { "OTHER" }.into(),
+            lease_id: Uuid::from_u128(n as u128),
+        };
+        let few = confirmed_by_hello((0..4).map(lease).collect(), "OWN");
+        assert_eq!(few, [lease(0), lease(2)]);
+        let many = (0..2 * HELLO_CONFIRMS_MAX + 2).map(lease).collect();
+        assert_eq!(confirmed_by_hello(many, "OWN").len(), HELLO_CONFIRMS_MAX);
     }
 
     #[test]

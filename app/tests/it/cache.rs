@@ -2,6 +2,7 @@
 
 use crate::harness::{Agent, Server, ids, task, wait_for};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::Stdio;
 
 fn ring(server: &Server, identity: &str) -> Vec<Value> {
@@ -257,4 +258,34 @@ fn the_statusline_always_prints_and_takes_its_folder_from_the_host() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&wrapped.stdout), "~\n");
+}
+
+#[test]
+fn a_pipe_a_device_or_a_huge_file_in_place_of_the_cache_holds_up_no_statusline() {
+    let server = Server::none();
+    server.home().create().unwrap();
+    for name in ["sigcount-Texi.json", "signals-Texi.jsonl"] {
+        let path = server.home().path(name);
+        let pipe = |path: &Path| {
+            let made = std::process::Command::new("mkfifo").arg(path).status();
+            assert!(made.unwrap().success());
+        };
+        let device = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        let huge = |path: &Path| {
+            let file = std::fs::File::create(path).unwrap();
+            file.set_len(20 * 1024 * 1024 * 1024).unwrap();
+        };
+        let folder = |path: &Path| std::fs::create_dir(path).unwrap();
+        let puts: [&dyn Fn(&Path); 3] = [&pipe, &device, &huge];
+        for put in puts {
+            put(&path);
+            let line = server.ok(Some("Texi"), &["statusline", "--color", "never"]);
+            assert!(line.contains("Texi") && !line.contains("🔔"), "{line}");
+            server.ok(Some("Texi"), &["signals", "count"]);
+            std::fs::remove_file(&path).unwrap();
+        }
+        folder(&path);
+        server.ok(Some("Texi"), &["statusline"]);
+        std::fs::remove_dir(&path).unwrap();
+    }
 }

@@ -418,3 +418,61 @@ fn a_closed_pipe_is_no_failure_and_a_full_one_is() {
         stderr(&full)
     );
 }
+
+#[test]
+fn what_is_wrong_with_a_home_is_said_with_what_to_do() {
+    let server = Server::none();
+    let folder = server.folder();
+    let write = |path: &str, bytes: &[u8]| {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    write("file", b"x");
+    write("config/config.toml", b"garbage = [");
+    write("garbage/prism.db", &[7; 100_000]);
+    write("database/prism.db/x", b"");
+    write("address/server.json/x", b"");
+    let serve = ["serve", "--port", "0"];
+    let status = ["status"];
+    for (home, args, says, hint) in [
+        ("file", &serve[..], "is not a folder", "PRISM_HOME"),
+        ("file", &status[..], "is not a folder", "PRISM_HOME"),
+        ("/dev/null", &serve[..], "is not a folder", "PRISM_HOME"),
+        ("/dev/null", &status[..], "is not a folder", "PRISM_HOME"),
+        ("/proc/x", &serve[..], "cannot create", "PRISM_HOME"),
+        ("config", &serve[..], "line 1", "move it away"),
+        ("config", &status[..], "line 1", "move it away"),
+        ("garbage", &serve[..], "not a database", "move it away"),
+        ("database", &serve[..], "prism.db", "move away"),
+        ("address", &serve[..], "server.json", "move it away"),
+    ] {
+        let mut command = server.command(None);
+        let output = command.env("PRISM_HOME", folder.join(home)).args(args);
+        let output = output.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{home}: {said}");
+        let (told, step) = said.split_once("hint: ").unwrap_or((&said, ""));
+        assert!(told.contains(says), "{home} {args:?}: {said}");
+        assert!(step.contains(hint), "{home} {args:?}: {said}");
+    }
+}
+
+#[test]
+fn without_a_home_nothing_is_written_into_the_working_folder() {
+    let server = Server::none();
+    for args in [&["status"][..], &["serve", "--port", "0"], &["mcp"]] {
+        let mut command = server.command(None);
+        command.env_remove("HOME").env_remove("PRISM_HOME");
+        let output = command.args(args).stdin(std::process::Stdio::null());
+        let output = output.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("hint: set PRISM_HOME"), "{args:?}: {said}");
+    }
+    let mut line = server.command(Some("Texi"));
+    line.env_remove("HOME").env_remove("PRISM_HOME");
+    let line = line.arg("statusline").output().unwrap();
+    assert!(line.status.success() && !line.stdout.is_empty(), "{line:?}");
+    assert!(!server.folder().join(".prism").exists());
+}

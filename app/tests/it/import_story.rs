@@ -238,6 +238,19 @@ async fn wrong_lines_are_told_apart() {
         )
         .contains("is that of line 1, too")
     );
+    let itself = write(
+        &server,
+        "itself.jsonl",
+        &lines(&[with("supersedes", json!("x"))]),
+    );
+    assert!(
+        String::from_utf8_lossy(
+            &server
+                .cli(None, &["import", itself.to_str().unwrap()])
+                .stderr
+        )
+        .contains("line 1: `supersedes` names the line itself")
+    );
     let circle = write(
         &server,
         "circle.jsonl",
@@ -282,10 +295,7 @@ async fn a_routine_ack_is_not_captured_and_a_line_that_names_itself_refuses_noth
             "said",
             json!({"kind": "operator_input", "class": "correction", "prompt_text": "not the roof", "reverses_delta": "said"}),
         ),
-        row(
-            "fact",
-            json!({"kind": "fact", "text": "slate is heavy", "supersedes": "fact"}),
-        ),
+        row("fact", json!({"kind": "fact", "text": "slate is heavy"})),
         row(
             "wrap",
             json!({"kind": "wrap", "text": "roof done", "tried_and_ruled_out": [{"approach": "tin", "outcome": "loud", "ruled_out_in_delta": "delta:wrap"}]}),
@@ -685,4 +695,18 @@ async fn a_file_that_is_imported_by_several_at_once_comes_in_once() {
     assert_eq!((imported, known), (300, 900));
     let stats = server.operator().call(PID, "memory_stats", json!({})).await;
     assert_eq!(stats.unwrap()["rows"], json!({"note": 300}));
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let server = Server::start();
+    let rows = format!("\u{feff}{}", lines(&memory()));
+    let file = write(&server, "memory.jsonl", &rows);
+    assert_eq!(import(&server, &file, &[])["imported"], 10);
+    let page = write(
+        &server,
+        "page.md",
+        "\u{feff}# Tiles\n\nTiles expire after a day.\n",
+    );
+    assert_eq!(import(&server, &page, &[])["imported"], 1);
 }

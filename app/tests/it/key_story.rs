@@ -1,6 +1,6 @@
 //! Whose rights a key carries, and what ends with it.
 
-use crate::harness::{PATIENCE, PID, Server, task};
+use crate::harness::{Agent, PATIENCE, PID, Server, task};
 use futures_util::{SinkExt, StreamExt};
 use prism::client::{Client, Locator};
 use prism::shim::socket::{self, Socket};
@@ -252,6 +252,7 @@ async fn hello(server: &Server, client: &Client, session_id: Option<Uuid>) -> So
         pid: PID.into(),
         session_id,
         last_seq: None,
+        last_id: None,
         confirm: vec![],
     };
     ws.send(socket::encode(&hello)).await.unwrap();
@@ -414,4 +415,68 @@ fn a_key_that_left_the_configuration_is_told_until_it_is_revoked() {
         listed.status.success() && listed.stderr.is_empty(),
         "{listed:?}"
     );
+}
+
+#[test]
+fn a_revoked_key_comes_back_by_the_operators_hand_alone() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    let keys =
+        || -> Value { serde_json::from_str(&server.ok(None, &["key", "list", "--json"])).unwrap() };
+    let of_texi = |keys: &Value| -> Vec<Value> {
+        let keys = keys["keys"].as_array().unwrap().iter();
+        keys.filter(|k| k["identity"] == "Texi").cloned().collect()
+    };
+    let minted = of_texi(&keys());
+    let id = minted[0]["key_id"].as_str().unwrap();
+    server.ok(None, &["key", "revoke", id]);
+    let refused = texi.refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "invalid_key", "{refused}");
+    assert_eq!(refused["reason"], "revoked", "{refused}");
+    assert!(
+        refused["hint"].as_str().unwrap().contains("prism key mint"),
+        "{refused}"
+    );
+    // A host that starts afresh gets no further.
+    let mut again = Agent::launch(&server, Some("Texi"), &[]);
+    let refused = again.refused("prism_start", json!({}));
+    assert_eq!(refused["reason"], "revoked", "{refused}");
+    assert_eq!(of_texi(&keys()).len(), 1, "no new key was made");
+    server.ok(None, &["key", "mint", "Texi"]);
+    again.call("prism_start", json!({}));
+    texi.call("prism_start", json!({}));
+}
+
+#[test]
+fn a_key_that_cannot_be_kept_is_not_in_force() {
+    let server = Server::start();
+    let in_force = |name: &str| {
+        let keys = server.ok(None, &["key", "list", "--json"]);
+        let keys: Value = serde_json::from_str(&keys).unwrap();
+        let keys = keys["keys"].as_array().unwrap().clone();
+        let of_name = keys.iter().filter(|k| k["identity"] == name);
+        of_name.filter(|k| k["revoked_at"].is_null()).count()
+    };
+    // A folder stands in the place of the key.
+    std::fs::create_dir(server.home().path("keys/Zoe.key")).unwrap();
+    let refused = server.cli(None, &["key", "mint", "Zoe"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("revoked again") && said.contains("hint: "),
+        "{said}"
+    );
+    assert_eq!(in_force("Zoe"), 0);
+    let mut zoe = Agent::launch(&server, Some("Zoe"), &[]);
+    let refused = zoe.refused("prism_start", json!({}));
+    assert_eq!(refused["code"], "storage_unavailable", "{refused}");
+    assert_eq!(in_force("Zoe"), 0);
+    std::fs::remove_dir(server.home().path("keys/Zoe.key")).unwrap();
+    // The folder of keys itself cannot be written: none is made at all.
+    server.home().remove("keys/mint.lock");
+    std::fs::create_dir(server.home().path("keys/mint.lock")).unwrap();
+    let refused = server.cli(None, &["key", "mint", "Ada"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let listed = server.ok(None, &["key", "list"]);
+    assert!(!listed.contains("Ada"), "{listed}");
 }

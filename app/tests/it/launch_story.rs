@@ -1,6 +1,7 @@
 //! Starting things: one background server a home, who replaces whom, and hosts in real terminals.
 
 use crate::harness::{Agent, BIN, PID, Pty, Server, ids, task, wait_for};
+use prism::client::Unreachable;
 use prism::config::ServerFile;
 use prism_core::limits::{LOG_BYTES_MAX, LOG_GENERATIONS};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -366,7 +367,10 @@ fn a_replacement_loses_no_signal_and_the_shims_find_the_new_server() {
             while stopped.try_recv().is_err() {
                 let body = task("Texi", &format!("task {}", sent.len()));
                 let body = body.as_object().unwrap().clone();
-                let answer = operator.send_signal(PID, body).await.unwrap();
+                let answer = operator
+                    .send_signal(PID, body, Unreachable::Say)
+                    .await
+                    .unwrap();
                 sent.push(answer["signal_id"].as_str().unwrap().to_owned());
                 // Below the rate of one key.
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -269,3 +269,24 @@ fn a_read_only_home_costs_the_history_and_not_the_signal() {
     texi.bell();
     assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
 }
+
+#[test]
+fn what_a_host_gets_wrong_is_answered_with_what_to_do() {
+    let server = Server::start();
+    let mut texi = server.agent("Texi");
+    let refused = texi.refused("prism_start", json!({"identity": 5}));
+    assert!(
+        refused["message"].as_str().unwrap().contains("`identity`"),
+        "{refused}"
+    );
+    let call = json!({"name": "prism_status", "arguments": ["Texi"]});
+    let answer = texi.request("tools/call", call);
+    let said = answer["error"]["message"].as_str().unwrap();
+    assert!(said.contains("must be an object"), "{answer}");
+    let body = "z".repeat(5 * 1024 * 1024);
+    let call = json!({"name": "prism_note", "arguments": {"text": body}});
+    let answer = texi.request("tools/call", call);
+    let said = answer["error"]["message"].as_str().unwrap();
+    assert!(said.contains("send less at once"), "{answer}");
+    texi.call("prism_status", json!({}));
+}

@@ -238,6 +238,20 @@ async fn an_older_name_goes_on_until_the_operator_merges_it() {
             .contains("prism project merge fix main"),
         "{started}"
     );
+    // By its old name, or by the one this repository would have, it is the same session.
+    for pid in ["fix", "main"] {
+        let again = found.call("prism_start", json!({ "pid": pid }));
+        assert_eq!(again["session_id"], started["session_id"], "{pid}: {again}");
+        found.call(
+            "prism_loopback_test",
+            json!({"pid": pid, "timeout_ms": 20_000}),
+        );
+    }
+    for verb in ["prism_start", "prism_loopback_test"] {
+        let refused = found.refused(verb, json!({"pid": "PID-ELSEWHERE"}));
+        let said = refused["message"].as_str().unwrap();
+        assert!(said.contains("this session is in fix"), "{verb}: {said}");
+    }
     let busy = cli(&server, &main, &["project", "merge", "fix", "main"]);
     assert_eq!(busy.status.code(), Some(2), "a session is open there");
     found.call("prism_wrap", json!({"summary": "done here"}));

@@ -242,6 +242,49 @@ fn a_send_without_an_answer_is_of_unknown_outcome_and_can_be_repeated() {
 }
 
 #[test]
+fn a_send_in_the_middle_of_a_restart_arrives_when_the_server_is_back() {
+    let mut server = Server::start();
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    server.terminate();
+    let (_, answer) = donna.ask("prism_signal", task("Texi", "while you were away"));
+    // A command at a terminal does not wait.
+    let at_once = server.cli(None, &["send", "Texi", "hello"]);
+    assert_eq!(at_once.status.code(), Some(2), "{at_once:?}");
+    let said = String::from_utf8_lossy(&at_once.stderr).into_owned();
+    assert!(said.contains("no prism server runs"), "{said}");
+    assert!(answer.try_recv().is_err(), "the shim is still trying");
+    server.resume();
+    let answer = answer.recv_timeout(crate::harness::PATIENCE).unwrap();
+    let sent = &answer["result"]["structuredContent"];
+    assert!(sent["signal_id"].is_string(), "{sent}");
+    texi.bell();
+    let read = ids(&texi.call("prism_signals_pending", json!({})));
+    assert_eq!(read, [sent["signal_id"].as_str().unwrap()]);
+}
+
+#[test]
+fn a_command_whose_send_is_of_unknown_outcome_prints_the_key_to_repeat_it_with() {
+    let server = Server::start();
+    let _texi = server.agent("Texi");
+    server.stop();
+    let (human, json) = std::thread::scope(|both| {
+        let human = both.spawn(|| server.cli(None, &["send", "Texi", "hello"]));
+        let json = both.spawn(|| server.cli(None, &["send", "Texi", "hello", "--json"]));
+        (human.join().unwrap(), json.join().unwrap())
+    });
+    server.go_on();
+    assert_eq!(
+        (human.status.code(), json.status.code()),
+        (Some(2), Some(2))
+    );
+    let said = String::from_utf8(human.stderr).unwrap();
+    assert!(said.contains("(idempotency_key "), "{said}");
+    let error: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(error["error"]["code"], "outcome_unknown", "{error}");
+    assert!(error["error"]["idempotency_key"].is_string(), "{error}");
+}
+
+#[test]
 fn a_shim_whose_socket_broke_rings_for_what_its_sibling_recorded() {
     let server = Server::start_with(FAST);
     let wire = Wire::to(&server);
@@ -403,6 +446,7 @@ fn what_was_drained_before_the_backlog_was_whole_is_neither_unread_nor_rung_for(
         server_version: "1".into(),
         head_seq: 1,
         pending: vec![gone],
+        restarted: false,
     };
     let drained = ServerFrame::Drained {
         signal_ids: vec![gone],
@@ -465,6 +509,52 @@ fn after_a_restore_what_waits_again_is_unread_again_and_new_signals_ring() {
     donna.call("prism_signal", task("Texi", "after the restore"));
     texi.bell();
     assert_eq!(unread(&server, "Texi"), 1);
+}
+
+#[test]
+fn a_restored_inbox_that_has_caught_up_with_a_shim_rings_for_what_it_has_new() {
+    let mut server = Server::start_with(FAST);
+    let (mut donna, mut texi) = (server.agent("Donna"), server.agent("Texi"));
+    let send = |server: &Server, text: &str| {
+        let sent = server.ok(None, &["send", "Texi", text, "--json"]);
+        let sent: Value = serde_json::from_str(&sent).unwrap();
+        sent["signal_id"].as_str().unwrap().to_owned()
+    };
+    let sent = donna.call("prism_signal", task("Texi", "in the copy"));
+    texi.bell();
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
+    wait_for_state(&mut donna, &sent, "drained");
+    server.terminate();
+    let copy = std::fs::read(server.home().path("prism.db")).unwrap();
+    server.resume();
+    wait_connected(&server, "Texi", true);
+    for n in 0..4 {
+        send(&server, &format!("lost by the restore {n}"));
+    }
+    wait_for("four", || (unread(&server, "Texi") == 4).then_some(()));
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 4);
+    wait_for("everything read", || {
+        (unread(&server, "Texi") == 0).then_some(())
+    });
+    let shim = rustix::process::Pid::from_raw(texi.os_pid() as i32).unwrap();
+    rustix::process::kill_process(shim, rustix::process::Signal::STOP).unwrap();
+    server.kill();
+    for name in ["prism.db", "prism.db-wal", "prism.db-shm"] {
+        server.home().remove(name);
+    }
+    server.home().write("prism.db", &copy).unwrap();
+    server.resume();
+    let sent: Vec<String> = (0..4).map(|n| send(&server, &format!("new {n}"))).collect();
+    texi.bells_so_far();
+    rustix::process::kill_process(shim, rustix::process::Signal::CONT).unwrap();
+    texi.bell();
+    wait_for("four that wait", || {
+        (unread(&server, "Texi") == 4).then_some(())
+    });
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))), sent);
+    // And from here on as ever.
+    send(&server, "after the restore");
+    texi.bell();
 }
 
 #[test]
@@ -600,6 +690,34 @@ fn what_a_killed_shim_left_behind_is_ignored_and_swept_by_the_next() {
 }
 
 #[test]
+fn looking_at_a_session_from_the_command_line_is_not_its_first_verb() {
+    let server = Server::start();
+    let mut texi = Agent::launch(&server, Some("Texi"), &[]);
+    wait_connected(&server, "Texi", true);
+    let seen = |server: &Server| {
+        let session = sessions(server, "Texi").remove(0);
+        (session["state"].clone(), session["last_verb_at"].clone())
+    };
+    let before = seen(&server);
+    assert_eq!(before.0, "idle");
+    let shown = server.ok(None, &["start", "--as", "Texi"]);
+    assert!(shown.contains("Texi"), "{shown}");
+    let shown = server.ok(None, &["start", "--as", "Texi", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["identity"], "Texi", "{shown}");
+    assert_eq!(seen(&server), before);
+    assert_eq!(start_deltas(&server, "Texi"), 0);
+    texi.call("prism_status", json!({}));
+    assert_eq!(start_deltas(&server, "Texi"), 1);
+}
+
+fn start_deltas(server: &Server, identity: &str) -> i64 {
+    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let count = "select count(*) from session_deltas where delta_kind = 'start' and identity = ?1";
+    database.query_row(count, [identity], |r| r.get(0)).unwrap()
+}
+
+#[test]
 fn whoever_is_killed_after_the_first_verb_joins_once() {
     let mut server = Server::start();
     let mut ada = server.agent("Ada");
@@ -609,14 +727,6 @@ fn whoever_is_killed_after_the_first_verb_joins_once() {
     server.resume();
     wait_connected(&server, "Texi", true);
     texi.call("prism_status", serde_json::json!({}));
-    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
-    let starts: i64 = database
-        .query_row(
-            "select count(*) from session_deltas where delta_kind = 'start' and identity = 'Texi'",
-            [],
-            |r| r.get(0),
-        )
-        .unwrap();
-    assert_eq!(starts, 1);
+    assert_eq!(start_deltas(&server, "Texi"), 1);
     drop(ada.call("prism_status", serde_json::json!({})));
 }

@@ -28,6 +28,7 @@ impl Stream {
             pid: PID.into(),
             session_id,
             last_seq,
+            last_id: None,
             confirm,
         };
         ws.send(socket::encode(&hello)).await.unwrap();

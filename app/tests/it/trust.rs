@@ -632,3 +632,42 @@ fn a_server_holds_no_more_connections_than_it_may_open_files() {
     server.ok(None, &["status"]);
     drop(streams);
 }
+
+#[test]
+fn a_flood_at_a_shims_door_takes_neither_its_descriptors_nor_the_place_of_a_hook() {
+    let server = Server::start();
+    let texi = server.agent("Texi");
+    let shim = wait_for("its file", || {
+        prism::shim::files::shims(&server.home()).0.pop()
+    });
+    let door = || TcpStream::connect(("127.0.0.1", shim.port)).unwrap();
+    let descriptors = || {
+        let folder = format!("/proc/{}/fd", texi.os_pid());
+        std::fs::read_dir(folder).unwrap().count()
+    };
+    let before = descriptors();
+    let most = before + prism_core::limits::SHIM_CONNECTIONS_MAX + 8;
+    let mut flood: Vec<TcpStream> = Vec::new();
+    for _ in 0..300 {
+        let mut stream = door();
+        // Some say nothing, some begin a request and never end it.
+        let _ = stream.write_all(&b"GET /tee-frames HTTP/1.1\r\nx: "[..flood.len() % 2 * 29]);
+        flood.push(stream);
+        assert!(descriptors() <= most, "{} of {most}", descriptors());
+    }
+    let request = format!(
+        "GET /tee-frames?loopback_id={} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         connection: close\r\n\r\n",
+        uuid::Uuid::nil(),
+        shim.token
+    );
+    let mut stream = door();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    // Nobody stays who asks nothing.
+    wait_for("the rest to be sent away", || {
+        (descriptors() <= before + 4).then_some(())
+    });
+}

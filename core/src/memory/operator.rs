@@ -24,7 +24,7 @@ names! {
 }
 
 /// Prompts that change nothing, as whole prompts.
-const ROUTINE: [&str; 37] = [
+const ROUTINE: [&str; 34] = [
     "ok",
     "okay",
     "k",
@@ -34,9 +34,6 @@ const ROUTINE: [&str; 37] = [
     "yep",
     "yeah",
     "yup",
-    "no",
-    "n",
-    "nope",
     "next",
     "continue",
     "go on",
@@ -142,6 +139,10 @@ mod tests {
             "stop",
             "lets GO!!!!",
             "no, wrong layer",
+            // It may be all there is of a correction.
+            "no",
+            "No!",
+            "nope",
             "next time look in memory first",
         ] {
             assert!(!is_routine(said), "{said}");

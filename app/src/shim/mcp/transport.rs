@@ -2,6 +2,7 @@
 //! and when the host is gone.
 
 use super::DrainToConfirm;
+use super::lines::Refused;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientNotification, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
@@ -10,6 +11,7 @@ use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 /// The tool calls under way, each with what its answer hands over once it is written.
@@ -54,14 +56,22 @@ impl Calls {
 /// A transport that knows when the host really has an answer: only then is a drain confirmed.
 pub struct Watched<T> {
     inner: T,
+    /// What does not get as far as the inner one.
+    refused: UnboundedReceiver<Refused>,
     calls: Calls,
     host_is_gone: watch::Sender<bool>,
 }
 
 impl<T> Watched<T> {
-    pub fn new(inner: T, calls: Calls, host_is_gone: watch::Sender<bool>) -> Self {
+    pub fn new(
+        inner: T,
+        refused: UnboundedReceiver<Refused>,
+        calls: Calls,
+        host_is_gone: watch::Sender<bool>,
+    ) -> Self {
         Self {
             inner,
+            refused,
             calls,
             host_is_gone,
         }
@@ -98,7 +108,17 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Watched<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            let Some(message) = self.inner.receive().await else {
+            let message = tokio::select! {
+                biased;
+                Some(refused) = self.refused.recv() => {
+                    let refusal = JsonRpcMessage::error(refused.error, Some(refused.id));
+                    let sending = self.inner.send(refusal);
+                    tokio::spawn(async move { drop(sending.await) });
+                    continue;
+                }
+                message = self.inner.receive() => message,
+            };
+            let Some(message) = message else {
                 self.host_is_gone.send_replace(true);
                 return None;
             };

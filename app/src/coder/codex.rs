@@ -48,7 +48,8 @@ impl Server {
     ) -> Result<Self> {
         let folder = private_folder(&launch.home)?;
         let socket = folder.dir().join("s");
-        let mut command = tied(program, Signal::TERM)?;
+        // Asked politely it would wait for a turn that runs, and then there is nobody to ask twice.
+        let mut command = tied(program, Signal::KILL)?;
         command.arg("app-server").args(of_server);
         let mut told = variables.to_vec();
         told.push((SOCKET_VARIABLE, socket.clone().into_os_string()));

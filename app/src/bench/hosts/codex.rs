@@ -5,6 +5,7 @@ use crate::clock;
 use crate::ui::short;
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -41,7 +42,13 @@ impl Codex {
             socket.display()
         );
         let process = start
-            .command(&start.host.program)?
+            .command(&std::env::current_exe()?)?
+            // Nothing else would end it when this process is killed; asked politely, it waits for turns.
+            .arg("coder-host")
+            .arg(format!("--parent={}", std::process::id()))
+            .arg(format!("--on-death={}", Signal::KILL.as_raw()))
+            .arg("--")
+            .arg(&start.host.program)
             .args(["app-server", "-c", &told, "--listen"])
             .arg(format!("unix://{}", socket.display()))
             .env("LOOPBACK_KEY", "dummy-key")
@@ -135,12 +142,8 @@ impl Codex {
 
     pub async fn close(mut self) {
         drop(self.asks);
-        if let Some(pid) = self
-            .process
-            .id()
-            .and_then(|pid| rustix::process::Pid::from_raw(pid as i32))
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        if let Some(pid) = self.process.id().and_then(|pid| Pid::from_raw(pid as i32)) {
+            let _ = kill_process(pid, Signal::TERM);
         }
         // It waits for turns that it thinks are running; whoever is left goes with `kill_on_drop`.
         drop(tokio::time::timeout(GONE, self.process.wait()).await);

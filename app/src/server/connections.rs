@@ -7,9 +7,7 @@
 use crate::{clock, config};
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
-use prism_core::limits::{
-    FILES_RESERVED, FIRST_REQUEST_S, IDLE_CONNECTION_S, UNREAD_ANSWER_S,
-};
+use prism_core::limits::{FILES_RESERVED, FIRST_REQUEST_S, IDLE_CONNECTION_S, UNREAD_ANSWER_S};
 use prism_core::{Code, Moment, Problem};
 use std::io;
 use std::net::SocketAddr;
@@ -68,6 +66,8 @@ pub struct Activity {
     /// It carries a WebSocket now, which has limits of its own.
     upgraded: AtomicBool,
     evicted: AtomicBool,
+    /// Requests that it has brought since it was told to end.
+    brought_since: AtomicUsize,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -79,6 +79,7 @@ impl Activity {
             patience_s: AtomicI64::new(FIRST_REQUEST_S as i64),
             upgraded: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
+            brought_since: AtomicUsize::new(0),
             waker: Mutex::new(None),
         }
     }
@@ -86,6 +87,9 @@ impl Activity {
     /// A request came: the connection is in use until the answer is dropped.
     pub fn request(self: Arc<Self>) -> InUse {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.is_evicted() {
+            self.brought_since.fetch_add(1, Ordering::Relaxed);
+        }
         InUse(self)
     }
 
@@ -107,6 +111,12 @@ impl Activity {
 
     fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it was told to end and goes on asking. What it asked at that very moment is
+    /// answered; the rest of a long row of requests is not.
+    fn overstays(&self) -> bool {
+        self.is_evicted() && self.brought_since.load(Ordering::Relaxed) > 1
     }
 
     fn evict(&self) {
@@ -396,7 +406,13 @@ impl Limit {
         context: &mut Context<'_>,
         write: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if write.is_ready() || self.activity.upgraded.load(Ordering::Relaxed) {
+        if self.activity.upgraded.load(Ordering::Relaxed) {
+            return write;
+        }
+        if self.activity.overstays() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        if write.is_ready() {
             self.unread = None;
             return write;
         }

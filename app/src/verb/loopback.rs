@@ -7,8 +7,8 @@ use prism_core::api;
 use prism_core::envelope::Envelope;
 use prism_core::id::BOT;
 use prism_core::limits::{LOOPBACK_RUNS_DEFAULT, LOOPBACK_RUNS_MAX, TTL_LOOPBACK_S};
-use prism_core::presence::RecipientState;
 use prism_core::loopback::{Echo, Layers, NONCE_BYTES, Outcome, Probe};
+use prism_core::presence::RecipientState;
 use prism_core::receipt::Layer;
 use prism_core::signal::{Category, CheckedSend, DeliveryClass, SignalType, sha256_hex};
 use prism_core::{Code, Moment, Problem};
@@ -300,7 +300,10 @@ pub async fn model(
             session_over: true,
         });
     };
-    let (acknowledged, read) = (acknowledged(&issued, session), read(prism, &issued, session));
+    let (acknowledged, read) = (
+        acknowledged(&issued, session),
+        read(prism, &issued, session),
+    );
     if let (None, Some(at)) = (acknowledged, read) {
         let detail = "read its inbox";
         prism
@@ -375,7 +378,10 @@ fn judged(prism: &Prism, issued: &TraceRow, said: &Probe, now: Moment) -> Probe 
     };
     probe.layers.backend_write = probe.seen(queued, 0.0);
     probe.layers.redis_publish.transport = Some("in_process".into());
-    let reached = issued.sessions.iter().find(|s| Some(s.session_id) == session);
+    let reached = issued
+        .sessions
+        .iter()
+        .find(|s| Some(s.session_id) == session);
     let pushed = reached.and_then(|s| s.pushed.or(s.received));
     if let Some(at) = pushed {
         let floor = probe.layers.backend_write.elapsed_ms.unwrap_or(0.0);

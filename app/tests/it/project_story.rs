@@ -112,7 +112,10 @@ async fn whoever_is_nobody_in_a_project_binds_no_folder_and_learns_of_none() {
     }
     let list = operator.call(PID, "project_list", json!({})).await.unwrap();
     let list = list.to_string();
-    assert!(!list.contains("/eve/") && !list.contains("made-up"), "{list}");
+    assert!(
+        !list.contains("/eve/") && !list.contains("made-up"),
+        "{list}"
+    );
 }
 
 #[test]

@@ -652,7 +652,10 @@ async fn a_session_acknowledges_once_and_its_newest_note_counts() {
         let details = events.iter().filter_map(|e| e["detail"].as_str());
         details.map(str::to_owned).collect()
     };
-    let told = donna.call(PID, "signal_trace", trace.clone()).await.unwrap();
+    let told = donna
+        .call(PID, "signal_trace", trace.clone())
+        .await
+        .unwrap();
     assert_eq!(notes(&told), ["note 29", "done"], "{told}");
     // However many sessions say it, the trace has an end.
     for i in 0..30 {

@@ -137,7 +137,10 @@ async fn a_clock_that_is_set_back_holds_up_neither_leases_nor_the_end_of_a_sessi
     let (silent, id) = server.session("Texi").await;
     let before = silent.call(PID, "status", json!({})).await.unwrap();
     let before = before["sessions"].as_array().unwrap().clone();
-    let before = before.iter().find(|s| s["session_id"] == json!(id)).unwrap();
+    let before = before
+        .iter()
+        .find(|s| s["session_id"] == json!(id))
+        .unwrap();
     donna.call(PID, "signal", task("Texi", "x")).await.unwrap();
     let read = || texi.call(PID, "signals_pending", json!({}));
     assert_eq!(ids(&read().await.unwrap()).len(), 1);

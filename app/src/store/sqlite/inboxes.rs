@@ -27,9 +27,8 @@ impl Inboxes {
 
     pub fn may_hold(&self, persona: Uuid, now: Moment) -> bool {
         // What ends later than any lease was noted before the clock was set back.
-        let over = |until: Moment| {
-            now >= until || until != FOR_GOOD && until.since_us(now) > LEASE_US
-        };
+        let over =
+            |until: Moment| now >= until || until != FOR_GOOD && until.since_us(now) > LEASE_US;
         self.quiet().get(&persona).is_none_or(|until| over(*until))
     }
 

@@ -337,7 +337,7 @@ mod tests {
             "91f465fa2078258a517eb69ec09f1cc7d6f82121a900c7db26738cbc262fab6d",
             "7aae4bac261af6469203d73f4ebf047d6fb4024b4af99cc7f35ad411f0ffe086",
             "935c773ebe0d68bcc0f155f573077263cce76252c982d3507604d39bc9293e3a",
-                "9e15dd9ce3baee87e5dc10f114d8e597b4e1f5fbccbe80ec4d537c31255462d2",
+            "9e15dd9ce3baee87e5dc10f114d8e597b4e1f5fbccbe80ec4d537c31255462d2",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -1,8 +1,6 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{
-    directory, escalation, migrate, probe, retention, sessions, signals, trace, verdicts,
-};
+use super::{directory, escalation, migrate, probe, retention, sessions, signals, trace, verdicts};
 use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 

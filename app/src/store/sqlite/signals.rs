@@ -12,9 +12,7 @@ use crate::store::{
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
-use prism_core::limits::{
-    ACKS_PER_SIGNAL_MAX, DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US,
-};
+use prism_core::limits::{ACKS_PER_SIGNAL_MAX, DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US};
 use prism_core::receipt::{Layer, PublishPath, State};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
@@ -206,7 +204,11 @@ impl Sqlite {
             let id = own_signal(c, &ack.persona.id.to_string(), &ack.signal_id)?;
             note_ack(c, &id, &ack)?;
             if ack.state == AckState::ModelActed {
-                c.execute("update signal_queue set acted_at = coalesce(acted_at, ?) where id = ?", params![ack.now.0, id]).map_err(failed)?;
+                c.execute(
+                    "update signal_queue set acted_at = coalesce(acted_at, ?) where id = ?",
+                    params![ack.now.0, id],
+                )
+                .map_err(failed)?;
             }
             Ok(super::gate::acknowledged(c, &ack, &facts(c, &id)?))
         })

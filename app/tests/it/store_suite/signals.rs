@@ -5,9 +5,9 @@ use prism::clock::new_id;
 use prism::store::{
     Ack, Audience, DrainLimit, NewSignal, Persona, Project, SendOutcome, SessionRow, Store,
 };
-use prism_core::{Code, Identity, Moment, Problem};
 use prism_core::limits::LEASE_US;
 use prism_core::signal::{AckState, SendSignal};
+use prism_core::{Code, Identity, Moment, Problem};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use serde_json::json;
@@ -499,8 +499,10 @@ fn whoever_was_admitted_before_a_merge_is_told_of_it_and_not_of_the_database() {
     on_every_engine(async |opened| {
         let people = People::meet(&opened).await;
         let store = &opened.store;
-        let SendOutcome::Stored(sent, _) =
-            store.send(people.signal(1, false, moment(0))).await.unwrap()
+        let SendOutcome::Stored(sent, _) = store
+            .send(people.signal(1, false, moment(0)))
+            .await
+            .unwrap()
         else {
             panic!("it is new");
         };

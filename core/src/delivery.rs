@@ -5,7 +5,7 @@
 //! and reads from the store by cursor when it does not. Nothing is dropped.
 
 use crate::envelope::Envelope;
-use crate::limits::LEASE_US;
+use crate::limits::LEASE_AHEAD_US;
 use crate::moment::Moment;
 use serde_json::{Map, Value};
 use std::collections::{HashSet, VecDeque};
@@ -134,7 +134,7 @@ pub struct Lease {
 
 /// Says whether a waiting row may be handed out now.
 pub fn may_lease(standing: Option<Lease>, now: Moment) -> bool {
-    standing.is_none_or(|lease| lease.until <= now || lease.until.since_us(now) > LEASE_US)
+    standing.is_none_or(|lease| lease.until <= now || lease.until.since_us(now) > LEASE_AHEAD_US)
 }
 
 /// What a verb's answer drained, taken out of the answer where the host must not see it.
@@ -278,8 +278,8 @@ mod tests {
         assert!(!may_lease(Some(lease), Moment(9)));
         assert!(may_lease(Some(lease), Moment(10)));
         // The clock was set back since: no lease is that long.
-        assert!(may_lease(Some(lease), Moment(9 - LEASE_US)));
-        assert!(!may_lease(Some(lease), Moment(10 - LEASE_US)));
+        assert!(may_lease(Some(lease), Moment(9 - LEASE_AHEAD_US)));
+        assert!(!may_lease(Some(lease), Moment(10 - LEASE_AHEAD_US)));
     }
 
     #[test]

@@ -184,6 +184,9 @@ pub const PRUNE_ROWS: usize = 100;
 pub const PRUNE_STEPS: usize = 10;
 /// How long a drain waits for the shim to confirm that the host has it.
 pub const LEASE_US: i64 = 30 * SECOND_US;
+/// A lease that ends later than this from now was given before the clock was set back. Twice as long
+/// as a lease is: whoever looks may have read the clock before the lease was given.
+pub const LEASE_AHEAD_US: i64 = 2 * LEASE_US;
 /// How often a shim sends a heartbeat.
 pub const HEARTBEAT_S: u64 = 30;
 /// Silence of a server after which a shim takes its socket for dead and opens another.

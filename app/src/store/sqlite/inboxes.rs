@@ -4,7 +4,7 @@
 //! writer's thread alone, in commit order, so a send is never hidden by an older look.
 
 use prism_core::Moment;
-use prism_core::limits::LEASE_US;
+use prism_core::limits::LEASE_AHEAD_US;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
@@ -27,8 +27,9 @@ impl Inboxes {
 
     pub fn may_hold(&self, persona: Uuid, now: Moment) -> bool {
         // What ends later than any lease was noted before the clock was set back.
-        let over =
-            |until: Moment| now >= until || until != FOR_GOOD && until.since_us(now) > LEASE_US;
+        let over = |until: Moment| {
+            now >= until || until != FOR_GOOD && until.since_us(now) > LEASE_AHEAD_US
+        };
         self.quiet().get(&persona).is_none_or(|until| over(*until))
     }
 

@@ -12,7 +12,9 @@ use crate::store::{
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
-use prism_core::limits::{ACKS_PER_SIGNAL_MAX, DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_US};
+use prism_core::limits::{
+    ACKS_PER_SIGNAL_MAX, DISMISSED_LATELY_MAX, INBOX_WAITING_MAX, LEASE_AHEAD_US, LEASE_US,
+};
 use prism_core::receipt::{Layer, PublishPath, State};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
@@ -77,11 +79,11 @@ pub(super) const FIRST_RETURN: &str = "select min(leased_until)
 /// The rows of a lease that nobody has confirmed yet.
 pub(super) const UNCONFIRMED: &str = "select id, to_persona_id, leased_to, acted_at
     from signal_queue where lease_id = ?1 and drained_at is null and ended_at is null";
-/// What a drain may take: `?1` whose inbox, `?2` now. The last line is [`may_lease`] with [`LEASE_US`]
+/// What a drain may take: `?1` whose inbox, `?2` now. The last line is [`may_lease`] with [`LEASE_AHEAD_US`]
 /// in it.
 pub(super) const FREE: &str = "q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null
     and q.expires_at > ?2 and q.signal_type <> 'Loopback'
-    and (q.leased_until is null or q.leased_until <= ?2 or q.leased_until > ?2 + 30000000)";
+    and (q.leased_until is null or q.leased_until <= ?2 or q.leased_until > ?2 + 60000000)";
 
 impl Sqlite {
     /// One transaction, then one offer to the bus on the writer's thread, then the answer. What
@@ -241,7 +243,7 @@ impl Sqlite {
                 None => c
                     .execute(
                         "update signal_queue set ended_at = ?1, ended_as = 'recalled' where id = ?2 and drained_at is null and ended_at is null and (leased_until is null or leased_until <= ?1 or leased_until > ?1 + ?3)",
-                        params![now.0, id, LEASE_US],
+                        params![now.0, id, LEASE_AHEAD_US],
                     )
                     .map_err(failed)?,
             };
@@ -325,7 +327,7 @@ impl Sqlite {
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
         let due = move |c: &Connection| -> Result<bool> {
             c.prepare_cached(DUE)
-                .and_then(|mut s| s.query_row([now.0, LEASE_US], |r| r.get(0)))
+                .and_then(|mut s| s.query_row([now.0, LEASE_AHEAD_US], |r| r.get(0)))
                 .map_err(failed)
         };
         if !self.read(due).await? {
@@ -346,7 +348,7 @@ impl Sqlite {
     }
 }
 
-const _: () = assert!(LEASE_US == 30_000_000, "FREE says so too");
+const _: () = assert!(LEASE_AHEAD_US == 60_000_000, "FREE says so too");
 
 /// What a send wrote.
 enum Written {
@@ -759,7 +761,7 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let expired = c
         .prepare_cached(EXPIRE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64, LEASE_US], |r| {
+        .query_map(params![now.0, limit as i64, LEASE_AHEAD_US], |r| {
             Ok(EndedRow {
                 signal_id: column::id(r, "id")?,
                 to_persona: column::id(r, "to_persona_id")?,
@@ -771,7 +773,7 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
     let leases_returned = c
         .prepare_cached(OVERDUE)
         .map_err(failed)?
-        .query_map(params![now.0, limit as i64, LEASE_US], returned)
+        .query_map(params![now.0, limit as i64, LEASE_AHEAD_US], returned)
         .map_err(failed)?
         .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(failed)?;

@@ -510,7 +510,8 @@ pub fn key_file(home: &Home, identity: &Identity) -> String {
 /// The identity's key of this home.
 pub fn agent_key(home: &Home, identity: &Identity) -> Result<Option<String>, Problem> {
     let key = home.read_secret(&key_file(home, identity));
-    Ok(key.map_err(untrusted)?.map(|k| k.trim().to_owned()))
+    let key = key.map_err(untrusted)?.map(|k| k.trim().to_owned());
+    Ok(key.filter(|k| !k.is_empty()))
 }
 
 /// The operator's key of this home, unless the environment brings its own key.

@@ -501,6 +501,10 @@ impl Shim {
             "run `prism up` with this PRISM_HOME, or set PRISM_URL and PRISM_API_KEY",
         );
         let operator = self.operator(locator, &missing)?.creating_project();
+        // The place first: a shim that tries again and again must not leave a row for each key
+        // that it could not keep.
+        let place = client::key_file(&self.home, identity);
+        self.home.write(&place, b"").map_err(unwritable)?;
         let answer: Value = operator
             .call(self.pid()?, "key_mint", json!({ "identity": identity }))
             .await?;
@@ -512,6 +516,10 @@ impl Shim {
             .as_str()
             .and_then(|i| Identity::parse(i).ok())
             .unwrap_or_else(|| identity.clone());
+        if !canonical.as_str().eq(identity.as_str()) {
+            // The file goes by the spelling that was first.
+            self.home.remove(&place);
+        }
         let kept = self
             .home
             .write(&client::key_file(&self.home, &canonical), key.as_bytes());

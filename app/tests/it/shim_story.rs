@@ -77,7 +77,8 @@ fn sessions(server: &Server, identity: &str) -> Vec<Value> {
 
 fn wait_connected(server: &Server, identity: &str, connected: bool) {
     wait_for("the stream", || {
-        (sessions(server, identity)[0]["connected"] == connected).then_some(())
+        let sessions = sessions(server, identity);
+        (sessions.first()?["connected"] == connected).then_some(())
     });
 }
 

@@ -11,7 +11,7 @@ use crate::config::{self, Env, ServerFile};
 use crate::home::{Home, Lock};
 use crate::log::file as log_file;
 use anyhow::{Context as _, Result};
-use prism_core::launch::{Meeting, meet};
+use prism_core::launch::{Meeting, is_older, meet};
 use prism_core::text::one_line;
 use prism_core::{Code, Problem};
 use rustix::process::{Pid, Signal, kill_process};
@@ -114,6 +114,17 @@ pub fn restart(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
     if let Some(server) = ServerFile::load(home) {
         if !server.autostarted {
             return Err(in_a_terminal(&server, "restart it there"));
+        }
+        if is_older(config::version(), &server.version) {
+            return Err(Problem::new(
+                Code::Conflict,
+                format!(
+                    "the server is of Prism {}, and this is {}",
+                    server.version,
+                    config::version()
+                ),
+                "restart it with the newer prism, or `prism down` first",
+            ));
         }
         same = port.or_else(|| port_of(&server.url));
         stop(home, server.pid)?;

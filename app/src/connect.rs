@@ -179,7 +179,14 @@ impl Planned {
     }
 
     pub fn diff(&self) -> String {
-        let name = self.seen.path.to_string_lossy();
+        let name = match self.seen.path == self.seen.real {
+            true => self.seen.path.display().to_string(),
+            false => format!(
+                "{} -> {}",
+                self.seen.path.display(),
+                self.seen.real.display()
+            ),
+        };
         diff::unified(
             &name,
             self.seen.text(),
@@ -230,6 +237,14 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
     for file in machine.files(host, scope, &wish)? {
         let shown = file.path.display().to_string();
         match plan_file(machine, file, asked) {
+            // A link in a repository is somebody else's, and so may be what it leads to.
+            Ok((planned, _)) if leads_out(&planned.seen, scope, &places.root) => {
+                wrong.push(format!(
+                    "{shown}: it leads to {}, outside of this repository: use --user for your own \
+                     files, or put a file in the place of the link",
+                    planned.seen.real.display()
+                ));
+            }
             Ok((planned, said)) => {
                 notes.extend(said);
                 files.push(planned);
@@ -255,6 +270,11 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
         notes,
         owner: machine.owner(host, scope),
     })
+}
+
+/// Whether a file of the repository is really one outside of it.
+fn leads_out(seen: &Seen, scope: Scope, root: &Path) -> bool {
+    scope == Scope::Project && seen.path.starts_with(root) && !seen.real.starts_with(root)
 }
 
 fn plan_file(machine: &Machine, file: HostFile, asked: &Asked) -> Result<(Planned, Vec<String>)> {

@@ -374,6 +374,10 @@ fn origin_of(prompted: &Prompted) -> Origin {
 fn transcript(event: &Event, from: u64) -> (Option<String>, u64) {
     let read = || -> std::io::Result<(String, u64)> {
         let path = event.transcript.as_deref().unwrap_or_default();
+        // Opening a pipe would wait for whoever writes into it.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
         let mut file = std::fs::File::open(path)?;
         let len = file.metadata()?.len();
         let start = from.max(len.saturating_sub(TRANSCRIPT_BYTES_MAX)).min(len);

@@ -776,3 +776,37 @@ fn the_plugin_brings_what_connect_writes() {
     let market = read(".claude-plugin/marketplace.json");
     assert_eq!(market["plugins"][0]["source"], "./prism");
 }
+
+#[test]
+fn a_link_in_a_repository_leads_nobody_into_the_users_files() {
+    let user = User::new();
+    user.write(".bashrc", "export A=1\n");
+    user.write(".claude/settings.json", "{}\n");
+    symlink(user.at(".bashrc"), user.at("app/CLAUDE.md")).unwrap();
+    symlink(user.at(".claude"), user.at("app/.claude")).unwrap();
+    let before = user.tree();
+    let connect = [
+        "connect",
+        "claude-code",
+        "--project",
+        "--instructions",
+        "--yes",
+    ];
+    let said = user.refused(&connect);
+    assert!(said.contains("outside of this repository"), "{said}");
+    assert!(
+        said.contains("CLAUDE.md") && said.contains("settings.json"),
+        "{said}"
+    );
+    assert_eq!(user.tree(), before);
+    // One that stays inside is the repository's own business, and the diff says where it leads.
+    fs::remove_file(user.at("app/CLAUDE.md")).unwrap();
+    fs::remove_file(user.at("app/.claude")).unwrap();
+    user.write("app/AGENTS.md", "# ours\n");
+    symlink("AGENTS.md", user.at("app/CLAUDE.md")).unwrap();
+    let said = user.ok(&[&connect[..], &["--dry-run"]].concat());
+    assert!(
+        said.contains("CLAUDE.md -> ") && said.contains("AGENTS.md"),
+        "{said}"
+    );
+}

@@ -828,3 +828,17 @@ fn a_prompt_that_is_a_bell_is_evidence_and_nothing_else() {
     );
     wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
 }
+
+#[test]
+fn a_pipe_in_the_place_of_a_transcript_holds_up_nobody() {
+    let server = Server::start();
+    let mut texi = started(&server, "Texi", "s1");
+    let pipe = server.folder().join("t.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut said = prompt(&server, "s1", "no, that is wrong: use tabs");
+    said["transcript_path"] = json!(pipe);
+    hook(&server, &said);
+    texi.call("prism_status", json!({}));
+    assert_eq!(texi.close(), Some(0));
+}

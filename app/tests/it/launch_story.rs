@@ -343,6 +343,9 @@ fn a_newer_binary_replaces_an_older_background_server_and_an_older_one_never_doe
             "{version}"
         );
     }
+    let refused = run(&server, &["restart"], &[("PRISM_TEST_VERSION", "0.9.0")]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(alive(new["pid"].as_u64().unwrap()), "the newer one stays");
     let said = run(&server, &["up"], &NEWER);
     assert!(
         stderr(&said).contains("replaced the background server 0.10.0"),

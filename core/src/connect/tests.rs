@@ -424,6 +424,14 @@ fn what_was_there_before_us_is_not_ours_to_remove() {
 }
 
 #[test]
+fn a_table_that_is_written_in_parts_is_left_to_the_user() {
+    let file = one(Host::Codex, Scope::User, "config.toml");
+    let text = "[features.multi_agent_v2]\nenabled = true\n";
+    let refused = add(text, file.format, &file.parts, &launch()).unwrap_err();
+    assert!(refused.to_string().contains("`[features]`"), "{refused}");
+}
+
+#[test]
 fn the_ways_a_toml_file_can_be_written() {
     let file = one(Host::Codex, Scope::User, "config.toml");
     let hooks = {

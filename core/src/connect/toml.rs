@@ -256,6 +256,14 @@ impl Editor {
                     };
                     replaced(&self.text, last..last, &entry)
                 }
+                // Only parts of it are written: a line after them would be one of the last part.
+                Item::Table(inside) if inside.is_implicit() && !inside.is_dotted() => {
+                    let table = table.join(".");
+                    return Err(Refusal::new(format!(
+                        "`{table}` is written in parts only: add the lines `[{table}]` and \
+                         `{key} = {value}` by hand"
+                    )));
+                }
                 Item::Table(inside) => {
                     let prefix = match inside.is_dotted() {
                         true => format!("{}.", table.join(".")),

@@ -155,6 +155,18 @@ impl Sqlite {
                 )
                 .into());
             }
+            // A start like any other reads no signal; a new name reads all of them, once.
+            let renamed: bool = c
+                .query_row(
+                    "select exists (select 1 from personas
+                     where tenant_id = ? and is_operator = 1 and identity <> ?)",
+                    [&tenant, operator.as_str()],
+                    |r| r.get(0),
+                )
+                .map_err(failed)?;
+            if !renamed {
+                return Ok(());
+            }
             // What waits is shown under the name it is read by; what was read stays as it was.
             c.execute(
                 "update signal_queue set to_identity = ?1

@@ -77,6 +77,10 @@ fn secret_task(to: &str) -> Value {
         "payload": {"summary": SECRET, "body": SECRET}})
 }
 
+fn question(to: &str) -> Value {
+    json!({"to": to, "signal_type": "Question", "payload": {"summary": "which one?"}})
+}
+
 fn trace(asker: &mut Agent, sent: &Value) -> Value {
     let asked = json!({"signal_id": sent["signal_id"]});
     asker.call("prism_signal_trace", asked)
@@ -123,6 +127,36 @@ fn claude_code_is_handed_the_exact_sentence_in_one_line_and_that_proves_no_more_
     assert_eq!(inbox.lines_so_far(), 0);
     assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 2);
     assert_eq!(texi.bells_so_far(), 0, "one rung is enough");
+}
+
+#[test]
+fn what_a_drain_left_unread_behind_the_bell_is_rung_for_once_when_it_is_confirmed() {
+    let server = Server::start_with(FAST);
+    let mut donna = server.agent("Donna");
+    let (mut texi, inbox) = in_claude_code(&server, "Texi", &[]);
+    let unread = |texi: &mut Agent, n: u64| {
+        wait_for("the ring", || {
+            let count = texi.call("prism_signals", json!({}))["count"].clone();
+            (count["unread"] == n).then_some(())
+        });
+    };
+    let first = donna.call("prism_signal", secret_task("Texi"));
+    inbox.line();
+    let second = donna.call("prism_signal", question("Texi"));
+    unread(&mut texi, 2);
+    assert_eq!(inbox.lines_so_far(), 0, "it stands behind the bell");
+    // As a drain that was listed before the second one came.
+    let read = texi.call("prism_signals_pending", json!({"limit": 1}));
+    assert_eq!(ids(&read), [first["signal_id"].as_str().unwrap()]);
+    let line = inbox.line();
+    assert_eq!(line["message"]["content"], sentence("Donna", "Question"));
+    assert_eq!(told(&mut donna, &second, "rung"), "claude_inbox");
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
+    unread(&mut texi, 0);
+    let last = donna.call("prism_signal", task("Texi", "after it"));
+    inbox.line();
+    assert_eq!(told(&mut donna, &last, "rung"), "claude_inbox");
+    assert_eq!(inbox.lines_so_far(), 0, "no bell but those");
 }
 
 #[test]

@@ -48,8 +48,6 @@ pub struct Env {
     pub claude_session: Option<String>,
     pub claude_pid: Option<String>,
     pub claude_project: Option<String>,
-    /// Claude Code tells its children that somebody sits in front of it.
-    pub attended: bool,
     /// Milliseconds that a hook may take, instead of the usual ones.
     pub hook_ms: Option<String>,
     /// Run from inside an agent host's shell: the agent types, not the operator.
@@ -96,7 +94,6 @@ impl Env {
             claude_session: var("CLAUDE_CODE_SESSION_ID"),
             claude_pid: var("CLAUDE_PID"),
             claude_project: var("CLAUDE_PROJECT_DIR"),
-            attended: var("CLAUDE_CODE_SESSION_ATTENDED").is_some_and(|v| v == "1"),
             hook_ms: var("PRISM_HOOK_MS"),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             inside_host: [

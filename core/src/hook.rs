@@ -112,9 +112,6 @@ pub struct Event {
     pub turn: Option<String>,
     /// It happened in an agent that the session's agent started.
     pub subagent: bool,
-    /// The host says that somebody sits in front of it.
-    #[serde(default)]
-    pub attended: bool,
     #[serde(flatten)]
     pub what: What,
 }
@@ -177,7 +174,6 @@ pub fn parse(named: Option<Host>, json: &[u8]) -> Option<Event> {
         transcript: given.transcript_path,
         turn: given.turn_id,
         subagent,
-        attended: false,
         what,
         name,
     })
@@ -637,7 +633,6 @@ mod tests {
             transcript: None,
             turn: None,
             subagent: false,
-            attended: false,
             what,
         };
         let context = Say::Context("c".into());

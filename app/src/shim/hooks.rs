@@ -308,12 +308,8 @@ fn prompted(
         return known_by_now(&mut memory, settings);
     }
     let (tail, written) = transcript(event, 0);
-    let origin = match &tail {
-        Some(tail) => origin::now(tail, event, text),
-        // Where somebody sits in front of it the host will say whose words they are.
-        None if event.attended => Origin::Unknown,
-        None => Origin::Person,
-    };
+    // Without a transcript nothing tells yet whose words they are, where another agent's may come.
+    let origin = origin::now(tail.as_deref().unwrap_or_default(), event, text);
     if origin == Origin::PutIn {
         return known_by_now(&mut memory, settings);
     }

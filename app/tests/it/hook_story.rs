@@ -66,6 +66,17 @@ fn prompt(server: &Server, session: &str, text: &str) -> Value {
     event(server, session, "UserPromptSubmit", json!({"prompt": text}))
 }
 
+/// The same for words of which the host's transcript says that a person gave them.
+fn typed(server: &Server, session: &str, text: &str) -> Value {
+    let mut event = prompt(server, session, text);
+    let transcript = server.folder().join(format!("{session}.jsonl"));
+    let line = json!({"type": "user", "origin": {"kind": "human"},
+        "message": {"role": "user", "content": text}});
+    std::fs::write(&transcript, format!("{line}\n")).unwrap();
+    event["transcript_path"] = json!(transcript);
+    event
+}
+
 fn tool(server: &Server, session: &str) -> Value {
     let more = json!({"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_response": "x"});
     event(server, session, "PostToolUse", more)
@@ -210,7 +221,7 @@ fn the_operators_words_are_offered_for_keeping_and_nobody_elses() {
             "class=direction_pivot",
         ),
     ] {
-        let told = hook(&server, &prompt(&server, "s1", said));
+        let told = hook(&server, &typed(&server, "s1", said));
         let offer = context(&told);
         assert!(
             offer.contains("prism_operator_input") && offer.contains(class),
@@ -230,15 +241,15 @@ fn the_operators_words_are_offered_for_keeping_and_nobody_elses() {
         "",
     ] {
         assert_eq!(
-            hook(&server, &prompt(&server, "s1", put_in)),
+            hook(&server, &typed(&server, "s1", put_in)),
             Value::Null,
             "{put_in}"
         );
     }
-    let mut injected = prompt(&server, "s1", "no, that's wrong");
+    let mut injected = typed(&server, "s1", "no, that's wrong");
     injected["source"] = json!("system");
     assert_eq!(hook(&server, &injected), Value::Null);
-    let mut by_an_agent = prompt(&server, "s1", "no, that's wrong");
+    let mut by_an_agent = typed(&server, "s1", "no, that's wrong");
     by_an_agent["agent_id"] = json!("a1");
     assert_eq!(hook(&server, &by_an_agent), Value::Null);
 }
@@ -254,16 +265,15 @@ fn where_only_the_transcript_tells_whose_words_they_are_it_is_waited_for() {
         written.push_str(&format!("{line}\n"));
         std::fs::write(&transcript, &written).unwrap();
     };
-    write(line("begin", "human"));
     let at = |mut event: Value| {
         event["transcript_path"] = json!(transcript);
-        hook_as(
-            &server,
-            &event,
-            &[],
-            &[("CLAUDE_CODE_SESSION_ATTENDED", "1")],
-        )
+        hook(&server, &event)
     };
+    // The first prompt has no transcript yet: in doubt it is not the operator's, terminal or not.
+    assert_eq!(at(prompt(&server, "s1", "no, not that")), Value::Null);
+    assert_eq!(at(tool(&server, "s1")), Value::Null);
+    write(line("no, not that", "peer"));
+    assert_eq!(at(tool(&server, "s1")), Value::Null, "another agent's");
     // Typed: the transcript says so only later.
     assert_eq!(at(prompt(&server, "s1", "no, that's wrong")), Value::Null);
     assert_eq!(at(tool(&server, "s1")), Value::Null);
@@ -451,7 +461,7 @@ fn a_session_that_ends_without_a_wrap_leaves_what_is_known_and_says_who_wrote_it
     let texi = launch(&server, "Texi", "s1");
     hook(
         &server,
-        &prompt(&server, "s1", "mend the ring, password is hunter22"),
+        &typed(&server, "s1", "mend the ring, password is hunter22"),
     );
     hook(&server, &tool(&server, "s1"));
     std::fs::write(server.folder().join("ring.rs"), "x").unwrap();
@@ -512,7 +522,7 @@ fn nothing_is_left_of_a_session_that_did_nothing_or_wrote_it_down_itself() {
     assert_eq!(deltas(&server).len(), 1);
     // A host that leaves without a word leaves the same.
     let gone = launch(&server, "Gone", "s3");
-    hook(&server, &prompt(&server, "s3", "mend the bell"));
+    hook(&server, &typed(&server, "s3", "mend the bell"));
     assert_eq!(gone.close(), Some(0));
     let left = deltas(&server);
     assert!(
@@ -715,7 +725,7 @@ fn what_the_operator_turned_off_is_not_said() {
     let (mut donna, _texi) = (server.agent("Donna"), started(&server, "Texi", "s1"));
     donna.call("prism_signal", question("Texi"));
     wait_unread(&server, "Texi", 1);
-    let corrects = prompt(&server, "s1", "no, that's wrong");
+    let corrects = typed(&server, "s1", "no, that's wrong");
     assert_eq!(hook(&server, &corrects), Value::Null);
     assert_eq!(hook(&server, &stop(&server, "s1", false)), Value::Null);
 }

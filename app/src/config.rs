@@ -34,6 +34,8 @@ pub struct Env {
     pub doorbell: Option<String>,
     /// Claude Code's inbox socket for the session that started us.
     pub claude_inbox: Option<String>,
+    /// `PRISM_CLAUDE_CHANNEL=1`: Claude Code's channel is switched on, which it is not by default.
+    pub claude_channel: bool,
     pub codex_home: Option<String>,
     /// The control socket of a Codex app-server that serves this identity alone.
     pub codex_socket: Option<String>,
@@ -84,6 +86,7 @@ impl Env {
             allow_http: var("PRISM_ALLOW_HTTP").is_some_and(|v| v == "1"),
             doorbell: var("PRISM_DOORBELL"),
             claude_inbox: var("CLAUDE_CODE_MESSAGING_SOCKET"),
+            claude_channel: var("PRISM_CLAUDE_CHANNEL").is_some_and(|v| v == "1"),
             codex_home: var("CODEX_HOME"),
             codex_socket: var("PRISM_CODEX_SOCKET"),
             opencode_url: var("PRISM_OPENCODE_URL"),

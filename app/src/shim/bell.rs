@@ -93,6 +93,8 @@ impl Ringer {
 struct Host {
     cwd: String,
     inbox: Option<String>,
+    /// The operator says that Claude Code's channel is switched on.
+    channel: bool,
     codex: Codex,
     /// The server's address, and the session's id where it is known.
     opencode: Option<(String, Option<String>)>,
@@ -143,6 +145,7 @@ impl Bell {
             host: Host {
                 cwd: cwd.to_owned(),
                 inbox: env.claude_inbox.clone(),
+                channel: env.claude_channel,
                 codex: Codex::new(env, cwd, began),
                 opencode: env.opencode_url.clone().map(|url| (url, session)),
             },
@@ -227,6 +230,7 @@ impl Bell {
         HostHas {
             surface: session.unwrap_or(Surface::Other),
             inbox: self.host.inbox.is_some(),
+            channel: self.host.channel,
             opencode: self.host.opencode.is_some(),
             hooks: standing.hooks_heard,
         }

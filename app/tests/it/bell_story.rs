@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const AUTO: (&str, &str) = ("PRISM_DOORBELL", "auto");
+const CHANNEL: (&str, &str) = ("PRISM_CLAUDE_CHANNEL", "1");
 /// A slow machine asks more often than one key may.
 const FAST: &str = "[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n";
 const SECRET: &str = "the-payload-never-rings";
@@ -189,7 +190,7 @@ fn an_inbox_that_is_gone_or_hangs_gives_way_to_the_channel_and_the_trace_says_wh
         ("Texi", Inbox::remove as fn(&Inbox), "No such file"),
         ("Lafonda", Inbox::hang, "within 2 s"),
     ] {
-        let (mut agent, inbox) = in_claude_code(&server, name, &[]);
+        let (mut agent, inbox) = in_claude_code(&server, name, &[CHANNEL]);
         breaks(&inbox);
         let sent = donna.call("prism_signal", secret_task(name));
         assert_eq!(agent.bell(), sentence("Donna", "TaskAssigned"));

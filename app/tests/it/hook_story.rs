@@ -797,6 +797,30 @@ fn a_bell_that_waits_for_a_hook_is_its_sentence_alone_and_rendered_once_it_was_w
 }
 
 #[test]
+fn claude_code_without_inbox_and_channel_is_rung_by_its_hooks() {
+    let server = Server::start();
+    let env = [
+        ("PRISM_DOORBELL", "auto"),
+        ("PRISM_AGENT_SURFACE", "claude_code"),
+        ("CLAUDE_CODE_SESSION_ID", "s1"),
+    ];
+    let mut donna = server.agent("Donna");
+    let mut texi = Agent::launch(&server, Some("Texi"), &env);
+    texi.call("prism_start", json!({}));
+    assert_eq!(hook(&server, &tool(&server, "s1")), Value::Null);
+    let sent = donna.call("prism_signal", task("Texi", "x"));
+    wait_for("the bell to wait", || {
+        let states = states_of(&mut donna, &sent);
+        states.contains(&"bell_waits".to_owned()).then_some(())
+    });
+    let told = hook(&server, &tool(&server, "s1"));
+    let bell = prism_core::bell::sentence("Donna", "TaskAssigned");
+    assert_eq!(context(&told), bell);
+    wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
+    assert_eq!(texi.bells_so_far(), 0, "nothing into a channel that is off");
+}
+
+#[test]
 fn the_end_of_a_turn_carries_the_bell_of_a_question() {
     let server = Server::start();
     let (mut donna, _texi) = (server.agent("Donna"), rung_by_hooks(&server, "Texi", "s1"));

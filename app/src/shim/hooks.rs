@@ -51,12 +51,14 @@ enum Opening {
 }
 
 /// What an answer carried, to be noted when it was written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Carried {
     opening: bool,
     /// The prompt that was offered for keeping.
     offer: Option<u64>,
     bell: Option<Uuid>,
+    /// The signals that the end of the turn was held for.
+    held: Vec<String>,
 }
 
 /// A prompt that may be the operator's.
@@ -202,9 +204,10 @@ pub fn was_said(shim: &Shim, session: &Session, receipt: u64) {
         let Some(at) = memory.untold.iter().position(|(r, _)| *r == receipt) else {
             return;
         };
-        let Some((_, carried)) = memory.untold.remove(at) else {
+        let Some((_, mut carried)) = memory.untold.remove(at) else {
             return;
         };
+        memory.held.said(std::mem::take(&mut carried.held));
         if carried.opening {
             memory.opening = Opening::Said;
             memory.late = None;
@@ -395,11 +398,13 @@ fn held(
         return None;
     }
     let (ring, _) = session.cache.load();
-    let reason = session.hooks.memory().held.reason(&ring, &session.pid)?;
+    let held = session.hooks.memory().held.reason(&ring, &session.pid);
+    let (reason, sids) = held?;
     // Where a bell waits for a hook, this is the hook that carries it.
     let bell = shim.bell().take_for_hook();
     let carried = Carried {
         bell: bell.as_ref().map(|bell| bell.signal_id),
+        held: sids,
         ..Carried::default()
     };
     let reason = bell.map_or(reason, |bell| bell.sentence());

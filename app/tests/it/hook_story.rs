@@ -319,6 +319,19 @@ fn a_turn_is_held_once_for_each_question_and_never_loops() {
     donna.call("prism_signal", question("Texi"));
     wait_unread(&server, "Texi", 2);
     assert_eq!(hook(&server, &stop(&server, "s1", true)), Value::Null);
+    // A hold that could not be written has held nothing.
+    let mut unheard = command(&server, &[PATIENT], &[]);
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut unheard = unheard
+        .stdin(Stdio::piped())
+        .stdout(full.unwrap())
+        .spawn()
+        .unwrap();
+    let ends = stop(&server, "s1", false).to_string();
+    let mut stdin = unheard.stdin.take().unwrap();
+    stdin.write_all(ends.as_bytes()).unwrap();
+    drop(stdin);
+    assert!(unheard.wait().unwrap().success());
     let held = hook(&server, &stop(&server, "s1", false));
     assert_eq!(held["decision"], "block");
     let reason = held["reason"].as_str().unwrap();

@@ -13,6 +13,7 @@ use prism_core::hook::hold::Held;
 use prism_core::hook::left::Seen;
 use prism_core::hook::opening::opening;
 use prism_core::hook::origin::{self, Origin};
+use prism_core::hook::waits::Waits;
 use prism_core::hook::words::{Looks, is_operators, looks_like};
 use prism_core::hook::{Answered, Asked, Event, Host, Say, Waiting, What};
 use prism_core::limits::SECOND_US;
@@ -83,6 +84,7 @@ struct Memory {
     /// The opening that came too late for the hook that asked for it.
     late: Option<(Opening, Moment, String)>,
     held: Held,
+    waits: Waits,
     seen: Seen,
     prompts: u64,
     newest: Option<Prompted>,
@@ -413,18 +415,15 @@ fn held(
 
 /// Notes whether the session waits for its human, and tells the server when that changes.
 fn note_waiting(session: &Arc<Session>, event: &Event) {
-    let waits = match &event.what {
-        What::Waits { r#for } => Some(*r#for),
-        What::Prompt { .. } | What::ToolDone | What::GoesOn | What::TurnEnd { .. } => None,
-        What::SessionStart { .. } | What::SessionEnd { .. } => None,
-        What::Heard => return,
-    };
     let hooks = &session.hooks;
+    let mut memory = hooks.memory();
+    let waits = memory.waits.heard(event);
     let changed = hooks.waiting.send_if_modified(|known| {
         let changed = *known != waits;
         *known = waits;
         changed
     });
+    drop(memory);
     if changed && !hooks.reporting.swap(true, Ordering::Relaxed) {
         tokio::spawn(report_waiting(session.clone()));
     }

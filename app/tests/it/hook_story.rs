@@ -437,15 +437,30 @@ fn a_session_that_waits_for_its_human_says_so_until_it_goes_on() {
     server.kill();
     server.resume();
     assert_eq!(session_of(&server, "Texi")["waits"]["since"], since);
+    // An agent that it started waits and goes on by itself.
+    let of_helper = |mut event: Value| {
+        event["agent_id"] = json!("a1");
+        hook(&server, &event)
+    };
+    let elicits = || {
+        event(
+            &server,
+            "s1",
+            "Elicitation",
+            json!({"mcp_server_name": "x"}),
+        )
+    };
+    of_helper(elicits());
+    hook(&server, &tool(&server, "s1"));
+    wait_for("the helper's", || {
+        (waits(&server) == "question").then_some(())
+    });
+    hook(&server, &asks);
+    of_helper(tool(&server, "s1"));
+    wait_for("its own", || (waits(&server) == "permission").then_some(()));
     hook(&server, &tool(&server, "s1"));
     wait_for("it goes on", || waits(&server).is_null().then_some(()));
-    let asks = event(
-        &server,
-        "s1",
-        "Elicitation",
-        json!({"mcp_server_name": "x"}),
-    );
-    hook(&server, &asks);
+    hook(&server, &elicits());
     wait_for("question", || (waits(&server) == "question").then_some(()));
     hook(&server, &stop(&server, "s1", false));
     wait_for("it goes on", || waits(&server).is_null().then_some(()));
@@ -799,7 +814,7 @@ fn a_bell_that_waits_for_a_hook_is_its_sentence_alone_and_rendered_once_it_was_w
     // With a prompt, unless there is something to say of the prompt itself.
     let sent = donna.call("prism_signal", task("Texi", "another"));
     wait_unread(&server, "Texi", 1);
-    let told = hook(&server, &prompt(&server, "s1", "no, that's wrong"));
+    let told = hook(&server, &typed(&server, "s1", "no, that's wrong"));
     assert!(context(&told).contains("class=correction") && !context(&told).contains("Signal"));
     let told = wait_for("the bell", || {
         let told = hook(&server, &prompt(&server, "s1", "go on with it"));

@@ -34,6 +34,8 @@ pub struct Env {
     pub doorbell: Option<String>,
     /// Claude Code's inbox socket for the session that started us.
     pub claude_inbox: Option<String>,
+    /// `PRISM_CLAUDE_CHANNEL=1`: Claude Code's channel is switched on, which it is not by default.
+    pub claude_channel: bool,
     pub codex_home: Option<String>,
     /// The control socket of a Codex app-server that serves this identity alone.
     pub codex_socket: Option<String>,
@@ -48,8 +50,6 @@ pub struct Env {
     pub claude_session: Option<String>,
     pub claude_pid: Option<String>,
     pub claude_project: Option<String>,
-    /// Claude Code tells its children that somebody sits in front of it.
-    pub attended: bool,
     /// Milliseconds that a hook may take, instead of the usual ones.
     pub hook_ms: Option<String>,
     /// Run from inside an agent host's shell: the agent types, not the operator.
@@ -86,6 +86,7 @@ impl Env {
             allow_http: var("PRISM_ALLOW_HTTP").is_some_and(|v| v == "1"),
             doorbell: var("PRISM_DOORBELL"),
             claude_inbox: var("CLAUDE_CODE_MESSAGING_SOCKET"),
+            claude_channel: var("PRISM_CLAUDE_CHANNEL").is_some_and(|v| v == "1"),
             codex_home: var("CODEX_HOME"),
             codex_socket: var("PRISM_CODEX_SOCKET"),
             opencode_url: var("PRISM_OPENCODE_URL"),
@@ -96,7 +97,6 @@ impl Env {
             claude_session: var("CLAUDE_CODE_SESSION_ID"),
             claude_pid: var("CLAUDE_PID"),
             claude_project: var("CLAUDE_PROJECT_DIR"),
-            attended: var("CLAUDE_CODE_SESSION_ATTENDED").is_some_and(|v| v == "1"),
             hook_ms: var("PRISM_HOOK_MS"),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             inside_host: [

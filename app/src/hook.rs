@@ -43,8 +43,7 @@ pub fn run(args: impl Iterator<Item = OsString>, began: Instant) -> bool {
 fn answer(host: Option<Host>, began: Instant) -> Option<()> {
     let env = Env::read().ok()?;
     let deadline = began + env.hook_patience().saturating_sub(MARGIN);
-    let mut event = event_from_stdin(host, deadline)?;
-    event.attended = env.attended;
+    let event = event_from_stdin(host, deadline)?;
     let shim = find(&env, &event)?;
     let within = left(deadline)?.saturating_sub(PRINTING);
     let asked = Asked {

@@ -9,7 +9,7 @@ pub use rung::{Rung, RungBell};
 pub use thread::{LoadedThread, born, own_thread};
 
 use crate::envelope::Envelope;
-use crate::limits::BELL_COALESCE_US;
+use crate::limits::{BELL_COALESCE_US, RECEIPT_IDS_MAX};
 use crate::moment::Moment;
 use crate::ring::Entry;
 use crate::signal::{Category, SignalType, names};
@@ -137,10 +137,13 @@ pub fn is_bell(prompt: &str) -> bool {
 
 /// Keeps a standing bell from ringing again for every further signal.
 ///
-/// It cannot jam: a drain resets it, and so does a minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// It cannot jam: a drain resets it, and so does a minute. Nor does it lose anything: what came
+/// while a drain was on its way is not in that drain, and is left to ring for after it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coalescer {
     rung_at: Option<Moment>,
+    /// What came while the bell stood, oldest first.
+    behind: Vec<Notice>,
 }
 
 impl Coalescer {
@@ -155,9 +158,34 @@ impl Coalescer {
         self.rung_at = Some(now);
     }
 
-    /// Notes that the inbox was drained, here or by a sibling session.
-    pub fn drained(&mut self) {
+    /// Notes what came while a bell stands.
+    pub fn came(&mut self, notices: Vec<Notice>) {
+        self.behind.extend(notices);
+        let over = self.behind.len().saturating_sub(RECEIPT_IDS_MAX);
+        self.behind.drain(..over);
+    }
+
+    /// The host took a bell now: it tells of whatever came before, too.
+    pub fn took(&mut self) {
+        self.behind.clear();
+    }
+
+    /// No bell reached the host: the next arrival rings.
+    pub fn failed(&mut self) {
         self.rung_at = None;
+    }
+
+    /// Notes that these were drained, here or by a sibling session. Says whether anything may be
+    /// left that came too late for that drain.
+    pub fn drained(&mut self, ids: &[Uuid]) -> bool {
+        self.rung_at = None;
+        self.behind.retain(|n| !ids.contains(&n.signal_id));
+        !self.behind.is_empty()
+    }
+
+    /// Takes out what is left, to be rung for once.
+    pub fn take_left(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.behind)
     }
 }
 
@@ -193,8 +221,37 @@ mod tests {
         bell.rang(t0);
         assert!(!bell.rings(t0.plus_us(59 * SECOND_US)));
         assert!(bell.rings(t0.plus_us(60 * SECOND_US)));
-        bell.drained();
+        assert!(!bell.drained(&[]));
         assert!(bell.rings(t0.plus_us(1)));
+    }
+
+    fn task(n: u128) -> Notice {
+        Notice {
+            signal_id: Uuid::from_u128(n),
+            from: "Ada".into(),
+            signal_type: "TaskAssigned".into(),
+            category: Category::Task,
+        }
+    }
+
+    #[test]
+    fn what_came_behind_a_bell_and_was_not_in_the_drain_is_left_to_ring_for_once() {
+        let mut bell = Coalescer::default();
+        bell.rang(Moment(0));
+        bell.came(vec![task(2), task(3)]);
+        assert!(bell.drained(&[Uuid::from_u128(1), Uuid::from_u128(2)]));
+        assert_eq!(bell.take_left(), [task(3)]);
+        assert_eq!(bell.take_left(), []);
+        bell.rang(Moment(0));
+        bell.came(vec![task(4)]);
+        assert!(!bell.drained(&[Uuid::from_u128(4)]), "the drain carried it");
+        bell.came(vec![task(5)]);
+        bell.took();
+        assert!(!bell.drained(&[]), "a later bell told of it");
+        bell.came((0..2 * RECEIPT_IDS_MAX as u128).map(task).collect());
+        let left = bell.take_left();
+        assert_eq!(left.len(), RECEIPT_IDS_MAX);
+        assert_eq!(left.last(), Some(&task(2 * RECEIPT_IDS_MAX as u128 - 1)));
     }
 
     #[test]
@@ -210,7 +267,7 @@ mod tests {
             let (mut bell, mut now, mut last) = (Coalescer::default(), Moment(0), None::<Moment>);
             for (gap, drain) in arrivals {
                 now = now.plus_us(gap);
-                if drain { bell.drained(); last = None; }
+                if drain { bell.drained(&[]); last = None; }
                 let due = last.is_none_or(|at: Moment| now.since_us(at) >= BELL_COALESCE_US);
                 prop_assert_eq!(bell.rings(now), due);
                 if due { bell.rang(now); last = Some(now); }

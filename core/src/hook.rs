@@ -9,6 +9,7 @@ pub mod hold;
 pub mod left;
 pub mod opening;
 pub mod origin;
+pub mod waits;
 pub mod words;
 
 use crate::limits::HOOK_PROMPT_CHARS_MAX;
@@ -83,7 +84,7 @@ pub enum What {
     Waits {
         r#for: Waiting,
     },
-    /// Whatever it waited for was given or refused.
+    /// Whatever it waited for was given or refused, or it would not have come to this.
     GoesOn,
     TurnEnd {
         /// A hook has held this turn already.
@@ -112,9 +113,9 @@ pub struct Event {
     pub turn: Option<String>,
     /// It happened in an agent that the session's agent started.
     pub subagent: bool,
-    /// The host says that somebody sits in front of it.
+    /// That agent, where the host says which.
     #[serde(default)]
-    pub attended: bool,
+    pub agent: Option<String>,
     #[serde(flatten)]
     pub what: What,
 }
@@ -158,7 +159,8 @@ pub fn parse(named: Option<Host>, json: &[u8]) -> Option<Event> {
     let name = name.or_else(|| given.camel_event.clone())?;
     let host = named.unwrap_or_else(|| guess_host(&name, &given));
     let what = what_happened(host, &name, &given)?;
-    let subagent = given.agent_id.as_deref().is_some_and(|id| !id.is_empty());
+    let agent = given.agent_id.clone().filter(|id| !id.is_empty());
+    let subagent = agent.is_some() || name.starts_with("Subagent");
     let first_root = || given.workspace_roots.as_ref()?.first().cloned();
     let ids = [
         &given.session_id,
@@ -177,7 +179,7 @@ pub fn parse(named: Option<Host>, json: &[u8]) -> Option<Event> {
         transcript: given.transcript_path,
         turn: given.turn_id,
         subagent,
-        attended: false,
+        agent,
         what,
         name,
     })
@@ -254,10 +256,10 @@ fn what_happened(host: Host, name: &str, given: &Given) -> Option<What> {
             reason: said(&given.reason),
         },
         _ if host == Host::Opencode => return None,
-        "PreToolUse" | "BeforeTool" | "preToolUse" | "PreCompact" | "PostCompact"
-        | "PreCompress" | "SubagentStart" | "SubagentStop" | "BeforeModel" | "AfterModel" => {
-            What::Heard
-        }
+        // It comes before the host asks for the permission that the tool may need.
+        "PreToolUse" | "BeforeTool" | "preToolUse" | "SubagentStop" => What::GoesOn,
+        "PreCompact" | "PostCompact" | "PreCompress" | "SubagentStart" | "BeforeModel"
+        | "AfterModel" => What::Heard,
         _ => return None,
     })
 }
@@ -637,7 +639,7 @@ mod tests {
             transcript: None,
             turn: None,
             subagent: false,
-            attended: false,
+            agent: None,
             what,
         };
         let context = Say::Context("c".into());

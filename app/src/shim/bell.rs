@@ -93,6 +93,8 @@ impl Ringer {
 struct Host {
     cwd: String,
     inbox: Option<String>,
+    /// The operator says that Claude Code's channel is switched on.
+    channel: bool,
     codex: Codex,
     /// The server's address, and the session's id where it is known.
     opencode: Option<(String, Option<String>)>,
@@ -130,6 +132,7 @@ pub struct Bell {
     standing: Mutex<Standing>,
     /// One bell at a time, in the order in which they are asked for.
     ringers: tokio::sync::Mutex<Vec<(Strategy, Ringer)>>,
+    left: Notify,
     /// Told whenever the inbox, or what is known of the thread, may have changed.
     pub inbox_changed: Notify,
 }
@@ -142,12 +145,14 @@ impl Bell {
             host: Host {
                 cwd: cwd.to_owned(),
                 inbox: env.claude_inbox.clone(),
+                channel: env.claude_channel,
                 codex: Codex::new(env, cwd, began),
                 opencode: env.opencode_url.clone().map(|url| (url, session)),
             },
             peer: OnceLock::new(),
             standing: Mutex::default(),
             ringers: tokio::sync::Mutex::default(),
+            left: Notify::new(),
             inbox_changed: Notify::new(),
         }
     }
@@ -176,10 +181,27 @@ impl Bell {
         self.standing().attached.as_ref().map(|a| a.session.clone())
     }
 
-    /// Somebody drained the inbox: the next arrival rings again.
-    pub fn drained(&self) {
-        self.standing().coalescer.drained();
+    /// Somebody drained these from the inbox: the next arrival rings again, and what came too late
+    /// for that drain rings now.
+    pub fn drained(&self, ids: &[Uuid]) {
+        if self.standing().coalescer.drained(ids) {
+            self.left.notify_one();
+        }
         self.inbox_changed.notify_one();
+    }
+
+    /// Told when a drain may have left something that stood behind the bell.
+    pub async fn something_is_left(&self) {
+        self.left.notified().await;
+    }
+
+    /// Rings once for what stood behind a bell and is still unread after a drain.
+    pub async fn ring_for_left(&self) {
+        let mut left = self.standing().coalescer.take_left();
+        self.take_read(&mut left);
+        if !left.is_empty() {
+            self.ring(left).await;
+        }
     }
 
     /// What a tool call of Codex says of the thread it came from.
@@ -208,6 +230,7 @@ impl Bell {
         HostHas {
             surface: session.unwrap_or(Surface::Other),
             inbox: self.host.inbox.is_some(),
+            channel: self.host.channel,
             opencode: self.host.opencode.is_some(),
             hooks: standing.hooks_heard,
         }
@@ -232,16 +255,18 @@ impl Bell {
             if !standing.coalescer.rings(now) {
                 let ids: Vec<Uuid> = notices.iter().map(|n| n.signal_id).collect();
                 standing.rung.coalesced(&ids);
+                standing.coalescer.came(notices);
                 return;
             }
             // Noted before the host has it: it may drain before we hear that it took the bell.
             standing.coalescer.rang(now);
         }
-        if !self
-            .climb(&mut ringers, notices, Vec::new(), Why::Arrived)
-            .await
-        {
-            self.standing().coalescer.drained();
+        let tried = Vec::new();
+        let taken = self.climb(&mut ringers, notices, tried, Why::Arrived).await;
+        let coalescer = &mut self.standing().coalescer;
+        match taken {
+            true => coalescer.took(),
+            false => coalescer.failed(),
         }
     }
 

@@ -13,6 +13,7 @@ use prism_core::hook::hold::Held;
 use prism_core::hook::left::Seen;
 use prism_core::hook::opening::opening;
 use prism_core::hook::origin::{self, Origin};
+use prism_core::hook::waits::Waits;
 use prism_core::hook::words::{Looks, is_operators, looks_like};
 use prism_core::hook::{Answered, Asked, Event, Host, Say, Waiting, What};
 use prism_core::limits::SECOND_US;
@@ -51,12 +52,14 @@ enum Opening {
 }
 
 /// What an answer carried, to be noted when it was written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Carried {
     opening: bool,
     /// The prompt that was offered for keeping.
     offer: Option<u64>,
     bell: Option<Uuid>,
+    /// The signals that the end of the turn was held for.
+    held: Vec<String>,
 }
 
 /// A prompt that may be the operator's.
@@ -81,6 +84,7 @@ struct Memory {
     /// The opening that came too late for the hook that asked for it.
     late: Option<(Opening, Moment, String)>,
     held: Held,
+    waits: Waits,
     seen: Seen,
     prompts: u64,
     newest: Option<Prompted>,
@@ -202,9 +206,10 @@ pub fn was_said(shim: &Shim, session: &Session, receipt: u64) {
         let Some(at) = memory.untold.iter().position(|(r, _)| *r == receipt) else {
             return;
         };
-        let Some((_, carried)) = memory.untold.remove(at) else {
+        let Some((_, mut carried)) = memory.untold.remove(at) else {
             return;
         };
+        memory.held.said(std::mem::take(&mut carried.held));
         if carried.opening {
             memory.opening = Opening::Said;
             memory.late = None;
@@ -308,12 +313,8 @@ fn prompted(
         return known_by_now(&mut memory, settings);
     }
     let (tail, written) = transcript(event, 0);
-    let origin = match &tail {
-        Some(tail) => origin::now(tail, event, text),
-        // Where somebody sits in front of it the host will say whose words they are.
-        None if event.attended => Origin::Unknown,
-        None => Origin::Person,
-    };
+    // Without a transcript nothing tells yet whose words they are, where another agent's may come.
+    let origin = origin::now(tail.as_deref().unwrap_or_default(), event, text);
     if origin == Origin::PutIn {
         return known_by_now(&mut memory, settings);
     }
@@ -403,11 +404,13 @@ fn held(
         return None;
     }
     let (ring, _) = session.cache.load();
-    let reason = session.hooks.memory().held.reason(&ring, &session.pid)?;
+    let held = session.hooks.memory().held.reason(&ring, &session.pid);
+    let (reason, sids) = held?;
     // Where a bell waits for a hook, this is the hook that carries it.
     let bell = shim.bell().take_for_hook();
     let carried = Carried {
         bell: bell.as_ref().map(|bell| bell.signal_id),
+        held: sids,
         ..Carried::default()
     };
     let reason = bell.map_or(reason, |bell| bell.sentence());
@@ -416,18 +419,15 @@ fn held(
 
 /// Notes whether the session waits for its human, and tells the server when that changes.
 fn note_waiting(session: &Arc<Session>, event: &Event) {
-    let waits = match &event.what {
-        What::Waits { r#for } => Some(*r#for),
-        What::Prompt { .. } | What::ToolDone | What::GoesOn | What::TurnEnd { .. } => None,
-        What::SessionStart { .. } | What::SessionEnd { .. } => None,
-        What::Heard => return,
-    };
     let hooks = &session.hooks;
+    let mut memory = hooks.memory();
+    let waits = memory.waits.heard(event);
     let changed = hooks.waiting.send_if_modified(|known| {
         let changed = *known != waits;
         *known = waits;
         changed
     });
+    drop(memory);
     if changed && !hooks.reporting.swap(true, Ordering::Relaxed) {
         tokio::spawn(report_waiting(session.clone()));
     }

@@ -99,7 +99,7 @@ impl DrainToConfirm {
         }
         // Another project's inbox says nothing about the bell for this one.
         if self.pid == self.session.pid {
-            self.shim.bell().drained();
+            self.shim.bell().drained(&self.signal_ids);
         }
         if let Some(lease_id) = self.lease_id {
             let pid = self.pid;

@@ -38,10 +38,15 @@ pub async fn run(shim: Arc<Shim>, session: Arc<Session>, mut asked: UnboundedRec
         let job = match next.take() {
             Some(job) => job,
             None => tokio::select! {
+                biased;
                 job = asked.recv() => match job {
                     Some(job) => job,
                     None => return,
                 },
+                () = bell.something_is_left() => {
+                    bell.ring_for_left().await;
+                    continue;
+                }
                 () = tokio::time::sleep(look), if bell.any_unrendered() => {
                     bell.ring_overdue(clock::now()).await;
                     continue;

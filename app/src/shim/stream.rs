@@ -406,14 +406,14 @@ impl Stream {
                 let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
                 let marked = self.session.cache.mark_read(Which::These(&sids));
                 logged("mark signals read", marked);
-                self.shim.bell().drained();
+                self.shim.bell().drained(&signal_ids);
             }
             // A drain was not confirmed in time: the signals wait again, so the bell rings again.
             ServerFrame::Returned { signal_ids } => {
                 let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
                 self.session.take_back(&signal_ids);
                 logged("mark signals unread", self.session.cache.mark_unread(&sids));
-                self.shim.bell().drained();
+                self.shim.bell().drained(&signal_ids);
                 self.ring_for_waiting(&sids);
             }
             ServerFrame::Escalated { notices } => self.ask(ToRing::Escalated(notices)),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const AUTO: (&str, &str) = ("PRISM_DOORBELL", "auto");
+const CHANNEL: (&str, &str) = ("PRISM_CLAUDE_CHANNEL", "1");
 /// A slow machine asks more often than one key may.
 const FAST: &str = "[limits]\nrequests_per_second = 100000\nrequests_burst = 100000\n";
 const SECRET: &str = "the-payload-never-rings";
@@ -77,6 +78,10 @@ fn secret_task(to: &str) -> Value {
         "payload": {"summary": SECRET, "body": SECRET}})
 }
 
+fn question(to: &str) -> Value {
+    json!({"to": to, "signal_type": "Question", "payload": {"summary": "which one?"}})
+}
+
 fn trace(asker: &mut Agent, sent: &Value) -> Value {
     let asked = json!({"signal_id": sent["signal_id"]});
     asker.call("prism_signal_trace", asked)
@@ -126,6 +131,36 @@ fn claude_code_is_handed_the_exact_sentence_in_one_line_and_that_proves_no_more_
 }
 
 #[test]
+fn what_a_drain_left_unread_behind_the_bell_is_rung_for_once_when_it_is_confirmed() {
+    let server = Server::start_with(FAST);
+    let mut donna = server.agent("Donna");
+    let (mut texi, inbox) = in_claude_code(&server, "Texi", &[]);
+    let unread = |texi: &mut Agent, n: u64| {
+        wait_for("the ring", || {
+            let count = texi.call("prism_signals", json!({}))["count"].clone();
+            (count["unread"] == n).then_some(())
+        });
+    };
+    let first = donna.call("prism_signal", secret_task("Texi"));
+    inbox.line();
+    let second = donna.call("prism_signal", question("Texi"));
+    unread(&mut texi, 2);
+    assert_eq!(inbox.lines_so_far(), 0, "it stands behind the bell");
+    // As a drain that was listed before the second one came.
+    let read = texi.call("prism_signals_pending", json!({"limit": 1}));
+    assert_eq!(ids(&read), [first["signal_id"].as_str().unwrap()]);
+    let line = inbox.line();
+    assert_eq!(line["message"]["content"], sentence("Donna", "Question"));
+    assert_eq!(told(&mut donna, &second, "rung"), "claude_inbox");
+    assert_eq!(ids(&texi.call("prism_signals_pending", json!({}))).len(), 1);
+    unread(&mut texi, 0);
+    let last = donna.call("prism_signal", task("Texi", "after it"));
+    inbox.line();
+    assert_eq!(told(&mut donna, &last, "rung"), "claude_inbox");
+    assert_eq!(inbox.lines_so_far(), 0, "no bell but those");
+}
+
+#[test]
 fn twenty_equal_sentences_in_a_row_each_come_from_a_sender_of_their_own() {
     let server = Server::start_with(FAST);
     let mut donna = server.agent("Donna");
@@ -155,7 +190,7 @@ fn an_inbox_that_is_gone_or_hangs_gives_way_to_the_channel_and_the_trace_says_wh
         ("Texi", Inbox::remove as fn(&Inbox), "No such file"),
         ("Lafonda", Inbox::hang, "within 2 s"),
     ] {
-        let (mut agent, inbox) = in_claude_code(&server, name, &[]);
+        let (mut agent, inbox) = in_claude_code(&server, name, &[CHANNEL]);
         breaks(&inbox);
         let sent = donna.call("prism_signal", secret_task(name));
         assert_eq!(agent.bell(), sentence("Donna", "TaskAssigned"));

@@ -66,6 +66,17 @@ fn prompt(server: &Server, session: &str, text: &str) -> Value {
     event(server, session, "UserPromptSubmit", json!({"prompt": text}))
 }
 
+/// The same for words of which the host's transcript says that a person gave them.
+fn typed(server: &Server, session: &str, text: &str) -> Value {
+    let mut event = prompt(server, session, text);
+    let transcript = server.folder().join(format!("{session}.jsonl"));
+    let line = json!({"type": "user", "origin": {"kind": "human"},
+        "message": {"role": "user", "content": text}});
+    std::fs::write(&transcript, format!("{line}\n")).unwrap();
+    event["transcript_path"] = json!(transcript);
+    event
+}
+
 fn tool(server: &Server, session: &str) -> Value {
     let more = json!({"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_response": "x"});
     event(server, session, "PostToolUse", more)
@@ -210,7 +221,7 @@ fn the_operators_words_are_offered_for_keeping_and_nobody_elses() {
             "class=direction_pivot",
         ),
     ] {
-        let told = hook(&server, &prompt(&server, "s1", said));
+        let told = hook(&server, &typed(&server, "s1", said));
         let offer = context(&told);
         assert!(
             offer.contains("prism_operator_input") && offer.contains(class),
@@ -230,15 +241,15 @@ fn the_operators_words_are_offered_for_keeping_and_nobody_elses() {
         "",
     ] {
         assert_eq!(
-            hook(&server, &prompt(&server, "s1", put_in)),
+            hook(&server, &typed(&server, "s1", put_in)),
             Value::Null,
             "{put_in}"
         );
     }
-    let mut injected = prompt(&server, "s1", "no, that's wrong");
+    let mut injected = typed(&server, "s1", "no, that's wrong");
     injected["source"] = json!("system");
     assert_eq!(hook(&server, &injected), Value::Null);
-    let mut by_an_agent = prompt(&server, "s1", "no, that's wrong");
+    let mut by_an_agent = typed(&server, "s1", "no, that's wrong");
     by_an_agent["agent_id"] = json!("a1");
     assert_eq!(hook(&server, &by_an_agent), Value::Null);
 }
@@ -254,16 +265,15 @@ fn where_only_the_transcript_tells_whose_words_they_are_it_is_waited_for() {
         written.push_str(&format!("{line}\n"));
         std::fs::write(&transcript, &written).unwrap();
     };
-    write(line("begin", "human"));
     let at = |mut event: Value| {
         event["transcript_path"] = json!(transcript);
-        hook_as(
-            &server,
-            &event,
-            &[],
-            &[("CLAUDE_CODE_SESSION_ATTENDED", "1")],
-        )
+        hook(&server, &event)
     };
+    // The first prompt has no transcript yet: in doubt it is not the operator's, terminal or not.
+    assert_eq!(at(prompt(&server, "s1", "no, not that")), Value::Null);
+    assert_eq!(at(tool(&server, "s1")), Value::Null);
+    write(line("no, not that", "peer"));
+    assert_eq!(at(tool(&server, "s1")), Value::Null, "another agent's");
     // Typed: the transcript says so only later.
     assert_eq!(at(prompt(&server, "s1", "no, that's wrong")), Value::Null);
     assert_eq!(at(tool(&server, "s1")), Value::Null);
@@ -309,6 +319,19 @@ fn a_turn_is_held_once_for_each_question_and_never_loops() {
     donna.call("prism_signal", question("Texi"));
     wait_unread(&server, "Texi", 2);
     assert_eq!(hook(&server, &stop(&server, "s1", true)), Value::Null);
+    // A hold that could not be written has held nothing.
+    let mut unheard = command(&server, &[PATIENT], &[]);
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut unheard = unheard
+        .stdin(Stdio::piped())
+        .stdout(full.unwrap())
+        .spawn()
+        .unwrap();
+    let ends = stop(&server, "s1", false).to_string();
+    let mut stdin = unheard.stdin.take().unwrap();
+    stdin.write_all(ends.as_bytes()).unwrap();
+    drop(stdin);
+    assert!(unheard.wait().unwrap().success());
     let held = hook(&server, &stop(&server, "s1", false));
     assert_eq!(held["decision"], "block");
     let reason = held["reason"].as_str().unwrap();
@@ -414,15 +437,30 @@ fn a_session_that_waits_for_its_human_says_so_until_it_goes_on() {
     server.kill();
     server.resume();
     assert_eq!(session_of(&server, "Texi")["waits"]["since"], since);
+    // An agent that it started waits and goes on by itself.
+    let of_helper = |mut event: Value| {
+        event["agent_id"] = json!("a1");
+        hook(&server, &event)
+    };
+    let elicits = || {
+        event(
+            &server,
+            "s1",
+            "Elicitation",
+            json!({"mcp_server_name": "x"}),
+        )
+    };
+    of_helper(elicits());
+    hook(&server, &tool(&server, "s1"));
+    wait_for("the helper's", || {
+        (waits(&server) == "question").then_some(())
+    });
+    hook(&server, &asks);
+    of_helper(tool(&server, "s1"));
+    wait_for("its own", || (waits(&server) == "permission").then_some(()));
     hook(&server, &tool(&server, "s1"));
     wait_for("it goes on", || waits(&server).is_null().then_some(()));
-    let asks = event(
-        &server,
-        "s1",
-        "Elicitation",
-        json!({"mcp_server_name": "x"}),
-    );
-    hook(&server, &asks);
+    hook(&server, &elicits());
     wait_for("question", || (waits(&server) == "question").then_some(()));
     hook(&server, &stop(&server, "s1", false));
     wait_for("it goes on", || waits(&server).is_null().then_some(()));
@@ -451,7 +489,7 @@ fn a_session_that_ends_without_a_wrap_leaves_what_is_known_and_says_who_wrote_it
     let texi = launch(&server, "Texi", "s1");
     hook(
         &server,
-        &prompt(&server, "s1", "mend the ring, password is hunter22"),
+        &typed(&server, "s1", "mend the ring, password is hunter22"),
     );
     hook(&server, &tool(&server, "s1"));
     std::fs::write(server.folder().join("ring.rs"), "x").unwrap();
@@ -512,7 +550,7 @@ fn nothing_is_left_of_a_session_that_did_nothing_or_wrote_it_down_itself() {
     assert_eq!(deltas(&server).len(), 1);
     // A host that leaves without a word leaves the same.
     let gone = launch(&server, "Gone", "s3");
-    hook(&server, &prompt(&server, "s3", "mend the bell"));
+    hook(&server, &typed(&server, "s3", "mend the bell"));
     assert_eq!(gone.close(), Some(0));
     let left = deltas(&server);
     assert!(
@@ -715,7 +753,7 @@ fn what_the_operator_turned_off_is_not_said() {
     let (mut donna, _texi) = (server.agent("Donna"), started(&server, "Texi", "s1"));
     donna.call("prism_signal", question("Texi"));
     wait_unread(&server, "Texi", 1);
-    let corrects = prompt(&server, "s1", "no, that's wrong");
+    let corrects = typed(&server, "s1", "no, that's wrong");
     assert_eq!(hook(&server, &corrects), Value::Null);
     assert_eq!(hook(&server, &stop(&server, "s1", false)), Value::Null);
 }
@@ -776,7 +814,7 @@ fn a_bell_that_waits_for_a_hook_is_its_sentence_alone_and_rendered_once_it_was_w
     // With a prompt, unless there is something to say of the prompt itself.
     let sent = donna.call("prism_signal", task("Texi", "another"));
     wait_unread(&server, "Texi", 1);
-    let told = hook(&server, &prompt(&server, "s1", "no, that's wrong"));
+    let told = hook(&server, &typed(&server, "s1", "no, that's wrong"));
     assert!(context(&told).contains("class=correction") && !context(&told).contains("Signal"));
     let told = wait_for("the bell", || {
         let told = hook(&server, &prompt(&server, "s1", "go on with it"));
@@ -784,6 +822,30 @@ fn a_bell_that_waits_for_a_hook_is_its_sentence_alone_and_rendered_once_it_was_w
     });
     assert_eq!(context(&told), sentence);
     wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
+}
+
+#[test]
+fn claude_code_without_inbox_and_channel_is_rung_by_its_hooks() {
+    let server = Server::start();
+    let env = [
+        ("PRISM_DOORBELL", "auto"),
+        ("PRISM_AGENT_SURFACE", "claude_code"),
+        ("CLAUDE_CODE_SESSION_ID", "s1"),
+    ];
+    let mut donna = server.agent("Donna");
+    let mut texi = Agent::launch(&server, Some("Texi"), &env);
+    texi.call("prism_start", json!({}));
+    assert_eq!(hook(&server, &tool(&server, "s1")), Value::Null);
+    let sent = donna.call("prism_signal", task("Texi", "x"));
+    wait_for("the bell to wait", || {
+        let states = states_of(&mut donna, &sent);
+        states.contains(&"bell_waits".to_owned()).then_some(())
+    });
+    let told = hook(&server, &tool(&server, "s1"));
+    let bell = prism_core::bell::sentence("Donna", "TaskAssigned");
+    assert_eq!(context(&told), bell);
+    wait_for("rendered", || is_rendered(&mut donna, &sent).then_some(()));
+    assert_eq!(texi.bells_so_far(), 0, "nothing into a channel that is off");
 }
 
 #[test]

@@ -9,6 +9,8 @@ pub struct HostHas {
     pub surface: Surface,
     /// Claude Code named its inbox socket.
     pub inbox: bool,
+    /// The operator says that Claude Code's channel is switched on; nothing else tells.
+    pub channel: bool,
     /// OpenCode's server is known.
     pub opencode: bool,
     /// A hook of this host was heard: they are installed and trusted.
@@ -31,8 +33,7 @@ pub fn ladder(configured: Strategy, host: HostHas) -> Vec<Strategy> {
     }
     let own = match host.surface {
         Surface::ClaudeCode if host.inbox => Some(Strategy::ClaudeInbox),
-        // Nothing says whether the vendor has switched it on; nothing better is there.
-        Surface::ClaudeCode => Some(Strategy::ClaudeChannel),
+        Surface::ClaudeCode if host.channel => Some(Strategy::ClaudeChannel),
         Surface::Codex => Some(Strategy::Codex),
         Surface::Opencode if host.opencode => Some(Strategy::Opencode),
         _ => None,
@@ -67,6 +68,7 @@ mod tests {
         HostHas {
             surface,
             inbox: has.contains("inbox"),
+            channel: has.contains("channel"),
             opencode: has.contains("server"),
             hooks: has.contains("hooks"),
         }
@@ -83,10 +85,13 @@ mod tests {
             (Surface::ClaudeCode, "inbox", &[ClaudeInbox, Piggyback]),
             (
                 Surface::ClaudeCode,
-                "hooks",
+                "channel hooks",
                 &[ClaudeChannel, Hooks, Piggyback],
             ),
-            (Surface::ClaudeCode, "", &[ClaudeChannel, Piggyback]),
+            (Surface::ClaudeCode, "channel", &[ClaudeChannel, Piggyback]),
+            // Off unless said: a bell that nobody hears would keep the hooks from carrying it.
+            (Surface::ClaudeCode, "hooks", &[Hooks, Piggyback]),
+            (Surface::ClaudeCode, "", &[Piggyback]),
             (Surface::Codex, "", &[Codex, Piggyback]),
             (Surface::Codex, "hooks", &[Codex, Hooks, Piggyback]),
             // Inherited from a shell inside Claude Code: not this host's inbox.
@@ -112,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_next_rung_is_one_that_was_not_tried_and_a_failed_inbox_gives_way_to_the_channel() {
-        let claude = host(Surface::ClaudeCode, "inbox hooks");
+        let claude = host(Surface::ClaudeCode, "inbox channel hooks");
         for (tried, failed, next) in [
             (&[][..], &[][..], Some(ClaudeInbox)),
             (&[ClaudeInbox], &[], Some(Hooks)),
@@ -122,6 +127,9 @@ mod tests {
         ] {
             assert_eq!(next_rung(Auto, claude, tried, failed), next, "{tried:?}");
         }
+        let no_channel = host(Surface::ClaudeCode, "inbox hooks");
+        let next = next_rung(Auto, no_channel, &[ClaudeInbox], &[ClaudeInbox]);
+        assert_eq!(next, Some(Hooks), "the channel is off");
         let plain = host(Surface::Other, "");
         assert_eq!(
             next_rung(Auto, plain, &[], &[]),

@@ -16,8 +16,8 @@ pub struct Held {
 
 impl Held {
     /// The reason to go on, when somebody waits for an answer and this turn's end was not held
-    /// for it before.
-    pub fn reason(&mut self, ring: &Ring, pid: &str) -> Option<String> {
+    /// for it before; and the signals it is for, to be noted once it was said.
+    pub fn reason(&self, ring: &Ring, pid: &str) -> Option<(String, Vec<String>)> {
         let waits = |e: &&Entry| {
             !e.read
                 && matches!(e.cat, Category::Ask | Category::Blocker)
@@ -27,10 +27,15 @@ impl Held {
         if waiting.iter().all(|e| self.sids.contains(&e.sid)) {
             return None;
         }
-        self.sids.extend(waiting.iter().map(|e| e.sid.clone()));
+        let sids = waiting.iter().map(|e| e.sid.clone()).collect();
+        Some((reason(&waiting), sids))
+    }
+
+    /// The host was told to go on for these.
+    pub fn said(&mut self, sids: Vec<String>) {
+        self.sids.extend(sids);
         let over = self.sids.len().saturating_sub(HELD_MAX);
         self.sids.drain(..over);
-        Some(reason(&waiting))
     }
 }
 
@@ -86,7 +91,10 @@ mod tests {
     fn an_unread_ask_or_blocker_holds_one_turn_and_names_the_verb() {
         let mut held = Held::default();
         let one = ring(&[entry("A", Category::Ask, false, "P")]);
-        let reason = held.reason(&one, "P").unwrap();
+        let (reason, sids) = held.reason(&one, "P").unwrap();
+        assert_eq!(sids, ["A"]);
+        assert!(held.reason(&one, "P").is_some(), "it was not said yet");
+        held.said(sids);
         assert!(reason.contains("prism_signals_pending"), "{reason}");
         assert!(reason.contains("ASK from FromA"), "{reason}");
         assert!(!reason.contains("secret"), "{reason}");
@@ -95,7 +103,8 @@ mod tests {
             entry("A", Category::Ask, false, "P"),
             entry("B", Category::Blocker, false, "P"),
         ]);
-        let reason = held.reason(&two, "P").unwrap();
+        let (reason, sids) = held.reason(&two, "P").unwrap();
+        held.said(sids);
         assert!(reason.contains("2 unread") && reason.contains("BLOCKER from FromB"));
         assert_eq!(held.reason(&two, "P"), None);
     }

@@ -205,10 +205,36 @@ async fn what_was_read_meanwhile_is_neither_rung_again_nor_carried_by_a_hook() {
     host.session.note_handed(&[Uuid::from_u128(1)]);
     assert_eq!(host.take(), None);
     assert_eq!(host.told(), ["bell_waits 1", "not_needed 1"]);
-    host.bell.drained();
+    host.bell.drained(&[Uuid::from_u128(1)]);
     host.bell.ring(vec![task(1), task(2)]).await;
     assert_eq!(host.told(), ["not_needed 1", "bell_waits 2"]);
     assert_eq!(host.take(), Some(2));
+}
+
+#[tokio::test]
+async fn what_came_while_a_drain_was_on_its_way_rings_once_after_it() {
+    let mut host = Hosted::new(Strategy::Auto);
+    let ids: Vec<Uuid> = (0..9).map(Uuid::from_u128).collect();
+    host.bell.ring(vec![task(1)]).await;
+    host.bell.ring(vec![task(2)]).await;
+    host.bell.ring(vec![task(3)]).await;
+    assert_eq!(host.told(), ["rung 1 claude_inbox"]);
+    // The drain was listed before the third came.
+    host.session.note_handed(&ids[1..3]);
+    host.bell.drained(&ids[1..3]);
+    host.bell.something_is_left().await;
+    host.bell.ring_for_left().await;
+    assert_eq!(host.told(), ["rung 3 claude_inbox"]);
+    host.bell.drained(&ids[1..3]);
+    host.bell.ring_for_left().await;
+    assert_eq!((host.told(), host.rings()), (vec![], 2), "and once");
+    // Whatever a drain carried is not rung for, even if the ring could not be written.
+    host.bell.ring(vec![task(4)]).await;
+    host.bell.ring(vec![task(5), task(6)]).await;
+    host.session.note_handed(&ids[5..6]);
+    host.bell.drained(&[ids[4], ids[6]]);
+    host.bell.ring_for_left().await;
+    assert_eq!(host.told(), ["rung 4 claude_inbox"]);
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(env: &Env) -> Result<Self> {
+    pub fn look(env: &Env, own: &Home) -> Result<Self> {
         let hosts = HostEnv::read();
         let home = env.home.as_deref().map(PathBuf::from);
         let home = home.context("HOME is not set: hosts keep their files there")?;
@@ -55,7 +55,7 @@ impl Machine {
             home,
         };
         Ok(Self {
-            launch: launch(&hosts.path)?,
+            launch: launch(&hosts.path, own)?,
             places,
             path: hosts.path,
         })
@@ -122,20 +122,24 @@ fn find_program(path: &[PathBuf], name: &str) -> Option<PathBuf> {
 }
 
 /// The word that starts this very program: its name where that leads here, else its path.
-fn launch(path: &[PathBuf]) -> Result<Launch> {
+fn launch(path: &[PathBuf], home: &Home) -> Result<Launch> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let own = std::fs::canonicalize(&own).unwrap_or(own);
     let shown = own.to_string_lossy().into_owned();
     let named = find_program(path, rules::command::NAME);
     let leads_here = |found: &PathBuf| std::fs::canonicalize(found).is_ok_and(|found| found == own);
+    // Notes that cannot be read stop whoever needs them to change something.
+    let earlier = Manifest::load(home).unwrap_or_default().programs;
     Ok(match named.filter(leads_here) {
         Some(named) => Launch {
             program: rules::command::NAME.into(),
             same: vec![named.to_string_lossy().into_owned(), shown],
+            earlier,
         },
         None => Launch {
             program: shown,
             same: Vec::new(),
+            earlier,
         },
     })
 }
@@ -208,6 +212,8 @@ pub struct Plan {
     pub files: Vec<Planned>,
     pub notes: Vec<String>,
     owner: Owner,
+    /// What the files name as this program.
+    program: String,
 }
 
 impl Plan {
@@ -254,6 +260,7 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
         files,
         notes,
         owner: machine.owner(host, scope),
+        program: machine.launch.program.clone(),
     })
 }
 
@@ -322,7 +329,8 @@ fn wish(
             }
             let line = &settings["statusLine"];
             wish.without_line = scope == Scope::Project && !line.is_null();
-            let ours = line["command"].as_str().and_then(rules::command::our_line);
+            let command = line["command"].as_str();
+            let ours = command.and_then(|c| rules::command::our_line(c, &machine.launch));
             if wish.without_line && ours.is_none() {
                 notes.push(
                     "you have a status line for all folders, and this one does not get another: \
@@ -343,7 +351,7 @@ fn wish(
                 Scope::User => places.claude.join("settings.json"),
                 Scope::Project => places.root.join(".claude/settings.json"),
             };
-            if has_hooks(&claude) {
+            if has_hooks(&claude, &machine.launch) {
                 wish.without_hooks = true;
                 notes.push(format!(
                     "VS Code runs the hooks in {}, too: it gets no others",
@@ -377,7 +385,8 @@ fn runs_hooks_elsewhere(machine: &Machine, host: Host, scope: Scope) -> bool {
     };
     machine.everywhere(host, other).iter().any(|file| {
         let text = files::look(&file.path).ok().and_then(|seen| seen.text);
-        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        let found =
+            text.and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok());
         found.is_some_and(|f| !f.hooks.handlers.is_empty())
     })
 }
@@ -395,11 +404,11 @@ fn has_plugin(settings: &serde_json::Value) -> bool {
     plugins.any(|(name, on)| name.starts_with("prism@") && *on != false)
 }
 
-fn has_hooks(claude_settings: &Path) -> bool {
+fn has_hooks(claude_settings: &Path, launch: &Launch) -> bool {
     let hooks = Part::Hooks(rules::HookShape::Groups(0), &[]);
     let format = Format::Json(rules::json::Dialect::Plain);
     let text = files::look(claude_settings).ok().and_then(|seen| seen.text);
-    let found = text.and_then(|t| rules::look(&t, format, &[hooks]).ok());
+    let found = text.and_then(|t| rules::look(&t, format, &[hooks], launch).ok());
     found.is_some_and(|f| !f.hooks.handlers.is_empty())
 }
 
@@ -441,6 +450,9 @@ pub fn apply(home: &Home, plan: &Plan) -> Result<()> {
             _ => manifest.share(&planned.seen.real, &plan.owner),
         }
     }
+    if !changes.is_empty() {
+        manifest.knows(&plan.program);
+    }
     // Known before it is done: whatever happens in between can be undone.
     manifest.save(home)?;
     if let Err(e) = files::write_all(&changes) {
@@ -467,7 +479,8 @@ fn with_trust(machine: &Machine, mut all: Vec<HostFile>) -> Vec<HostFile> {
     let mut keys = Vec::new();
     for file in &all {
         let text = files::look(&file.path).ok().and_then(|seen| seen.text);
-        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        let found =
+            text.and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok());
         keys.extend(
             found
                 .map(|found| trust_keys(file, &found))
@@ -497,6 +510,7 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
         files: Vec::new(),
         notes: Vec::new(),
         owner: owner.clone(),
+        program: machine.launch.program.clone(),
     };
     let mut wrong = Vec::new();
     let mut looked_at = Vec::new();
@@ -506,7 +520,7 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
     }
     for file in everywhere {
         let shown = file.path.display().to_string();
-        match plan_end_of(home, &manifest, &owner, file) {
+        match plan_end_of(home, machine, &manifest, &owner, file) {
             Ok(Some(planned)) => {
                 looked_at.push(planned.seen.real.clone());
                 plan.files.push(planned);
@@ -532,6 +546,7 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
 
 fn plan_end_of(
     home: &Home,
+    machine: &Machine,
     manifest: &Manifest,
     owner: &Owner,
     file: HostFile,
@@ -549,7 +564,7 @@ fn plan_end_of(
             file,
         }));
     }
-    let found = rules::look(seen.text(), file.format, &file.parts);
+    let found = rules::look(seen.text(), file.format, &file.parts, &machine.launch);
     let found = found.map_err(|refusal| anyhow::anyhow!("{refusal}"));
     // What was never ours may be as broken as it likes.
     if kept.is_none() && !found.as_ref().is_ok_and(rules::Found::any) {
@@ -569,7 +584,7 @@ fn plan_end_of(
             let parts = file.parts.iter().filter(|p| !others || **p != Part::Block);
             let parts: Vec<Part> = parts.cloned().collect();
             let undo = kept.map(|k| k.undo.as_slice());
-            let text = rules::remove(seen.text(), file.format, &parts, undo);
+            let text = rules::remove(seen.text(), file.format, &parts, undo, &machine.launch);
             let text = text.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
             let made = kept.is_some_and(|k| k.before.is_none()) && !others;
             match made && is_empty(&text, file.format) {

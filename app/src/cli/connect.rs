@@ -123,7 +123,7 @@ impl Connect {
 
     /// `pins` are what `--as` and `--pid` said, not what the environment does.
     pub async fn run(self, context: Context, pins: Pins) -> Outcome {
-        let machine = Machine::look(&context.env)?;
+        let machine = Machine::look(&context.env, &context.home)?;
         if self.check {
             return self.run_check(&context, &machine);
         }
@@ -560,7 +560,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
 
 impl Disconnect {
     pub fn run(self, context: Context) -> Outcome {
-        let machine = Machine::look(&context.env)?;
+        let machine = Machine::look(&context.env, &context.home)?;
         let host = Host::from(self.host);
         let scopes = match (self.user, self.project) {
             (true, _) => vec![Scope::User],

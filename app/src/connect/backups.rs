@@ -46,6 +46,9 @@ pub struct Kept {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
     pub files: Vec<Kept>,
+    /// The programs that hosts were given: ours under whatever name.
+    #[serde(default)]
+    pub programs: Vec<String>,
 }
 
 /// Keeps other connects away while one changes files.
@@ -80,6 +83,13 @@ impl Manifest {
 
     pub fn of(&self, path: &Path) -> Option<&Kept> {
         self.files.iter().find(|k| k.path == path)
+    }
+
+    /// Notes what hosts start from now on.
+    pub fn knows(&mut self, program: &str) {
+        if !self.programs.iter().any(|p| p == program) {
+            self.programs.push(program.to_owned());
+        }
     }
 
     /// Notes a change that is about to be made, with a copy of what is there.

@@ -109,7 +109,7 @@ fn look_at(machine: &Machine, file: &HostFile, report: &mut Report) {
         Err(e) => return report.problems.push(format!("{shown}: {e:#}")),
     };
     let Some(text) = &seen.text else { return };
-    let found = match rules::look(text, file.format, &file.parts) {
+    let found = match rules::look(text, file.format, &file.parts, &machine.launch) {
         Ok(found) => found,
         Err(refusal) => return report.problems.push(format!("{shown}: {refusal}")),
     };
@@ -206,7 +206,7 @@ fn trusted(machine: &Machine, file: &HostFile, found: &Found) -> &'static str {
     let config = files::look(&machine.places.codex.join("config.toml")).ok();
     let text = config.as_ref().map(|seen| seen.text()).unwrap_or_default();
     let trust = [Part::Trust(trust_keys(file, found))];
-    let known = rules::look(text, rules::Format::Toml, &trust);
+    let known = rules::look(text, rules::Format::Toml, &trust, &machine.launch);
     match known.map_or(0, |known| known.trust) {
         0 => "no",
         n if n >= found.hooks.handlers.len() => "yes",

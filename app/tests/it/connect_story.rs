@@ -426,6 +426,68 @@ fn a_host_that_rewrote_its_file_keeps_what_it_wrote() {
 }
 
 #[test]
+fn a_program_of_another_name_comes_out_again() {
+    for host in HOSTS {
+        let user = lived_in();
+        let before = user.tree();
+        fs::remove_file(user.bin().join("prism")).unwrap();
+        let own = user.dir.path().join("prism-next");
+        fs::copy(BIN, &own).unwrap();
+        let run = |args: &[&str]| {
+            let mut command = Command::new(&own);
+            let known = user.command();
+            let output = command
+                .env_clear()
+                .envs(known.get_envs().filter_map(|(k, v)| Some((k, v?))))
+                .current_dir(user.at("app"))
+                .stdin(Stdio::null())
+                .args(args)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{host} {args:?}: {said}");
+            String::from_utf8(output.stdout).unwrap() + &said
+        };
+        run(&["connect", host, "--yes", "--as", "Donna"]);
+        let again = run(&["connect", host, "--yes", "--as", "Donna"]);
+        assert!(again.contains("nothing to change"), "{host}: {again}");
+        let check = run(&["connect", "--check", host, "--user", "--json"]);
+        let check: Value = serde_json::from_str(&check).unwrap();
+        assert_eq!(check["hosts"][0]["connected"], true, "{check:#}");
+        // Somebody else's hook with the same words stays somebody else's.
+        let theirs = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"/opt/guard hook\"}]}]}}";
+        if host == "claude-code" {
+            user.write("app/.claude/settings.json", theirs);
+        }
+        // The hosts touch their files, so that the copies cannot be put back.
+        for path in [
+            ".claude.json",
+            ".cursor/mcp.json",
+            ".config/Code/User/mcp.json",
+        ] {
+            let text = user.read(path).trim_end().to_owned() + "\n\n";
+            user.write(path, &text);
+        }
+        for path in [".codex/config.toml"] {
+            let text = user.read(path) + "\n[tui]\nx = 1\n";
+            user.write(path, &text);
+        }
+        // And it is another program of Prism that takes it out, elsewhere.
+        let said = user.ok(&["disconnect", host]);
+        assert!(!said.contains("is not connected"), "{host}: {said}");
+        for (path, (_, holds)) in user.tree() {
+            assert!(!holds.contains("prism-next"), "{host} {path:?}: {holds}");
+            assert!(!holds.contains("Donna"), "{host} {path:?}: {holds}");
+            let known = before.contains_key(&path) || path.starts_with(user.at("app/.claude"));
+            assert!(known, "{host}: {path:?} is left");
+        }
+        if host == "claude-code" {
+            assert_eq!(user.read("app/.claude/settings.json"), theirs);
+        }
+    }
+}
+
+#[test]
 fn the_users_own_changes_between_two_connects_survive() {
     let user = lived_in();
     user.ok(&["connect", "claude-code", "--yes"]);

@@ -3,6 +3,7 @@
 pub mod backups;
 pub mod check;
 pub mod files;
+pub mod pins;
 
 use crate::config::{Env, HostEnv};
 use crate::home::Home;

@@ -197,7 +197,9 @@ fn files_that_are_lived_in_keep_everything_and_come_back() {
     let user = lived_in();
     let before = user.tree();
     for host in HOSTS {
-        user.ok(&["connect", host, "--user", "--yes", "--as", "Donna"]);
+        let mut args = vec!["connect", host, "--user", "--yes", "--as", "Donna"];
+        args.extend((host == "codex").then_some("--own-server"));
+        user.ok(&args);
         user.ok(&["connect", host, "--project", "--yes", "--instructions"]);
     }
     let check: Value = serde_json::from_str(&user.ok(&["connect", "--check", "--json"])).unwrap();
@@ -349,6 +351,24 @@ fn approvals_are_the_users_to_give() {
     );
     let said = user.ok(&["connect", "codex", "--yes"]);
     assert!(said.contains("approve once in Codex"), "{said}");
+    // Neither is the one server for all terminals ours to turn off.
+    assert!(
+        said.contains("stays on") && said.contains("--own-server"),
+        "{said}"
+    );
+    assert!(
+        !user
+            .read(".codex/config.toml")
+            .contains("daemon_auto_start")
+    );
+    let said = user.ok(&["connect", "codex", "--yes", "--keep-shared-server"]);
+    assert!(!said.contains("stays on"), "{said}");
+    let said = user.ok(&["connect", "codex", "--yes", "--own-server"]);
+    assert!(!said.contains("stays on"), "{said}");
+    assert!(
+        user.read(".codex/config.toml")
+            .contains("daemon_auto_start = false")
+    );
     assert!(!user.read(".codex/config.toml").contains("trusted_hash"));
     let trust = |event: &str| {
         let file = user.at(".codex/hooks.json");
@@ -639,6 +659,80 @@ fn a_pin_never_goes_into_the_repository() {
     for bad in ["not a name", "-x"] {
         user.refused(&["connect", "claude-code", "--yes", &format!("--as={bad}")]);
     }
+}
+
+#[test]
+fn a_terminal_is_not_started_as_somebody_its_host_is_not() {
+    let user = User::new();
+    let host = "#!/bin/sh\necho \"I am $PRISM_AGENT_IDENTITY\"\n";
+    for name in ["claude", "codex", "other"] {
+        let path = user.bin().join(name);
+        fs::write(&path, host).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let start = |args: &[&str]| {
+        let mut command = user.command();
+        command.env("PRISM_AUTOSTART", "0").arg("coder");
+        let output = command.args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap() + &said,
+        )
+    };
+    for (program, name, file) in [
+        ("claude", "claude-code", ".claude.json"),
+        ("codex", "codex", "config.toml"),
+    ] {
+        user.ok(&["connect", name, "--user", "--yes", "--as", "Donna"]);
+        let (code, said) = start(&["--as", "Texi", "--", program]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(!said.contains("I am"), "it does not even start: {said}");
+        for part in [
+            "pinned to Donna",
+            file,
+            "Texi",
+            &format!("prism disconnect {name} --user"),
+            "--as Donna",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        // A shell may start anything, and is only told.
+        let (code, said) = start(&["--as", "Texi", "--", "other"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(
+            said.contains("I am Texi") && said.contains("pinned to Donna"),
+            "{said}"
+        );
+        user.ok(&["disconnect", name]);
+        let (code, said) = start(&["--as", "Texi", "--", "other"]);
+        assert!(code == Some(0) && !said.contains("pinned"), "{said}");
+    }
+    // As the pinned one, or without a pin, it starts.
+    user.ok(&["connect", "claude-code", "--user", "--yes", "--as", "Donna"]);
+    let (code, said) = start(&["--as", "donna", "--", "claude"]);
+    assert!(code == Some(0) && said.contains("I am"), "{said}");
+    user.ok(&["disconnect", "claude-code"]);
+    user.ok(&["connect", "claude-code", "--user", "--yes"]);
+    let (code, said) = start(&["--as", "Texi", "--", "claude"]);
+    assert!(code == Some(0) && said.contains("I am Texi"), "{said}");
+    // A pin of this folder counts as well, and so does one of the user's own hand.
+    let here = ["connect", "claude-code", "--project", "--yes"];
+    user.ok(&[&here[..], &["--as", "Wren", "--pid", "PID-X"]].concat());
+    let (code, said) = start(&["--as", "Texi", "--", "claude"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("disconnect claude-code --project"), "{said}");
+    let (code, said) = start(&["--as", "Wren", "--project", "PID-Y", "--", "claude"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("pinned to PID-X"), "{said}");
+    user.ok(&["disconnect", "claude-code"]);
+    user.write(
+        "app/.claude/settings.local.json",
+        "{\"env\": {\"PRISM_AGENT_IDENTITY\": \"Mo\"}}",
+    );
+    let (code, said) = start(&["--as", "Texi", "--", "claude"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("settings.local.json"), "{said}");
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn judge(machine: &Machine, report: &mut Report) {
     if report.shared_server == Some(true) && report.identity.from != "pinned" {
         report.notes.push(
             "Codex runs one server for all terminals, which gives each the identity of the first: \
-             `prism connect codex` can turn it off, or start it with `prism coder --as NAME -- codex`"
+             `prism connect codex --own-server` turns it off, or start it with `prism coder --as NAME -- codex`"
                 .into(),
         );
     }

@@ -8,7 +8,7 @@ pub mod pins;
 use crate::config::{Env, HostEnv};
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
-use backups::{Manifest, Original, Owner};
+use backups::{Approval, Manifest, Original, Owner};
 use files::{Change, Seen, hash, see};
 use prism_core::connect::parts::{Line, Undo};
 use prism_core::connect::{
@@ -22,6 +22,8 @@ pub struct Machine {
     pub places: Places,
     pub launch: Launch,
     path: Vec<PathBuf>,
+    /// What was noted of approvals in Codex.
+    approvals: Vec<Approval>,
 }
 
 impl Machine {
@@ -55,8 +57,11 @@ impl Machine {
             root: std::fs::canonicalize(&root).unwrap_or(root),
             home,
         };
+        // Notes that cannot be read stop whoever needs them to change something.
+        let noted = Manifest::load(own).unwrap_or_default();
         Ok(Self {
-            launch: launch(&hosts.path, own)?,
+            launch: launch(&hosts.path, noted.programs)?,
+            approvals: noted.approvals,
             places,
             path: hosts.path,
         })
@@ -123,14 +128,12 @@ fn find_program(path: &[PathBuf], name: &str) -> Option<PathBuf> {
 }
 
 /// The word that starts this very program: its name where that leads here, else its path.
-fn launch(path: &[PathBuf], home: &Home) -> Result<Launch> {
+fn launch(path: &[PathBuf], earlier: Vec<String>) -> Result<Launch> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let own = std::fs::canonicalize(&own).unwrap_or(own);
     let shown = own.to_string_lossy().into_owned();
     let named = find_program(path, rules::command::NAME);
     let leads_here = |found: &PathBuf| std::fs::canonicalize(found).is_ok_and(|found| found == own);
-    // Notes that cannot be read stop whoever needs them to change something.
-    let earlier = Manifest::load(home).unwrap_or_default().programs;
     Ok(match named.filter(leads_here) {
         Some(named) => Launch {
             program: rules::command::NAME.into(),
@@ -215,6 +218,8 @@ pub struct Plan {
     owner: Owner,
     /// What the files name as this program.
     program: String,
+    /// Approvals in Codex of our hooks as they are now.
+    approvals: Vec<Approval>,
 }
 
 impl Plan {
@@ -260,6 +265,10 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
         scope,
         files,
         notes,
+        approvals: match host {
+            Host::Codex => approvals(machine, scope),
+            _ => Vec::new(),
+        },
         owner: machine.owner(host, scope),
         program: machine.launch.program.clone(),
     })
@@ -451,6 +460,7 @@ pub fn apply(home: &Home, plan: &Plan) -> Result<()> {
             _ => manifest.share(&planned.seen.real, &plan.owner),
         }
     }
+    manifest.approved(&plan.approvals);
     if !changes.is_empty() {
         manifest.knows(&plan.program);
     }
@@ -463,16 +473,47 @@ pub fn apply(home: &Home, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Under which names Codex keeps the approvals of our hooks in a file; a link has two.
-fn trust_keys(file: &HostFile, found: &rules::Found) -> Vec<String> {
+/// Under which names Codex keeps the approval of each of our hooks in a file; a link has two.
+fn trust_keys(file: &HostFile, found: &rules::Found) -> Vec<Vec<String>> {
     let mut names = vec![file.path.to_string_lossy().into_owned()];
     let real = files::look(&file.path).map(|seen| seen.real.to_string_lossy().into_owned());
     names.extend(real.ok().filter(|real| *real != names[0]));
-    let keys = names.iter().flat_map(|name| {
-        let handlers = found.hooks.handlers.iter();
-        handlers.map(move |(event, group, n, _)| rules::toml::trust_key(name, event, *group, *n))
+    let handlers = found.hooks.handlers.iter();
+    let keys = handlers.map(|(event, group, n, _)| {
+        let key = |name: &String| rules::toml::trust_key(name, event, *group, *n);
+        names.iter().map(key).collect()
     });
     keys.collect()
+}
+
+/// What Codex has noted for each of our hooks in a file; nothing: it was never approved.
+fn approvals_in(machine: &Machine, file: &HostFile, found: &rules::Found) -> Vec<Option<Approval>> {
+    let config = files::look(&machine.places.codex.join("config.toml")).ok();
+    let config = config.and_then(|seen| rules::toml::to_value(seen.text()).ok());
+    let config = config.unwrap_or_default();
+    let keys = trust_keys(file, found).into_iter();
+    keys.zip(&found.hooks.texts)
+        .map(|(keys, hook)| {
+            Some(Approval {
+                hash: rules::toml::trusted_hash(&config, &keys)?,
+                key: keys.into_iter().next()?,
+                hook: hook.clone(),
+            })
+        })
+        .collect()
+}
+
+/// Every approval of our hooks in one scope.
+fn approvals(machine: &Machine, scope: Scope) -> Vec<Approval> {
+    let mut all = Vec::new();
+    for file in machine.everywhere(Host::Codex, scope) {
+        let text = files::look(&file.path).ok().and_then(|seen| seen.text);
+        let found = text
+            .and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok())
+            .unwrap_or_default();
+        all.extend(approvals_in(machine, &file, &found).into_iter().flatten());
+    }
+    all
 }
 
 /// Codex notes approvals in its user's `config.toml`, whichever file the hooks are in.
@@ -484,7 +525,7 @@ fn with_trust(machine: &Machine, mut all: Vec<HostFile>) -> Vec<HostFile> {
             text.and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok());
         keys.extend(
             found
-                .map(|found| trust_keys(file, &found))
+                .map(|found| trust_keys(file, &found).concat())
                 .unwrap_or_default(),
         );
     }
@@ -510,6 +551,7 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
         scope,
         files: Vec::new(),
         notes: Vec::new(),
+        approvals: Vec::new(),
         owner: owner.clone(),
         program: machine.launch.program.clone(),
     };

@@ -534,6 +534,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
         let trusted = match hooks.trusted {
             Some("yes") => ", approved in Codex",
             Some("partly") => ", some approved in Codex",
+            Some("again") => ", to be approved once more in Codex",
             Some(_) => ", not approved in Codex yet",
             None => "",
         };

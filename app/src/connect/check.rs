@@ -1,6 +1,7 @@
 //! `prism connect --check`: what each host really has, and whether it works.
 
-use super::{Machine, files, has_plugin, line_words, runs_hooks_elsewhere, settings, trust_keys};
+use super::backups::Approval;
+use super::{Machine, approvals_in, files, has_plugin, line_words, runs_hooks_elsewhere, settings};
 use crate::config::Env;
 use prism_core::connect::parts::{Found, Line, Server};
 use prism_core::connect::{self as rules, Host, HostFile, Part, Pins, Scope};
@@ -49,7 +50,8 @@ pub struct HookReport {
     pub file: PathBuf,
     pub present: Vec<String>,
     pub missing: Vec<String>,
-    /// Only where the host asks its user first: `yes`, `no` or `partly`.
+    /// Only where the host asks its user first: `yes`, `no`, `partly`, or `again` when a hook changed
+    /// after it was approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<&'static str>,
     pub resolves: bool,
@@ -201,13 +203,18 @@ fn look_at_hooks(machine: &Machine, file: &HostFile, found: &Found, report: &mut
     });
 }
 
-/// Whether the user let Codex run our hooks.
+/// Whether the user let Codex run our hooks. An approval is for a hook as it was written then; where
+/// that is known to have changed since, Codex skips the hook until it is approved again.
 fn trusted(machine: &Machine, file: &HostFile, found: &Found) -> &'static str {
-    let config = files::look(&machine.places.codex.join("config.toml")).ok();
-    let text = config.as_ref().map(|seen| seen.text()).unwrap_or_default();
-    let trust = [Part::Trust(trust_keys(file, found))];
-    let known = rules::look(text, rules::Format::Toml, &trust, &machine.launch);
-    match known.map_or(0, |known| known.trust) {
+    let approvals = approvals_in(machine, file, found);
+    let is_stale = |now: &&Approval| {
+        let known = machine.approvals.iter();
+        let mut known = known.filter(|a| a.key == now.key && a.hash == now.hash);
+        known.any(|before| before.hook != now.hook)
+    };
+    let given = approvals.iter().flatten();
+    match given.clone().count() {
+        _ if given.clone().any(|now| is_stale(&now)) => "again",
         0 => "no",
         n if n >= found.hooks.handlers.len() => "yes",
         _ => "partly",
@@ -247,6 +254,17 @@ fn judge(machine: &Machine, report: &mut Report) {
         report.notes.push(
             "Codex runs our hooks once you approved them: start `codex`, which asks \"Hooks need review\" (or \
              type /hooks there)"
+                .into(),
+        );
+    }
+    if report
+        .hooks
+        .as_ref()
+        .is_some_and(|h| h.trusted == Some("again"))
+    {
+        report.notes.push(
+            "our hooks changed after you approved them: approve once more in Codex, which skips them until \
+             then (start `codex`, or type /hooks there)"
                 .into(),
         );
     }

@@ -406,6 +406,29 @@ fn approvals_are_the_users_to_give() {
             }
         );
     }
+    // Another command under the same approval is one that nobody approved.
+    let fits = user.read(".codex/hooks.json");
+    fs::remove_file(user.bin().join("prism")).unwrap();
+    user.ok(&["connect", "codex", "--yes"]);
+    assert!(user.read(".codex/hooks.json").contains("/prism hook"));
+    assert_eq!(state(), "again");
+    let said = user.ok(&["connect", "--check", "codex", "--user"]);
+    assert!(said.contains("approve once more in Codex"), "{said}");
+    assert!(!said.contains(", approved in Codex"), "{said}");
+    // Connecting once more does not make it approved; approving does, and so does going back.
+    user.ok(&["connect", "codex", "--yes"]);
+    assert_eq!(state(), "again");
+    let ours = user.read(".codex/hooks.json");
+    user.write(".codex/hooks.json", &fits);
+    symlink(BIN, user.bin().join("prism")).unwrap();
+    assert_eq!(state(), "yes");
+    user.write(".codex/hooks.json", &ours);
+    let config = user.read(".codex/config.toml");
+    user.write(
+        ".codex/config.toml",
+        &config.replace("sha256:00", "sha256:22"),
+    );
+    assert_eq!(state(), "yes");
     // Codex changed the file, so only our parts go, with what was noted of them; the rest stays.
     let other = "\n[hooks.state.\"/x:stop:0:0\"]\ntrusted_hash = \"sha256:11\"\n";
     let config = user.read(".codex/config.toml") + other;

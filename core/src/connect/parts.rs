@@ -38,6 +38,8 @@ pub struct Server {
 pub struct Hooks {
     /// Event, number of its group, number in the group, program.
     pub handlers: Vec<(String, usize, usize, String)>,
+    /// Each of them as it is written: an approval is for exactly that.
+    pub texts: Vec<String>,
     pub missing: Vec<String>,
 }
 
@@ -203,6 +205,7 @@ fn hooks(events: &Value, shape: HookShape, wanted: &[&str], launch: &Launch) -> 
             for (n, handler) in handlers.unwrap_or_default().iter().enumerate() {
                 let command = handler["command"].as_str();
                 if let Some(program) = command.and_then(|c| hook_program(c, launch)) {
+                    found.texts.push(handler.to_string());
                     found.handlers.push((event.clone(), group, n, program));
                 }
             }

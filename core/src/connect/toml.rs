@@ -592,6 +592,15 @@ pub(super) fn approved(file: &Json, keys: &[String]) -> usize {
     keys.iter().filter(is_approved).count()
 }
 
+/// The hash that Codex keeps for the first of these names that has one.
+pub fn trusted_hash(file: &Json, names: &[String]) -> Option<String> {
+    let state = &file["hooks"]["state"];
+    let mut hashes = names
+        .iter()
+        .filter_map(|name| state[name.as_str()]["trusted_hash"].as_str());
+    hashes.next().map(str::to_owned)
+}
+
 fn remove_trust(text: &str, keys: &[String]) -> Result<String, Refusal> {
     let document = parse(text)?;
     let state = find(document.as_table(), &["hooks", "state"]).and_then(Item::as_table);

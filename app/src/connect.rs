@@ -252,6 +252,10 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
     if !wrong.is_empty() {
         bail!("{}; nothing was changed", wrong.join("; "));
     }
+    notes.extend(pins::replaced(machine, scope, &files, &asked.pins));
+    if let (Host::ClaudeCode, Scope::Project, Some(name)) = (host, scope, &asked.pins.identity) {
+        notes.extend(pins::half_pinned(machine, name, None));
+    }
     let by_path = machine.launch.program.contains('/');
     if by_path && files.iter().any(|f| f.file.shared && f.is_change()) {
         notes.push(format!(

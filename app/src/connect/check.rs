@@ -1,6 +1,7 @@
 //! `prism connect --check`: what each host really has, and whether it works.
 
 use super::backups::Approval;
+use super::pins::half_pinned;
 use super::{Machine, approvals_in, files, has_plugin, line_words, runs_hooks_elsewhere, settings};
 use crate::config::Env;
 use prism_core::connect::parts::{Found, Line, Server};
@@ -91,6 +92,11 @@ pub fn check(machine: &Machine, env: &Env, host: Host, scope: Scope, ask_version
     report.connected = report.server.is_some() || report.hooks.is_some();
     if host == Host::ClaudeCode {
         claude_facts(machine, &mut report);
+        let known = env.identity.as_deref();
+        if report.identity.from == "pinned" && scope == Scope::Project {
+            let name = report.identity.name.as_deref().unwrap_or_default();
+            report.notes.extend(half_pinned(machine, name, known));
+        }
     }
     if report.connected {
         judge(machine, &mut report);
@@ -341,6 +347,10 @@ pub fn version_note(host: Host, version: Option<&str>) -> Option<String> {
         (Some(tried), None) => Some(format!(
             "{title} does not say its version; connecting was tried with {tried}"
         )),
+        (Some(tried), Some(version)) if numbers(version) > numbers(tried) => Some(format!(
+            "this is {title} {version}, newer than {tried}, which connecting was tried with: if something does \
+             not work, that may be why"
+        )),
         _ => None,
     }
 }
@@ -350,11 +360,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_or_unknown_version_is_mentioned_and_a_newer_one_is_not() {
+    fn any_version_but_the_tried_one_is_mentioned() {
         for (host, version, says) in [
             (Host::ClaudeCode, Some("2.1.99"), Some("2.1.99")),
             (Host::ClaudeCode, Some("2.1.325"), None),
-            (Host::ClaudeCode, Some("3.0.0"), None),
+            (Host::ClaudeCode, Some("3.0.0"), Some("newer than 2.1.325")),
+            (Host::ClaudeCode, Some("2.1.326"), Some("newer")),
             (Host::Codex, None, Some("does not say")),
             (Host::Codex, Some("0.166.0-alpha.1"), None),
             (Host::Cursor, Some("9.9"), Some("documentation")),

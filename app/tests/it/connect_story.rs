@@ -391,6 +391,7 @@ fn approvals_are_the_users_to_give() {
         "user_prompt_submit",
         "post_tool_use",
         "permission_request",
+        "interrupt",
         "stop",
         "session_end",
     ];
@@ -759,10 +760,79 @@ fn a_terminal_is_not_started_as_somebody_its_host_is_not() {
 }
 
 #[test]
+fn what_a_pin_does_not_reach_and_whom_it_replaces_is_said() {
+    let user = User::new();
+    let here = ["connect", "claude-code", "--project", "--yes", "--as"];
+    let pin = |name: &str| user.ok(&[&here[..], &[name]].concat());
+    let said = pin("Wren");
+    assert!(
+        said.contains("status line") && said.contains("PRISM_AGENT_IDENTITY=Wren"),
+        "{said}"
+    );
+    assert!(!said.contains("from now on"), "{said}");
+    let check = ["connect", "--check", "claude-code", "--project"];
+    let said = user.ok(&check);
+    assert!(said.contains("PRISM_AGENT_IDENTITY=Wren"), "{said}");
+    let set = user
+        .command()
+        .env("PRISM_AGENT_IDENTITY", "Wren")
+        .args(check)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(set.stdout).unwrap();
+    assert!(
+        said.contains("Wren, pinned") && !said.contains("PRISM_AGENT_IDENTITY="),
+        "{said}"
+    );
+    // Another name in its place.
+    assert!(!pin("Wren").contains("from now on"));
+    let said = pin("Mo");
+    assert!(
+        said.contains("in this folder were Wren, and are Mo from now on"),
+        "{said}"
+    );
+    // A pin for all folders reaches the status line, so that it says the wrong name here.
+    let said = user.ok(&["connect", "claude-code", "--user", "--yes", "--as", "Donna"]);
+    assert!(!said.contains("PRISM_AGENT_IDENTITY="), "{said}");
+    let said = user.ok(&check);
+    assert!(said.contains("say Donna here"), "{said}");
+    let said = user.ok(&["connect", "claude-code", "--user", "--yes", "--as", "Texi"]);
+    assert_eq!(
+        said.matches("of yours were Donna, and are Texi from now on")
+            .count(),
+        1,
+        "{said}"
+    );
+    // Elsewhere the same is said of every host that can be pinned.
+    user.ok(&["connect", "codex", "--yes", "--as", "Donna"]);
+    let said = user.ok(&["connect", "codex", "--yes", "--as", "Texi"]);
+    assert!(
+        said.contains("were Donna, and are Texi from now on"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_newer_host_than_was_tried_is_mentioned_once() {
+    let user = User::new();
+    let path = user.bin().join("claude");
+    fs::write(&path, "#!/bin/sh\necho '9.8.7 (Claude Code)'\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    for args in [
+        ["connect", "claude-code", "--yes"],
+        ["connect", "claude-code", "--check"],
+    ] {
+        let said = user.ok(&args);
+        assert_eq!(said.matches("newer than").count(), 1, "{said}");
+        assert!(said.contains("9.8.7") && said.contains("2.1.325"), "{said}");
+    }
+}
+
+#[test]
 fn a_check_says_what_is_broken_and_doctor_says_it_too() {
     let user = User::new();
     user.ok(&["connect", "claude-code", "--yes"]);
-    assert!(user.ok(&["connect", "--check"]).contains("7 of 7"));
+    assert!(user.ok(&["connect", "--check"]).contains("11 of 11"));
     let settings = user.read(".claude/settings.json");
     let less = settings.replace("\"SessionEnd\"", "\"SessionEnds\"");
     user.write(".claude/settings.json", &less);
@@ -844,7 +914,7 @@ fn hosts_do_not_run_our_hooks_twice() {
         user.read(".codex/config.toml")
             .contains("command = \"prism hook\"")
     );
-    assert!(user.ok(&["connect", "--check", "codex"]).contains("6 of 6"));
+    assert!(user.ok(&["connect", "--check", "codex"]).contains("7 of 7"));
     user.ok(&["disconnect", "codex"]);
     assert_eq!(user.read(".codex/config.toml"), theirs);
 }

@@ -512,10 +512,8 @@ fn a_program_of_another_name_comes_out_again() {
             let text = user.read(path).trim_end().to_owned() + "\n\n";
             user.write(path, &text);
         }
-        for path in [".codex/config.toml"] {
-            let text = user.read(path) + "\n[tui]\nx = 1\n";
-            user.write(path, &text);
-        }
+        let config = user.read(".codex/config.toml") + "\n[tui]\nx = 1\n";
+        user.write(".codex/config.toml", &config);
         // And it is another program of Prism that takes it out, elsewhere.
         let said = user.ok(&["disconnect", host]);
         assert!(!said.contains("is not connected"), "{host}: {said}");

@@ -3,11 +3,12 @@
 pub mod backups;
 pub mod check;
 pub mod files;
+pub mod pins;
 
 use crate::config::{Env, HostEnv};
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
-use backups::{Manifest, Original, Owner};
+use backups::{Approval, Manifest, Original, Owner};
 use files::{Change, Seen, hash, see};
 use prism_core::connect::parts::{Line, Undo};
 use prism_core::connect::{
@@ -21,10 +22,12 @@ pub struct Machine {
     pub places: Places,
     pub launch: Launch,
     path: Vec<PathBuf>,
+    /// What was noted of approvals in Codex.
+    approvals: Vec<Approval>,
 }
 
 impl Machine {
-    pub fn look(env: &Env) -> Result<Self> {
+    pub fn look(env: &Env, own: &Home) -> Result<Self> {
         let hosts = HostEnv::read();
         let home = env.home.as_deref().map(PathBuf::from);
         let home = home.context("HOME is not set: hosts keep their files there")?;
@@ -54,8 +57,11 @@ impl Machine {
             root: std::fs::canonicalize(&root).unwrap_or(root),
             home,
         };
+        // Notes that cannot be read stop whoever needs them to change something.
+        let noted = Manifest::load(own).unwrap_or_default();
         Ok(Self {
-            launch: launch(&hosts.path)?,
+            launch: launch(&hosts.path, noted.programs)?,
+            approvals: noted.approvals,
             places,
             path: hosts.path,
         })
@@ -122,7 +128,7 @@ fn find_program(path: &[PathBuf], name: &str) -> Option<PathBuf> {
 }
 
 /// The word that starts this very program: its name where that leads here, else its path.
-fn launch(path: &[PathBuf]) -> Result<Launch> {
+fn launch(path: &[PathBuf], earlier: Vec<String>) -> Result<Launch> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let own = std::fs::canonicalize(&own).unwrap_or(own);
     let shown = own.to_string_lossy().into_owned();
@@ -132,10 +138,12 @@ fn launch(path: &[PathBuf]) -> Result<Launch> {
         Some(named) => Launch {
             program: rules::command::NAME.into(),
             same: vec![named.to_string_lossy().into_owned(), shown],
+            earlier,
         },
         None => Launch {
             program: shown,
             same: Vec::new(),
+            earlier,
         },
     })
 }
@@ -215,6 +223,10 @@ pub struct Plan {
     pub files: Vec<Planned>,
     pub notes: Vec<String>,
     owner: Owner,
+    /// What the files name as this program.
+    program: String,
+    /// Approvals in Codex of our hooks as they are now.
+    approvals: Vec<Approval>,
 }
 
 impl Plan {
@@ -255,6 +267,10 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
     if !wrong.is_empty() {
         bail!("{}; nothing was changed", wrong.join("; "));
     }
+    notes.extend(pins::replaced(machine, scope, &files, &asked.pins));
+    if let (Host::ClaudeCode, Scope::Project, Some(name)) = (host, scope, &asked.pins.identity) {
+        notes.extend(pins::half_pinned(machine, name, None));
+    }
     let by_path = machine.launch.program.contains('/');
     if by_path && files.iter().any(|f| f.file.shared && f.is_change()) {
         notes.push(format!(
@@ -268,7 +284,12 @@ pub fn plan(machine: &Machine, host: Host, scope: Scope, asked: &Asked) -> Resul
         scope,
         files,
         notes,
+        approvals: match host {
+            Host::Codex => approvals(machine, scope),
+            _ => Vec::new(),
+        },
         owner: machine.owner(host, scope),
+        program: machine.launch.program.clone(),
     })
 }
 
@@ -342,7 +363,8 @@ fn wish(
             }
             let line = &settings["statusLine"];
             wish.without_line = scope == Scope::Project && !line.is_null();
-            let ours = line["command"].as_str().and_then(rules::command::our_line);
+            let command = line["command"].as_str();
+            let ours = command.and_then(|c| rules::command::our_line(c, &machine.launch));
             if wish.without_line && ours.is_none() {
                 notes.push(
                     "you have a status line for all folders, and this one does not get another: \
@@ -363,7 +385,7 @@ fn wish(
                 Scope::User => places.claude.join("settings.json"),
                 Scope::Project => places.root.join(".claude/settings.json"),
             };
-            if has_hooks(&claude) {
+            if has_hooks(&claude, &machine.launch) {
                 wish.without_hooks = true;
                 notes.push(format!(
                     "VS Code runs the hooks in {}, too: it gets no others",
@@ -397,7 +419,8 @@ fn runs_hooks_elsewhere(machine: &Machine, host: Host, scope: Scope) -> bool {
     };
     machine.everywhere(host, other).iter().any(|file| {
         let text = files::look(&file.path).ok().and_then(|seen| seen.text);
-        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        let found =
+            text.and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok());
         found.is_some_and(|f| !f.hooks.handlers.is_empty())
     })
 }
@@ -415,11 +438,11 @@ fn has_plugin(settings: &serde_json::Value) -> bool {
     plugins.any(|(name, on)| name.starts_with("prism@") && *on != false)
 }
 
-fn has_hooks(claude_settings: &Path) -> bool {
+fn has_hooks(claude_settings: &Path, launch: &Launch) -> bool {
     let hooks = Part::Hooks(rules::HookShape::Groups(0), &[]);
     let format = Format::Json(rules::json::Dialect::Plain);
     let text = files::look(claude_settings).ok().and_then(|seen| seen.text);
-    let found = text.and_then(|t| rules::look(&t, format, &[hooks]).ok());
+    let found = text.and_then(|t| rules::look(&t, format, &[hooks], launch).ok());
     found.is_some_and(|f| !f.hooks.handlers.is_empty())
 }
 
@@ -461,6 +484,10 @@ pub fn apply(home: &Home, plan: &Plan) -> Result<()> {
             _ => manifest.share(&planned.seen.real, &plan.owner),
         }
     }
+    manifest.approved(&plan.approvals);
+    if !changes.is_empty() {
+        manifest.knows(&plan.program);
+    }
     // Known before it is done: whatever happens in between can be undone.
     manifest.save(home)?;
     if let Err(e) = files::write_all(&changes) {
@@ -470,16 +497,47 @@ pub fn apply(home: &Home, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Under which names Codex keeps the approvals of our hooks in a file; a link has two.
-fn trust_keys(file: &HostFile, found: &rules::Found) -> Vec<String> {
+/// Under which names Codex keeps the approval of each of our hooks in a file; a link has two.
+fn trust_keys(file: &HostFile, found: &rules::Found) -> Vec<Vec<String>> {
     let mut names = vec![file.path.to_string_lossy().into_owned()];
     let real = files::look(&file.path).map(|seen| seen.real.to_string_lossy().into_owned());
     names.extend(real.ok().filter(|real| *real != names[0]));
-    let keys = names.iter().flat_map(|name| {
-        let handlers = found.hooks.handlers.iter();
-        handlers.map(move |(event, group, n, _)| rules::toml::trust_key(name, event, *group, *n))
+    let handlers = found.hooks.handlers.iter();
+    let keys = handlers.map(|(event, group, n, _)| {
+        let key = |name: &String| rules::toml::trust_key(name, event, *group, *n);
+        names.iter().map(key).collect()
     });
     keys.collect()
+}
+
+/// What Codex has noted for each of our hooks in a file; nothing: it was never approved.
+fn approvals_in(machine: &Machine, file: &HostFile, found: &rules::Found) -> Vec<Option<Approval>> {
+    let config = files::look(&machine.places.codex.join("config.toml")).ok();
+    let config = config.and_then(|seen| rules::toml::to_value(seen.text()).ok());
+    let config = config.unwrap_or_default();
+    let keys = trust_keys(file, found).into_iter();
+    keys.zip(&found.hooks.texts)
+        .map(|(keys, hook)| {
+            Some(Approval {
+                hash: rules::toml::trusted_hash(&config, &keys)?,
+                key: keys.into_iter().next()?,
+                hook: hook.clone(),
+            })
+        })
+        .collect()
+}
+
+/// Every approval of our hooks in one scope.
+fn approvals(machine: &Machine, scope: Scope) -> Vec<Approval> {
+    let mut all = Vec::new();
+    for file in machine.everywhere(Host::Codex, scope) {
+        let text = files::look(&file.path).ok().and_then(|seen| seen.text);
+        let found = text
+            .and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok())
+            .unwrap_or_default();
+        all.extend(approvals_in(machine, &file, &found).into_iter().flatten());
+    }
+    all
 }
 
 /// Codex notes approvals in its user's `config.toml`, whichever file the hooks are in.
@@ -487,10 +545,11 @@ fn with_trust(machine: &Machine, mut all: Vec<HostFile>) -> Vec<HostFile> {
     let mut keys = Vec::new();
     for file in &all {
         let text = files::look(&file.path).ok().and_then(|seen| seen.text);
-        let found = text.and_then(|t| rules::look(&t, file.format, &file.parts).ok());
+        let found =
+            text.and_then(|t| rules::look(&t, file.format, &file.parts, &machine.launch).ok());
         keys.extend(
             found
-                .map(|found| trust_keys(file, &found))
+                .map(|found| trust_keys(file, &found).concat())
                 .unwrap_or_default(),
         );
     }
@@ -516,7 +575,9 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
         scope,
         files: Vec::new(),
         notes: Vec::new(),
+        approvals: Vec::new(),
         owner: owner.clone(),
+        program: machine.launch.program.clone(),
     };
     let mut wrong = Vec::new();
     let mut looked_at = Vec::new();
@@ -526,7 +587,7 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
     }
     for file in everywhere {
         let shown = file.path.display().to_string();
-        match plan_end_of(home, &manifest, &owner, file) {
+        match plan_end_of(home, machine, &manifest, &owner, file) {
             Ok(Some(planned)) => {
                 looked_at.push(planned.seen.real.clone());
                 plan.files.push(planned);
@@ -552,6 +613,7 @@ pub fn plan_end(home: &Home, machine: &Machine, host: Host, scope: Scope) -> Res
 
 fn plan_end_of(
     home: &Home,
+    machine: &Machine,
     manifest: &Manifest,
     owner: &Owner,
     file: HostFile,
@@ -569,7 +631,7 @@ fn plan_end_of(
             file,
         }));
     }
-    let found = rules::look(seen.text(), file.format, &file.parts);
+    let found = rules::look(seen.text(), file.format, &file.parts, &machine.launch);
     let found = found.map_err(|refusal| anyhow::anyhow!("{refusal}"));
     // What was never ours may be as broken as it likes.
     if kept.is_none() && !found.as_ref().is_ok_and(rules::Found::any) {
@@ -589,7 +651,7 @@ fn plan_end_of(
             let parts = file.parts.iter().filter(|p| !others || **p != Part::Block);
             let parts: Vec<Part> = parts.cloned().collect();
             let undo = kept.map(|k| k.undo.as_slice());
-            let text = rules::remove(seen.text(), file.format, &parts, undo);
+            let text = rules::remove(seen.text(), file.format, &parts, undo, &machine.launch);
             let text = text.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
             let made = kept.is_some_and(|k| k.before.is_none()) && !others;
             match made && is_empty(&text, file.format) {

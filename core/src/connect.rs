@@ -138,16 +138,22 @@ impl Host {
         }
     }
 
-    /// The events whose hooks run `prism hook`.
+    /// The events whose hooks run `prism hook`: where a session starts and ends, is told something,
+    /// waits for its user, and goes on after that, however its turn went. Only what the tried version
+    /// knows: a host warns about any other.
     pub const fn events(self) -> &'static [&'static str] {
         match self {
             Self::ClaudeCode => &[
                 "SessionStart",
                 "UserPromptSubmit",
                 "PostToolUse",
+                "PostToolUseFailure",
                 "Notification",
                 "PermissionRequest",
+                "PermissionDenied",
+                "ElicitationResult",
                 "Stop",
+                "StopFailure",
                 "SessionEnd",
             ],
             Self::Codex => &[
@@ -155,6 +161,7 @@ impl Host {
                 "UserPromptSubmit",
                 "PostToolUse",
                 "PermissionRequest",
+                "Interrupt",
                 "Stop",
                 "SessionEnd",
             ],

@@ -55,7 +55,7 @@ screen_reader_detection_done = true
 
     def connect(self):
         """Wires Prism in."""
-        self.world.prism("connect", "codex", "--user", "--yes", HOME=str(self.home), CODEX_HOME=str(self.codex_home))
+        self.world.prism("connect", "codex", "--user", "--yes", "--own-server", HOME=str(self.home), CODEX_HOME=str(self.codex_home))
 
     def disconnect(self):
         self.world.prism("disconnect", "codex", "--user", HOME=str(self.home), CODEX_HOME=str(self.codex_home))

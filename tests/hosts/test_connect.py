@@ -52,7 +52,7 @@ def test_codex_runs_hooks_once_its_user_approved_them(world, codex):
     check = ["connect", "--check"], {"HOME": str(host.home), "CODEX_HOME": str(host.codex_home)}
     assert "not approved in Codex yet" in world.prism(*check[0], **check[1]).stdout
     host.tui()
-    assert "6 of 6, approved in Codex" in world.prism(*check[0], **check[1]).stdout
+    assert "7 of 7, approved in Codex" in world.prism(*check[0], **check[1]).stdout
 
 
 def test_the_plugin_is_installed_and_brings_the_tools(world, claude):

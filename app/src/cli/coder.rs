@@ -4,8 +4,10 @@ use super::Context;
 use crate::background;
 use crate::client::Locator;
 use crate::coder::{Launch, become_host};
+use crate::connect::{Machine, pins};
 use crate::ui::{Failure, Outcome, note};
-use prism_core::ProjectName;
+use prism_core::connect::{Host, Scope};
+use prism_core::{Identity, ProjectName};
 use std::ffi::OsString;
 
 #[derive(clap::Args)]
@@ -17,6 +19,8 @@ use std::ffi::OsString;
 It starts the server when none runs (unless PRISM_AUTOSTART=0), gives the host PRISM_AGENT_IDENTITY
 and, when named, PRISM_PID, keeps the terminal's title at `[Donna] project · 🔔 2 ASK:1 TASK:1`, and
 ends with the host's own exit code (128 and the signal's number when one ended it).
+A host whose own files pin another identity (`prism connect HOST --as NAME`) is not started: they
+would win, and the wrong agent would speak.
 A Codex terminal gets an app-server of its own, so that its identity is its own and bells are fast.")]
 pub struct Coder {
     /// The project to work in, whatever folder this is [default: as everywhere]
@@ -60,6 +64,7 @@ impl Coder {
             });
         }
         let named = asked.or(by_pid);
+        heed_pins(&context, &self.command, &identity, named.as_ref())?;
         bring_up(&context)?;
         let project = named.as_ref().unwrap_or(&context.project.pid).to_string();
         let launch = Launch {
@@ -75,6 +80,63 @@ impl Coder {
         };
         launch.run().await
     }
+}
+
+/// A host follows what its own files pin, whatever its shell says: it is not started as somebody else.
+fn heed_pins(
+    context: &Context,
+    command: &[OsString],
+    identity: &Identity,
+    project: Option<&ProjectName>,
+) -> Outcome {
+    let Ok(machine) = Machine::look(&context.env, &context.home) else {
+        return Ok(());
+    };
+    let program = command.first().map(|c| c.to_string_lossy().into_owned());
+    let program = program.unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let named = |host: &Host| host.programs().contains(&name);
+    let host = Host::ALL.into_iter().find(named);
+    for looked_at in Host::ALL
+        .into_iter()
+        .filter(|h| host.is_none_or(|n| n == *h))
+    {
+        for pin in pins::pinned(&machine, looked_at) {
+            let other = pin.pins.identity.filter(|name| !identity.is(name));
+            let elsewhere = pin.pins.pid.filter(|pid| {
+                project.is_some_and(|project| !project.as_str().eq_ignore_ascii_case(pid))
+            });
+            let Some(pinned) = other.as_ref().or(elsewhere.as_ref()) else {
+                continue;
+            };
+            let title = looked_at.title();
+            let (wanted, start) = match (&other, project) {
+                (None, Some(project)) => (project.to_string(), format!("--project {pinned}")),
+                _ => (identity.to_string(), format!("--as {pinned}")),
+            };
+            let message = format!(
+                "{title} is pinned to {pinned} in {}, which wins over this terminal's {wanted}",
+                pin.file.display()
+            );
+            if host.is_none() {
+                // Nobody knows yet what a shell will start.
+                note(&format!("prism: {message}"));
+                continue;
+            }
+            let scope = match pin.scope {
+                Scope::User => "--user",
+                Scope::Project => "--project",
+            };
+            return Err(Failure::Unable {
+                message,
+                hint: Some(format!(
+                    "take the pin out (`prism disconnect {looked_at} {scope}`, then connect without it), or start it \
+                     as pinned: prism coder {start} -- {name}"
+                )),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Starts the server unless one runs, or unless that is not ours to do.

@@ -73,8 +73,11 @@ pub struct Connect {
     /// Claude Code: also let it call Prism's tools without asking (permissions.allow)
     #[arg(long)]
     allow_tools: bool,
-    /// Codex: leave its one server for all terminals on, though it gives each the identity of the first
+    /// Codex: turn its one server for all terminals off, so that each terminal has its own identity
     #[arg(long)]
+    own_server: bool,
+    /// Codex: leave its one server for all terminals on, though it gives each the identity of the first
+    #[arg(long, conflicts_with = "own_server")]
     keep_shared_server: bool,
 }
 
@@ -123,7 +126,7 @@ impl Connect {
 
     /// `pins` are what `--as` and `--pid` said, not what the environment does.
     pub async fn run(self, context: Context, pins: Pins) -> Outcome {
-        let machine = Machine::look(&context.env)?;
+        let machine = Machine::look(&context.env, &context.home)?;
         if self.check {
             return self.run_check(&context, &machine);
         }
@@ -214,10 +217,22 @@ impl Connect {
         if host == Host::Codex && self.scope() == Scope::User && !self.keep_shared_server {
             let question = "Turn off Codex's one server for all terminals, so that each terminal has its own \
                             identity (features.daemon_auto_start = false)?";
-            let off = report.shared_server == Some(false);
-            asked.own_servers = off || !asks || self.dry_run || ask(question);
+            let off = report.shared_server == Some(false) || self.own_server;
+            asked.own_servers = off || (asks && !self.dry_run && ask(question));
         }
-        Ok(connect::plan(machine, host, self.scope(), &asked)?)
+        let mut plan = connect::plan(machine, host, self.scope(), &asked)?;
+        let pinned = pins.identity.is_some() || report.identity.from == "pinned";
+        let decided =
+            asked.own_servers || self.keep_shared_server || (asks && !self.dry_run) || pinned;
+        if host == Host::Codex && self.scope() == Scope::User && !decided {
+            plan.notes.push(
+                "Codex's one server for all terminals stays on, and gives each the identity of the first: \
+                 --own-server turns it off (features.daemon_auto_start = false), or start it with \
+                 `prism coder --as NAME -- codex`"
+                    .into(),
+            );
+        }
+        Ok(plan)
     }
 
     fn settle(&self, context: &Context, plan: &Plan, asks: bool) -> Result<Done, Failure> {
@@ -519,6 +534,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
         let trusted = match hooks.trusted {
             Some("yes") => ", approved in Codex",
             Some("partly") => ", some approved in Codex",
+            Some("again") => ", to be approved once more in Codex",
             Some(_) => ", not approved in Codex yet",
             None => "",
         };
@@ -560,7 +576,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
 
 impl Disconnect {
     pub fn run(self, context: Context) -> Outcome {
-        let machine = Machine::look(&context.env)?;
+        let machine = Machine::look(&context.env, &context.home)?;
         let host = Host::from(self.host);
         let scopes = match (self.user, self.project) {
             (true, _) => vec![Scope::User],

@@ -398,7 +398,7 @@ fn look_at_shims(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
 
 /// What `prism connect --check` would say, for hosts that are connected or could be.
 fn look_at_hosts(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
-    let machine = match Machine::look(&context.env) {
+    let machine = match Machine::look(&context.env, &context.home) {
         Ok(machine) => machine,
         Err(e) => return add(Level::Note, "host", format!("{e:#}")),
     };

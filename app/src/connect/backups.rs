@@ -43,9 +43,24 @@ pub struct Kept {
     pub at: Moment,
 }
 
+/// What Codex's user approved, as far as it is known: the hash that stood beside a hook.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Approval {
+    /// Where Codex keeps it.
+    pub key: String,
+    pub hash: String,
+    /// The hook as it was written then.
+    pub hook: String,
+}
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
     pub files: Vec<Kept>,
+    /// The programs that hosts were given: ours under whatever name.
+    #[serde(default)]
+    pub programs: Vec<String>,
+    #[serde(default)]
+    pub approvals: Vec<Approval>,
 }
 
 /// Keeps other connects away while one changes files.
@@ -80,6 +95,23 @@ impl Manifest {
 
     pub fn of(&self, path: &Path) -> Option<&Kept> {
         self.files.iter().find(|k| k.path == path)
+    }
+
+    /// Notes what hosts start from now on.
+    pub fn knows(&mut self, program: &str) {
+        if !self.programs.iter().any(|p| p == program) {
+            self.programs.push(program.to_owned());
+        }
+    }
+
+    /// Notes which hook a hash was first seen with; the same hash says nothing about a later one.
+    pub fn approved(&mut self, seen: &[Approval]) {
+        for one in seen {
+            let same = |a: &Approval| a.key == one.key && a.hash == one.hash;
+            if !self.approvals.iter().any(same) {
+                self.approvals.push(one.clone());
+            }
+        }
     }
 
     /// Notes a change that is about to be made, with a copy of what is there.

@@ -1,6 +1,8 @@
 //! `prism connect --check`: what each host really has, and whether it works.
 
-use super::{Machine, files, has_plugin, line_words, runs_hooks_elsewhere, settings, trust_keys};
+use super::backups::Approval;
+use super::pins::half_pinned;
+use super::{Machine, approvals_in, files, has_plugin, line_words, runs_hooks_elsewhere, settings};
 use crate::config::Env;
 use prism_core::connect::parts::{Found, Line, Server};
 use prism_core::connect::{self as rules, Host, HostFile, Part, Pins, Scope};
@@ -49,7 +51,8 @@ pub struct HookReport {
     pub file: PathBuf,
     pub present: Vec<String>,
     pub missing: Vec<String>,
-    /// Only where the host asks its user first: `yes`, `no` or `partly`.
+    /// Only where the host asks its user first: `yes`, `no`, `partly`, or `again` when a hook changed
+    /// after it was approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<&'static str>,
     pub resolves: bool,
@@ -89,6 +92,11 @@ pub fn check(machine: &Machine, env: &Env, host: Host, scope: Scope, ask_version
     report.connected = report.server.is_some() || report.hooks.is_some();
     if host == Host::ClaudeCode {
         claude_facts(machine, &mut report);
+        let known = env.identity.as_deref();
+        if report.identity.from == "pinned" && scope == Scope::Project {
+            let name = report.identity.name.as_deref().unwrap_or_default();
+            report.notes.extend(half_pinned(machine, name, known));
+        }
     }
     if report.connected {
         judge(machine, &mut report);
@@ -109,7 +117,7 @@ fn look_at(machine: &Machine, file: &HostFile, report: &mut Report) {
         Err(e) => return report.problems.push(format!("{shown}: {e:#}")),
     };
     let Some(text) = &seen.text else { return };
-    let found = match rules::look(text, file.format, &file.parts) {
+    let found = match rules::look(text, file.format, &file.parts, &machine.launch) {
         Ok(found) => found,
         Err(refusal) => return report.problems.push(format!("{shown}: {refusal}")),
     };
@@ -201,13 +209,18 @@ fn look_at_hooks(machine: &Machine, file: &HostFile, found: &Found, report: &mut
     });
 }
 
-/// Whether the user let Codex run our hooks.
+/// Whether the user let Codex run our hooks. An approval is for a hook as it was written then; where
+/// that is known to have changed since, Codex skips the hook until it is approved again.
 fn trusted(machine: &Machine, file: &HostFile, found: &Found) -> &'static str {
-    let config = files::look(&machine.places.codex.join("config.toml")).ok();
-    let text = config.as_ref().map(|seen| seen.text()).unwrap_or_default();
-    let trust = [Part::Trust(trust_keys(file, found))];
-    let known = rules::look(text, rules::Format::Toml, &trust);
-    match known.map_or(0, |known| known.trust) {
+    let approvals = approvals_in(machine, file, found);
+    let is_stale = |now: &&Approval| {
+        let known = machine.approvals.iter();
+        let mut known = known.filter(|a| a.key == now.key && a.hash == now.hash);
+        known.any(|before| before.hook != now.hook)
+    };
+    let given = approvals.iter().flatten();
+    match given.clone().count() {
+        _ if given.clone().any(|now| is_stale(&now)) => "again",
         0 => "no",
         n if n >= found.hooks.handlers.len() => "yes",
         _ => "partly",
@@ -250,10 +263,21 @@ fn judge(machine: &Machine, report: &mut Report) {
                 .into(),
         );
     }
+    if report
+        .hooks
+        .as_ref()
+        .is_some_and(|h| h.trusted == Some("again"))
+    {
+        report.notes.push(
+            "our hooks changed after you approved them: approve once more in Codex, which skips them until \
+             then (start `codex`, or type /hooks there)"
+                .into(),
+        );
+    }
     if report.shared_server == Some(true) && report.identity.from != "pinned" {
         report.notes.push(
             "Codex runs one server for all terminals, which gives each the identity of the first: \
-             `prism connect codex` can turn it off, or start it with `prism coder --as NAME -- codex`"
+             `prism connect codex --own-server` turns it off, or start it with `prism coder --as NAME -- codex`"
                 .into(),
         );
     }
@@ -323,6 +347,10 @@ pub fn version_note(host: Host, version: Option<&str>) -> Option<String> {
         (Some(tried), None) => Some(format!(
             "{title} does not say its version; connecting was tried with {tried}"
         )),
+        (Some(tried), Some(version)) if numbers(version) > numbers(tried) => Some(format!(
+            "this is {title} {version}, newer than {tried}, which connecting was tried with: if something does \
+             not work, that may be why"
+        )),
         _ => None,
     }
 }
@@ -332,11 +360,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_or_unknown_version_is_mentioned_and_a_newer_one_is_not() {
+    fn any_version_but_the_tried_one_is_mentioned() {
         for (host, version, says) in [
             (Host::ClaudeCode, Some("2.1.99"), Some("2.1.99")),
             (Host::ClaudeCode, Some("2.1.325"), None),
-            (Host::ClaudeCode, Some("3.0.0"), None),
+            (Host::ClaudeCode, Some("3.0.0"), Some("newer than 2.1.325")),
+            (Host::ClaudeCode, Some("2.1.326"), Some("newer")),
             (Host::Codex, None, Some("does not say")),
             (Host::Codex, Some("0.166.0-alpha.1"), None),
             (Host::Cursor, Some("9.9"), Some("documentation")),

@@ -197,7 +197,9 @@ fn files_that_are_lived_in_keep_everything_and_come_back() {
     let user = lived_in();
     let before = user.tree();
     for host in HOSTS {
-        user.ok(&["connect", host, "--user", "--yes", "--as", "Donna"]);
+        let mut args = vec!["connect", host, "--user", "--yes", "--as", "Donna"];
+        args.extend((host == "codex").then_some("--own-server"));
+        user.ok(&args);
         user.ok(&["connect", host, "--project", "--yes", "--instructions"]);
     }
     let check: Value = serde_json::from_str(&user.ok(&["connect", "--check", "--json"])).unwrap();
@@ -349,6 +351,24 @@ fn approvals_are_the_users_to_give() {
     );
     let said = user.ok(&["connect", "codex", "--yes"]);
     assert!(said.contains("approve once in Codex"), "{said}");
+    // Neither is the one server for all terminals ours to turn off.
+    assert!(
+        said.contains("stays on") && said.contains("--own-server"),
+        "{said}"
+    );
+    assert!(
+        !user
+            .read(".codex/config.toml")
+            .contains("daemon_auto_start")
+    );
+    let said = user.ok(&["connect", "codex", "--yes", "--keep-shared-server"]);
+    assert!(!said.contains("stays on"), "{said}");
+    let said = user.ok(&["connect", "codex", "--yes", "--own-server"]);
+    assert!(!said.contains("stays on"), "{said}");
+    assert!(
+        user.read(".codex/config.toml")
+            .contains("daemon_auto_start = false")
+    );
     assert!(!user.read(".codex/config.toml").contains("trusted_hash"));
     let trust = |event: &str| {
         let file = user.at(".codex/hooks.json");
@@ -371,6 +391,7 @@ fn approvals_are_the_users_to_give() {
         "user_prompt_submit",
         "post_tool_use",
         "permission_request",
+        "interrupt",
         "stop",
         "session_end",
     ];
@@ -386,6 +407,29 @@ fn approvals_are_the_users_to_give() {
             }
         );
     }
+    // Another command under the same approval is one that nobody approved.
+    let fits = user.read(".codex/hooks.json");
+    fs::remove_file(user.bin().join("prism")).unwrap();
+    user.ok(&["connect", "codex", "--yes"]);
+    assert!(user.read(".codex/hooks.json").contains("/prism hook"));
+    assert_eq!(state(), "again");
+    let said = user.ok(&["connect", "--check", "codex", "--user"]);
+    assert!(said.contains("approve once more in Codex"), "{said}");
+    assert!(!said.contains(", approved in Codex"), "{said}");
+    // Connecting once more does not make it approved; approving does, and so does going back.
+    user.ok(&["connect", "codex", "--yes"]);
+    assert_eq!(state(), "again");
+    let ours = user.read(".codex/hooks.json");
+    user.write(".codex/hooks.json", &fits);
+    symlink(BIN, user.bin().join("prism")).unwrap();
+    assert_eq!(state(), "yes");
+    user.write(".codex/hooks.json", &ours);
+    let config = user.read(".codex/config.toml");
+    user.write(
+        ".codex/config.toml",
+        &config.replace("sha256:00", "sha256:22"),
+    );
+    assert_eq!(state(), "yes");
     // Codex changed the file, so only our parts go, with what was noted of them; the rest stays.
     let other = "\n[hooks.state.\"/x:stop:0:0\"]\ntrusted_hash = \"sha256:11\"\n";
     let config = user.read(".codex/config.toml") + other;
@@ -423,6 +467,66 @@ fn a_host_that_rewrote_its_file_keeps_what_it_wrote() {
         said.contains("kept as"),
         "what it was can still be had: {said}"
     );
+}
+
+#[test]
+fn a_program_of_another_name_comes_out_again() {
+    for host in HOSTS {
+        let user = lived_in();
+        let before = user.tree();
+        fs::remove_file(user.bin().join("prism")).unwrap();
+        let own = user.dir.path().join("prism-next");
+        fs::copy(BIN, &own).unwrap();
+        let run = |args: &[&str]| {
+            let mut command = Command::new(&own);
+            let known = user.command();
+            let output = command
+                .env_clear()
+                .envs(known.get_envs().filter_map(|(k, v)| Some((k, v?))))
+                .current_dir(user.at("app"))
+                .stdin(Stdio::null())
+                .args(args)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{host} {args:?}: {said}");
+            String::from_utf8(output.stdout).unwrap() + &said
+        };
+        run(&["connect", host, "--yes", "--as", "Donna"]);
+        let again = run(&["connect", host, "--yes", "--as", "Donna"]);
+        assert!(again.contains("nothing to change"), "{host}: {again}");
+        let check = run(&["connect", "--check", host, "--user", "--json"]);
+        let check: Value = serde_json::from_str(&check).unwrap();
+        assert_eq!(check["hosts"][0]["connected"], true, "{check:#}");
+        // Somebody else's hook with the same words stays somebody else's.
+        let theirs = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"/opt/guard hook\"}]}]}}";
+        if host == "claude-code" {
+            user.write("app/.claude/settings.json", theirs);
+        }
+        // The hosts touch their files, so that the copies cannot be put back.
+        for path in [
+            ".claude.json",
+            ".cursor/mcp.json",
+            ".config/Code/User/mcp.json",
+        ] {
+            let text = user.read(path).trim_end().to_owned() + "\n\n";
+            user.write(path, &text);
+        }
+        let config = user.read(".codex/config.toml") + "\n[tui]\nx = 1\n";
+        user.write(".codex/config.toml", &config);
+        // And it is another program of Prism that takes it out, elsewhere.
+        let said = user.ok(&["disconnect", host]);
+        assert!(!said.contains("is not connected"), "{host}: {said}");
+        for (path, (_, holds)) in user.tree() {
+            assert!(!holds.contains("prism-next"), "{host} {path:?}: {holds}");
+            assert!(!holds.contains("Donna"), "{host} {path:?}: {holds}");
+            let known = before.contains_key(&path) || path.starts_with(user.at("app/.claude"));
+            assert!(known, "{host}: {path:?} is left");
+        }
+        if host == "claude-code" {
+            assert_eq!(user.read("app/.claude/settings.json"), theirs);
+        }
+    }
 }
 
 #[test]
@@ -580,10 +684,153 @@ fn a_pin_never_goes_into_the_repository() {
 }
 
 #[test]
+fn a_terminal_is_not_started_as_somebody_its_host_is_not() {
+    let user = User::new();
+    let host = "#!/bin/sh\necho \"I am $PRISM_AGENT_IDENTITY\"\n";
+    for name in ["claude", "codex", "other"] {
+        let path = user.bin().join(name);
+        fs::write(&path, host).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let start = |args: &[&str]| {
+        let mut command = user.command();
+        command.env("PRISM_AUTOSTART", "0").arg("coder");
+        let output = command.args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap() + &said,
+        )
+    };
+    for (program, name, file) in [
+        ("claude", "claude-code", ".claude.json"),
+        ("codex", "codex", "config.toml"),
+    ] {
+        user.ok(&["connect", name, "--user", "--yes", "--as", "Donna"]);
+        let (code, said) = start(&["--as", "Texi", "--", program]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(!said.contains("I am"), "it does not even start: {said}");
+        for part in [
+            "pinned to Donna",
+            file,
+            "Texi",
+            &format!("prism disconnect {name} --user"),
+            "--as Donna",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        // A shell may start anything, and is only told.
+        let (code, said) = start(&["--as", "Texi", "--", "other"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(
+            said.contains("I am Texi") && said.contains("pinned to Donna"),
+            "{said}"
+        );
+        user.ok(&["disconnect", name]);
+        let (code, said) = start(&["--as", "Texi", "--", "other"]);
+        assert!(code == Some(0) && !said.contains("pinned"), "{said}");
+    }
+    // As the pinned one, or without a pin, it starts.
+    user.ok(&["connect", "claude-code", "--user", "--yes", "--as", "Donna"]);
+    let (code, said) = start(&["--as", "donna", "--", "claude"]);
+    assert!(code == Some(0) && said.contains("I am"), "{said}");
+    user.ok(&["disconnect", "claude-code"]);
+    user.ok(&["connect", "claude-code", "--user", "--yes"]);
+    let (code, said) = start(&["--as", "Texi", "--", "claude"]);
+    assert!(code == Some(0) && said.contains("I am Texi"), "{said}");
+    // A pin of this folder counts as well, and so does one of the user's own hand.
+    let here = ["connect", "claude-code", "--project", "--yes"];
+    user.ok(&[&here[..], &["--as", "Wren", "--pid", "PID-X"]].concat());
+    let (code, said) = start(&["--as", "Texi", "--", "claude"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("disconnect claude-code --project"), "{said}");
+    let (code, said) = start(&["--as", "Wren", "--project", "PID-Y", "--", "claude"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("pinned to PID-X"), "{said}");
+    user.ok(&["disconnect", "claude-code"]);
+    user.write(
+        "app/.claude/settings.local.json",
+        "{\"env\": {\"PRISM_AGENT_IDENTITY\": \"Mo\"}}",
+    );
+    let (code, said) = start(&["--as", "Texi", "--", "claude"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("settings.local.json"), "{said}");
+}
+
+#[test]
+fn what_a_pin_does_not_reach_and_whom_it_replaces_is_said() {
+    let user = User::new();
+    let here = ["connect", "claude-code", "--project", "--yes", "--as"];
+    let pin = |name: &str| user.ok(&[&here[..], &[name]].concat());
+    let said = pin("Wren");
+    assert!(
+        said.contains("status line") && said.contains("PRISM_AGENT_IDENTITY=Wren"),
+        "{said}"
+    );
+    assert!(!said.contains("from now on"), "{said}");
+    let check = ["connect", "--check", "claude-code", "--project"];
+    let said = user.ok(&check);
+    assert!(said.contains("PRISM_AGENT_IDENTITY=Wren"), "{said}");
+    let set = user
+        .command()
+        .env("PRISM_AGENT_IDENTITY", "Wren")
+        .args(check)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(set.stdout).unwrap();
+    assert!(
+        said.contains("Wren, pinned") && !said.contains("PRISM_AGENT_IDENTITY="),
+        "{said}"
+    );
+    // Another name in its place.
+    assert!(!pin("Wren").contains("from now on"));
+    let said = pin("Mo");
+    assert!(
+        said.contains("in this folder were Wren, and are Mo from now on"),
+        "{said}"
+    );
+    // A pin for all folders reaches the status line, so that it says the wrong name here.
+    let said = user.ok(&["connect", "claude-code", "--user", "--yes", "--as", "Donna"]);
+    assert!(!said.contains("PRISM_AGENT_IDENTITY="), "{said}");
+    let said = user.ok(&check);
+    assert!(said.contains("say Donna here"), "{said}");
+    let said = user.ok(&["connect", "claude-code", "--user", "--yes", "--as", "Texi"]);
+    assert_eq!(
+        said.matches("of yours were Donna, and are Texi from now on")
+            .count(),
+        1,
+        "{said}"
+    );
+    // Elsewhere the same is said of every host that can be pinned.
+    user.ok(&["connect", "codex", "--yes", "--as", "Donna"]);
+    let said = user.ok(&["connect", "codex", "--yes", "--as", "Texi"]);
+    assert!(
+        said.contains("were Donna, and are Texi from now on"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_newer_host_than_was_tried_is_mentioned_once() {
+    let user = User::new();
+    let path = user.bin().join("claude");
+    fs::write(&path, "#!/bin/sh\necho '9.8.7 (Claude Code)'\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    for args in [
+        ["connect", "claude-code", "--yes"],
+        ["connect", "claude-code", "--check"],
+    ] {
+        let said = user.ok(&args);
+        assert_eq!(said.matches("newer than").count(), 1, "{said}");
+        assert!(said.contains("9.8.7") && said.contains("2.1.325"), "{said}");
+    }
+}
+
+#[test]
 fn a_check_says_what_is_broken_and_doctor_says_it_too() {
     let user = User::new();
     user.ok(&["connect", "claude-code", "--yes"]);
-    assert!(user.ok(&["connect", "--check"]).contains("7 of 7"));
+    assert!(user.ok(&["connect", "--check"]).contains("11 of 11"));
     let settings = user.read(".claude/settings.json");
     let less = settings.replace("\"SessionEnd\"", "\"SessionEnds\"");
     user.write(".claude/settings.json", &less);
@@ -665,7 +912,7 @@ fn hosts_do_not_run_our_hooks_twice() {
         user.read(".codex/config.toml")
             .contains("command = \"prism hook\"")
     );
-    assert!(user.ok(&["connect", "--check", "codex"]).contains("6 of 6"));
+    assert!(user.ok(&["connect", "--check", "codex"]).contains("7 of 7"));
     user.ok(&["disconnect", "codex"]);
     assert_eq!(user.read(".codex/config.toml"), theirs);
 }

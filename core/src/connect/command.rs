@@ -7,6 +7,8 @@ pub struct Launch {
     pub program: String,
     /// What an earlier connect may have written and what still starts this program.
     pub same: Vec<String>,
+    /// What earlier connects did write, whatever it is called and wherever it is now.
+    pub earlier: Vec<String>,
 }
 
 /// The program's own name.
@@ -34,18 +36,24 @@ impl Launch {
     pub fn starts(&self, program: &str) -> bool {
         program == self.program || self.same.iter().any(|s| s == program)
     }
+
+    /// Whether a program is Prism: by its name wherever it is installed, or because it is this very
+    /// one or one that was connected before. Its file may have any name.
+    pub fn is_ours(&self, program: &str) -> bool {
+        is_prism(program) || self.starts(program) || self.earlier.iter().any(|e| e == program)
+    }
 }
 
-/// Whether a program is Prism, wherever it is installed.
-pub fn is_prism(program: &str) -> bool {
+/// Whether a program is called as Prism is.
+fn is_prism(program: &str) -> bool {
     let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
     name == NAME || name == "prism.exe"
 }
 
 /// The program of a command that runs our hook.
-pub fn hook_program(command: &str) -> Option<String> {
+pub fn hook_program(command: &str, launch: &Launch) -> Option<String> {
     let (program, rest) = first_word(command)?;
-    (is_prism(&program) && first_word(rest)?.0 == HOOK).then_some(program)
+    (launch.is_ours(&program) && first_word(rest)?.0 == HOOK).then_some(program)
 }
 
 /// A command that prints our status line.
@@ -56,10 +64,10 @@ pub struct OurLine {
     pub theirs: Option<String>,
 }
 
-pub fn our_line(command: &str) -> Option<OurLine> {
+pub fn our_line(command: &str, launch: &Launch) -> Option<OurLine> {
     let (program, rest) = first_word(command)?;
     let (verb, rest) = first_word(rest)?;
-    if !is_prism(&program) || verb != STATUSLINE {
+    if !launch.is_ours(&program) || verb != STATUSLINE {
         return None;
     }
     let theirs = match first_word(rest) {
@@ -131,13 +139,40 @@ mod tests {
             ("", None),
             ("prism 'hook", None),
         ] {
-            assert_eq!(hook_program(command).as_deref(), program, "{command}");
+            assert_eq!(
+                hook_program(command, &Launch::default()).as_deref(),
+                program,
+                "{command}"
+            );
         }
     }
 
     #[test]
+    fn a_program_of_another_name_is_ours_when_it_is_this_one_or_was_connected() {
+        let launch = Launch {
+            program: "/opt/prism-dev".into(),
+            same: Vec::new(),
+            earlier: vec!["/old/prism-0.9".into()],
+        };
+        let hook = |command: &str| hook_program(command, &launch);
+        for ours in ["/opt/prism-dev", "/old/prism-0.9", "/any/prism"] {
+            assert_eq!(hook(&format!("{ours} hook")).as_deref(), Some(ours));
+            let line = our_line(&format!("{ours} statusline"), &launch);
+            assert_eq!(line.unwrap().program, ours);
+        }
+        for theirs in [
+            "/opt/guard hook",
+            "/opt/prism-dev2 hook",
+            "/opt/prism-dev x",
+        ] {
+            assert_eq!(hook(theirs), None, "{theirs}");
+        }
+        assert_eq!(our_line("/opt/guard statusline", &launch), None);
+    }
+
+    #[test]
     fn a_status_line_is_ours_alone_or_with_the_users_inside() {
-        let line = |command: &str| our_line(command).map(|l| l.theirs);
+        let line = |command: &str| our_line(command, &Launch::default()).map(|l| l.theirs);
         assert_eq!(line("prism statusline"), Some(None));
         assert_eq!(line("prism statusline --color never"), Some(None));
         assert_eq!(
@@ -150,11 +185,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_users_command_is_it_comes_back(theirs in ".{0,60}", program in "[ -~]{0,12}/prism") {
-            let launch = Launch { program: program.clone(), same: Vec::new() };
-            let line = our_line(&launch.statusline(Some(&theirs))).unwrap();
+        fn whatever_the_users_command_is_it_comes_back(theirs in ".{0,60}", program in "[ -~]{0,12}/[a-z-]{1,8}") {
+            let launch = Launch { program: program.clone(), ..Launch::default() };
+            let line = our_line(&launch.statusline(Some(&theirs)), &launch).unwrap();
             prop_assert_eq!(line, OurLine { program: program.clone(), theirs: Some(theirs) });
-            prop_assert_eq!(hook_program(&launch.hook()), Some(program));
+            prop_assert_eq!(hook_program(&launch.hook(), &launch), Some(program));
         }
     }
 }

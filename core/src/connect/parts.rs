@@ -1,6 +1,6 @@
 //! Our parts in a host's file: put in where they are missing, looked for, taken out.
 
-use super::command::{self, Launch, OurLine, hook_program, our_line};
+use super::command::{Launch, OurLine, hook_program, our_line};
 use super::json::{self, Dialect, Kind, New, Node};
 use super::{ALLOW, Format, HookShape, IDENTITY, PID, Part, Pins, Refusal, SERVER, ServerShape};
 use super::{block, toml};
@@ -38,6 +38,8 @@ pub struct Server {
 pub struct Hooks {
     /// Event, number of its group, number in the group, program.
     pub handlers: Vec<(String, usize, usize, String)>,
+    /// Each of them as it is written: an approval is for exactly that.
+    pub texts: Vec<String>,
     pub missing: Vec<String>,
 }
 
@@ -95,11 +97,12 @@ pub fn remove(
     format: Format,
     parts: &[Part],
     undo: Option<&[Undo]>,
+    launch: &Launch,
 ) -> Result<String, Refusal> {
     let (mark, text) = without_mark(text);
     let removed = match format {
-        Format::Json(dialect) => remove_from_json(text, dialect, parts, undo)?,
-        Format::Toml => toml::remove(text, parts, undo)?,
+        Format::Json(dialect) => remove_from_json(text, dialect, parts, undo, launch)?,
+        Format::Toml => toml::remove(text, parts, undo, launch)?,
         Format::Text if parts.contains(&Part::Block) => block::remove(text)?,
         Format::Text => text.to_owned(),
     };
@@ -107,7 +110,7 @@ pub fn remove(
 }
 
 /// What of ours is there.
-pub fn look(text: &str, format: Format, parts: &[Part]) -> Result<Found, Refusal> {
+pub fn look(text: &str, format: Format, parts: &[Part], launch: &Launch) -> Result<Found, Refusal> {
     let (_, text) = without_mark(text);
     let value = match format {
         Format::Text => {
@@ -123,9 +126,13 @@ pub fn look(text: &str, format: Format, parts: &[Part]) -> Result<Found, Refusal
     let mut found = Found::default();
     for part in parts {
         match part {
-            Part::Server(at, _, _) => found.server = server(walk(&value, at).get(SERVER)),
-            Part::Hooks(shape, events) => found.hooks = hooks(&value["hooks"], *shape, events),
-            Part::StatusLine => found.line = line(&value["statusLine"]),
+            Part::Server(at, _, _) => {
+                found.server = server(walk(&value, at).get(SERVER), launch);
+            }
+            Part::Hooks(shape, events) => {
+                found.hooks = hooks(&value["hooks"], *shape, events, launch);
+            }
+            Part::StatusLine => found.line = line(&value["statusLine"], launch),
             Part::Allow => {
                 let rules = value["permissions"]["allow"].as_array();
                 found.allowed = rules.is_some_and(|r| r.iter().any(|r| r == ALLOW));
@@ -151,7 +158,7 @@ fn walk<'v>(value: &'v Value, at: &[String]) -> &'v Value {
 }
 
 /// An entry called `prism`, and whether it starts our shim.
-pub(super) fn server(entry: Option<&Value>) -> Option<Server> {
+pub(super) fn server(entry: Option<&Value>, launch: &Launch) -> Option<Server> {
     let entry = entry?;
     let words: Vec<&str> = match &entry["command"] {
         Value::String(program) => {
@@ -164,7 +171,7 @@ pub(super) fn server(entry: Option<&Value>) -> Option<Server> {
         _ => Vec::new(),
     };
     let program = match words.as_slice() {
-        [program, "mcp", ..] if command::is_prism(program) => Some((*program).to_owned()),
+        [program, "mcp", ..] if launch.is_ours(program) => Some((*program).to_owned()),
         _ => None,
     };
     let mut named = pins(&entry["env"]);
@@ -186,7 +193,7 @@ fn pins(env: &Value) -> Pins {
     }
 }
 
-fn hooks(events: &Value, shape: HookShape, wanted: &[&str]) -> Hooks {
+fn hooks(events: &Value, shape: HookShape, wanted: &[&str], launch: &Launch) -> Hooks {
     let mut found = Hooks::default();
     for (event, list) in events.as_object().into_iter().flatten() {
         let list = list.as_array().into_iter().flatten().enumerate();
@@ -196,7 +203,9 @@ fn hooks(events: &Value, shape: HookShape, wanted: &[&str]) -> Hooks {
                 _ => Some(std::slice::from_ref(entry)),
             };
             for (n, handler) in handlers.unwrap_or_default().iter().enumerate() {
-                if let Some(program) = handler["command"].as_str().and_then(hook_program) {
+                let command = handler["command"].as_str();
+                if let Some(program) = command.and_then(|c| hook_program(c, launch)) {
+                    found.texts.push(handler.to_string());
                     found.handlers.push((event.clone(), group, n, program));
                 }
             }
@@ -208,11 +217,11 @@ fn hooks(events: &Value, shape: HookShape, wanted: &[&str]) -> Hooks {
     found
 }
 
-fn line(set: &Value) -> Option<Line> {
+fn line(set: &Value, launch: &Launch) -> Option<Line> {
     if set.is_null() {
         return None;
     }
-    let ours = set["command"].as_str().and_then(our_line);
+    let ours = set["command"].as_str().and_then(|c| our_line(c, launch));
     Some(ours.map_or(Line::Theirs, Line::Ours))
 }
 
@@ -441,7 +450,7 @@ fn add_server(
     };
     let words = New::List(vec![program.clone(), New::text("mcp")]);
     if let Some(known) = editor.value(&entry)? {
-        let Some(known) = server(Some(&known)).and_then(|s| s.program) else {
+        let Some(known) = server(Some(&known), launch).and_then(|s| s.program) else {
             let root = editor.root()?;
             let offset = root.find(&entry).map_or(0, |n| n.span.start);
             return Err(Refusal::at(&editor.text, offset, taken(&at.join("."))));
@@ -495,7 +504,12 @@ fn add_hooks(
         editor.set(&path(["version"]), New::Number(1))?;
     }
     editor.ensure(&root, New::Object(Vec::new()))?;
-    let known = hooks(&editor.value(&root)?.unwrap_or_default(), shape, events);
+    let known = hooks(
+        &editor.value(&root)?.unwrap_or_default(),
+        shape,
+        events,
+        launch,
+    );
     for (event, group, n, program) in &known.handlers {
         if !launch.starts(program) {
             let mut at = under(&under(&root, event), &group.to_string());
@@ -543,7 +557,7 @@ fn add_line(editor: &mut Editor, launch: &Launch) -> Result<(), Refusal> {
         return editor.set(&at, line);
     };
     let command = under(&at, "command");
-    match (line(&set), set["command"].as_str()) {
+    match (line(&set, launch), set["command"].as_str()) {
         (Some(Line::Ours(ours)), _) => {
             if !launch.starts(&ours.program) {
                 let text = launch.statusline(ours.theirs.as_deref());
@@ -587,6 +601,7 @@ fn remove_from_json(
     dialect: Dialect,
     parts: &[Part],
     undo: Option<&[Undo]>,
+    launch: &Launch,
 ) -> Result<String, Refusal> {
     if text.trim().is_empty() {
         return Ok(text.to_owned());
@@ -597,12 +612,12 @@ fn remove_from_json(
             Part::Server(at, _, _) => {
                 let entry = under(at, SERVER);
                 let known = editor.value(&entry)?;
-                if server(known.as_ref()).is_some_and(|s| s.program.is_some()) {
+                if server(known.as_ref(), launch).is_some_and(|s| s.program.is_some()) {
                     editor.take_out(&entry, undo)?;
                 }
             }
-            Part::Hooks(shape, _) => remove_hooks(&mut editor, *shape, undo)?,
-            Part::StatusLine => remove_line(&mut editor, undo)?,
+            Part::Hooks(shape, _) => remove_hooks(&mut editor, *shape, undo, launch)?,
+            Part::StatusLine => remove_line(&mut editor, undo, launch)?,
             Part::Allow => {
                 let list = path(["permissions", "allow"]);
                 let rules = editor.value(&list)?.unwrap_or_default();
@@ -642,9 +657,15 @@ fn remove_hooks(
     editor: &mut Editor,
     shape: HookShape,
     undo: Option<&[Undo]>,
+    launch: &Launch,
 ) -> Result<(), Refusal> {
     let root = path(["hooks"]);
-    let known = hooks(&editor.value(&root)?.unwrap_or_default(), shape, &[]);
+    let known = hooks(
+        &editor.value(&root)?.unwrap_or_default(),
+        shape,
+        &[],
+        launch,
+    );
     // From the last to the first, so that numbers stay true.
     for (event, group, n, _) in known.handlers.iter().rev() {
         let mut at = under(&under(&root, event), &group.to_string());
@@ -664,10 +685,10 @@ fn remove_hooks(
     Ok(())
 }
 
-fn remove_line(editor: &mut Editor, undo: Option<&[Undo]>) -> Result<(), Refusal> {
+fn remove_line(editor: &mut Editor, undo: Option<&[Undo]>, launch: &Launch) -> Result<(), Refusal> {
     let at = path(["statusLine"]);
     let set = editor.value(&at)?.unwrap_or_default();
-    let Some(Line::Ours(ours)) = line(&set) else {
+    let Some(Line::Ours(ours)) = line(&set, launch) else {
         return Ok(());
     };
     let Some(theirs) = ours.theirs else {

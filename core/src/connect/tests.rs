@@ -10,6 +10,7 @@ fn launch() -> Launch {
     Launch {
         program: "prism".into(),
         same: vec!["/opt/bin/prism".into()],
+        ..Launch::default()
     }
 }
 
@@ -45,7 +46,7 @@ fn in_and_out(text: &str, file: &HostFile) -> Added {
     let again = add(&added.text, file.format, &file.parts, &launch()).unwrap();
     assert_eq!(again.text, added.text, "twice is once: {text:?}");
     assert!(again.undo.is_empty(), "{again:?}");
-    let found = look(&added.text, file.format, &file.parts).unwrap();
+    let found = look(&added.text, file.format, &file.parts, &launch()).unwrap();
     for part in &file.parts {
         match part {
             Part::Server(_, _, pins) => {
@@ -62,7 +63,14 @@ fn in_and_out(text: &str, file: &HostFile) -> Added {
             Part::Trust(_) => {}
         }
     }
-    let out = remove(&added.text, file.format, &file.parts, Some(&added.undo)).unwrap();
+    let out = remove(
+        &added.text,
+        file.format,
+        &file.parts,
+        Some(&added.undo),
+        &launch(),
+    )
+    .unwrap();
     assert_eq!(out, text, "from {:?}", added.text);
     added
 }
@@ -189,7 +197,14 @@ fn whatever_can_be_written_is_looked_for_at_the_end() {
                 let parts = &at_end
                     .unwrap_or_else(|| panic!("{}", file.path.display()))
                     .parts;
-                let out = remove(&added.text, file.format, parts, Some(&added.undo)).unwrap();
+                let out = remove(
+                    &added.text,
+                    file.format,
+                    parts,
+                    Some(&added.undo),
+                    &launch(),
+                )
+                .unwrap();
                 assert!(
                     !out.contains("prism") && !out.contains("PRISM"),
                     "{host}: {out}"
@@ -342,11 +357,17 @@ fn somebody_elses_server_of_our_name_is_not_touched() {
     let refusal = add(text, file.format, &file.parts, &launch()).unwrap_err();
     assert_eq!(refusal.place, Some((3, 14)));
     assert!(refusal.message.contains("another MCP server"), "{refusal}");
-    assert_eq!(remove(text, file.format, &file.parts, None).unwrap(), text);
+    assert_eq!(
+        remove(text, file.format, &file.parts, None, &launch()).unwrap(),
+        text
+    );
     let file = one(Host::Codex, Scope::User, "config.toml");
     let text = "[mcp_servers.prism]\nurl = \"http://x\"\n";
     assert!(add(text, file.format, &file.parts, &launch()).is_err());
-    assert_eq!(remove(text, file.format, &file.parts, None).unwrap(), text);
+    assert_eq!(
+        remove(text, file.format, &file.parts, None, &launch()).unwrap(),
+        text
+    );
 }
 
 #[test]
@@ -354,7 +375,7 @@ fn a_command_that_still_starts_this_program_keeps_its_text() {
     let file = one(Host::ClaudeCode, Scope::Project, "settings.json");
     let older = |program: &str| Launch {
         program: program.into(),
-        same: Vec::new(),
+        ..Launch::default()
     };
     for (program, stays) in [("/opt/bin/prism", true), ("/gone/prism", false)] {
         let text = add("{}", file.format, &file.parts, &older(program))
@@ -365,7 +386,7 @@ fn a_command_that_still_starts_this_program_keeps_its_text() {
             .text;
         assert_eq!(now == text, stays, "{program}");
         assert_eq!(now.contains("\"prism hook\""), !stays);
-        let out = remove(&now, file.format, &file.parts, None).unwrap();
+        let out = remove(&now, file.format, &file.parts, None, &launch()).unwrap();
         assert_eq!(out, "{}");
     }
     let file = one(Host::Codex, Scope::Project, "config.toml");
@@ -400,7 +421,7 @@ fn what_the_user_changed_meanwhile_stays_when_we_go() {
     value["theme"] = "dark".into();
     let rewritten = serde_json::to_string_pretty(&value).unwrap();
     for undo in [Some(added.undo.as_slice()), None] {
-        let out = remove(&rewritten, file.format, &file.parts, undo).unwrap();
+        let out = remove(&rewritten, file.format, &file.parts, undo, &launch()).unwrap();
         let out: Value = serde_json::from_str(&out).unwrap();
         let beep =
             serde_json::json!({"Stop": [{"hooks": [{"type": "command", "command": "beep"}]}]});
@@ -506,7 +527,10 @@ fn our_server_goes_however_codex_wrote_it_anew() {
             "[mcp_servers]\nz.command = \"z\"\n",
         ),
     ] {
-        assert_eq!(remove(text, file.format, &file.parts, None).unwrap(), left);
+        assert_eq!(
+            remove(text, file.format, &file.parts, None, &launch()).unwrap(),
+            left
+        );
     }
 }
 
@@ -520,8 +544,11 @@ fn approvals_of_our_hooks_go_with_them_and_others_stay() {
     let theirs = note("stop:0:0");
     let out = |text: &str| {
         let parts = std::slice::from_ref(&trust);
-        assert!(look(text, Format::Toml, parts).unwrap().any(), "{text}");
-        remove(text, Format::Toml, parts, None).unwrap()
+        assert!(
+            look(text, Format::Toml, parts, &launch()).unwrap().any(),
+            "{text}"
+        );
+        remove(text, Format::Toml, parts, None, &launch()).unwrap()
     };
     assert_eq!(
         out(&format!("a = 1\n\n[hooks.state]\n\n{ours}\n{more}")),
@@ -564,7 +591,7 @@ fn a_pin_can_be_added_and_changed_later() {
             text = add(&text, file.format, &file.parts, &launch())
                 .unwrap()
                 .text;
-            let server = look(&text, file.format, &file.parts)
+            let server = look(&text, file.format, &file.parts, &launch())
                 .unwrap()
                 .server
                 .unwrap();

@@ -151,7 +151,7 @@ impl Editor {
             let hint = format!("add this table by hand:\n{}", lines.join("\n"));
             return self.append(&lines, &hint);
         };
-        let Some(program) = server(Some(entry)).and_then(|s| s.program) else {
+        let Some(program) = server(Some(entry), launch).and_then(|s| s.program) else {
             let place = parse(&self.text)?;
             let at = find(place.as_table(), &path).and_then(first_of);
             return Err(Refusal::at(
@@ -162,7 +162,9 @@ impl Editor {
         };
         let vars: Vec<String> = strings(&entry["env_vars"]);
         let pinned: Vec<&str> = pins.variables().iter().map(|(name, _)| *name).collect();
-        let set = server(Some(entry)).map(|s| s.pins).unwrap_or_default();
+        let set = server(Some(entry), launch)
+            .map(|s| s.pins)
+            .unwrap_or_default();
         let fixed = |name: &str| {
             pinned.contains(&name) || set.variables().iter().any(|(pin, _)| *pin == name)
         };
@@ -193,7 +195,7 @@ impl Editor {
     }
 
     fn add_hooks(&mut self, events: &[&str], timeout: i64, launch: &Launch) -> Result<(), Refusal> {
-        let known = handlers(&to_value(&self.text)?);
+        let known = handlers(&to_value(&self.text)?, launch);
         for handler in &known {
             if !launch.starts(&handler.program) {
                 let document = parse(&self.text)?;
@@ -478,7 +480,7 @@ impl Handler {
     }
 }
 
-fn handlers(file: &Json) -> Vec<Handler> {
+fn handlers(file: &Json, launch: &Launch) -> Vec<Handler> {
     let mut found = Vec::new();
     for (event, groups) in file["hooks"].as_object().into_iter().flatten() {
         for (group, entry) in groups.as_array().into_iter().flatten().enumerate() {
@@ -487,7 +489,8 @@ fn handlers(file: &Json) -> Vec<Handler> {
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             for (number, handler) in list.iter().enumerate() {
-                let program = handler["command"].as_str().and_then(hook_program);
+                let command = handler["command"].as_str();
+                let program = command.and_then(|c| hook_program(c, launch));
                 found.extend(program.map(|program| Handler {
                     event: event.clone(),
                     group,
@@ -502,12 +505,17 @@ fn handlers(file: &Json) -> Vec<Handler> {
 }
 
 /// Takes our parts out.
-pub fn remove(text: &str, parts: &[Part], undo: Option<&[Undo]>) -> Result<String, Refusal> {
+pub fn remove(
+    text: &str,
+    parts: &[Part],
+    undo: Option<&[Undo]>,
+    launch: &Launch,
+) -> Result<String, Refusal> {
     let mut text = text.to_owned();
     for part in parts {
         text = match part {
-            Part::Server(..) => remove_server(&text)?,
-            Part::Hooks(..) => remove_hooks(&text)?,
+            Part::Server(..) => remove_server(&text, launch)?,
+            Part::Hooks(..) => remove_hooks(&text, launch)?,
             Part::OwnServers => remove_feature(&text, undo)?,
             Part::Trust(keys) => remove_trust(&text, keys)?,
             Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => continue,
@@ -516,9 +524,10 @@ pub fn remove(text: &str, parts: &[Part], undo: Option<&[Undo]>) -> Result<Strin
     Ok(text)
 }
 
-fn remove_server(text: &str) -> Result<String, Refusal> {
+fn remove_server(text: &str, launch: &Launch) -> Result<String, Refusal> {
     let value = to_value(text)?;
-    let ours = server(value["mcp_servers"].get(SERVER)).is_some_and(|s| s.program.is_some());
+    let ours =
+        server(value["mcp_servers"].get(SERVER), launch).is_some_and(|s| s.program.is_some());
     let document = parse(text)?;
     let item = find(document.as_table(), &["mcp_servers", SERVER]);
     let (Some(item), true) = (item, ours) else {
@@ -547,10 +556,10 @@ fn remove_server(text: &str) -> Result<String, Refusal> {
     Ok(cut)
 }
 
-fn remove_hooks(text: &str) -> Result<String, Refusal> {
+fn remove_hooks(text: &str, launch: &Launch) -> Result<String, Refusal> {
     let document = parse(text)?;
     let mut lines = Vec::new();
-    for handler in handlers(&to_value(text)?) {
+    for handler in handlers(&to_value(text)?, launch) {
         let root = document.as_table();
         let table = match handler.alone {
             true => handler.group(root),
@@ -589,6 +598,15 @@ pub(super) fn approved(file: &Json, keys: &[String]) -> usize {
     let state = &file["hooks"]["state"];
     let is_approved = |key: &&String| state[key.as_str()]["trusted_hash"].is_string();
     keys.iter().filter(is_approved).count()
+}
+
+/// The hash that Codex keeps for the first of these names that has one.
+pub fn trusted_hash(file: &Json, names: &[String]) -> Option<String> {
+    let state = &file["hooks"]["state"];
+    let mut hashes = names
+        .iter()
+        .filter_map(|name| state[name.as_str()]["trusted_hash"].as_str());
+    hashes.next().map(str::to_owned)
 }
 
 fn remove_trust(text: &str, keys: &[String]) -> Result<String, Refusal> {

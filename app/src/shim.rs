@@ -505,6 +505,7 @@ impl Shim {
         // that it could not keep.
         let place = client::key_file(&self.home, identity);
         self.home.write(&place, b"").map_err(unwritable)?;
+        self.home.remove(&place);
         let answer: Value = operator
             .call(self.pid()?, "key_mint", json!({ "identity": identity }))
             .await?;
@@ -516,10 +517,6 @@ impl Shim {
             .as_str()
             .and_then(|i| Identity::parse(i).ok())
             .unwrap_or_else(|| identity.clone());
-        if !canonical.as_str().eq(identity.as_str()) {
-            // The file goes by the spelling that was first.
-            self.home.remove(&place);
-        }
         let kept = self
             .home
             .write(&client::key_file(&self.home, &canonical), key.as_bytes());

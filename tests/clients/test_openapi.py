@@ -103,7 +103,9 @@ def known_values(server, agent_key, session, new_session):
         "import.source": ["known"], "import.lines": [[{"line": 1, "row": {"id": "known", "kind": "note", "identity": "Fuzz",
                                                                           "created_at": "2026-01-01T00:00:00Z", "text": "known words"}}]],
     }
-    both |= dict.fromkeys(["title", "body", "query", "text", "what_happened", "choice_point", "prevention"], ["known words"])
+    both |= dict.fromkeys(["title", "body", "query", "text", "what_happened", "choice_point", "prevention", "context", "decision"],
+                          ["known words"])
+    both |= dict.fromkeys(["also", "asked_as"], [["known words"]])
     return {"operator": both | signals(server.operator, agent_key) | {"session_release.session_id": [new_session()]},
             "agent": both | signals("Fuzz", server.key)}
 

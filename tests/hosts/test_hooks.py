@@ -3,7 +3,7 @@ import threading
 
 from colleague import reads
 from scripted import Call, Say
-from world import bell
+from world import bell, until
 
 CORRECTION = "No, that is wrong: never touch the release branch, always work on a copy of it."
 TRUSTED = ("--dangerously-bypass-hook-trust",)
@@ -97,6 +97,9 @@ def test_the_end_of_a_turn_is_held_once_for_an_unread_question(world, claude):
 
 
 OFFER = "the operator's prompt may be a correction"
+NEXT = "list the files in this folder"
+# It quotes the prompt that it speaks of.
+LATE_OFFER = "may be a correction"
 
 
 def test_only_the_operator_is_taken_for_the_operator(world, claude):
@@ -106,13 +109,16 @@ def test_only_the_operator_is_taken_for_the_operator(world, claude):
     session = host.stream()
     world.live("Birch")
     session.prompt(CORRECTION)
-    host.model.saw(CORRECTION).tells(OFFER, "prism_operator_input")
-    session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
+    until("the turn ends", lambda: session.turns_done() == 1)
+    # Whose words they were stands in the transcript by now, so the offer comes with the next prompt.
+    session.prompt(NEXT)
+    host.model.saw(NEXT).tells(LATE_OFFER, "prism_operator_input")
+    until("the next turn ends", lambda: session.turns_done() == 2)
     signal_id, sent = world.send("Birch", "TaskAssigned", CORRECTION)
     rung = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
-    assert OFFER not in rung.new, rung
+    assert LATE_OFFER not in rung.new, rung
     read = host.model.saw(lambda seen: seen.result("prism_signals_pending"), after=sent)
-    assert OFFER not in read.new, read
+    assert LATE_OFFER not in read.new, read
     world.reaches(signal_id, "drained")
 
 

@@ -128,7 +128,7 @@ impl Sqlite {
             let (span, years) = span(c, &project)?;
             let windows = search.question.windows(&years);
             let phrasings = std::mem::take(&mut search.phrasings);
-            // Each phrasing brings its share, so that four cost what one does from here on.
+            // Where there are several phrasings, each brings half of what one alone would.
             let share = LEG_CANDIDATES / phrasings.len().clamp(1, 2);
             let mut legs: Vec<Leg> = phrasings.into_iter().map(Leg::of).collect();
             let mut known: HashMap<i64, Candidate> = HashMap::new();

@@ -88,12 +88,12 @@ impl Live {
 }
 
 impl Presence {
-    /// After a restart every open session gets a fresh term to come back in.
     /// Notes personas that had a session at some time.
     pub fn have_started(&self, personas: Vec<Uuid>) {
         self.lock().started.extend(personas);
     }
 
+    /// After a restart every open session gets a fresh term to come back in.
     pub fn new(open: Vec<SessionRow>, started: Vec<Uuid>, now: Moment) -> Self {
         let presence = Self::default();
         {

@@ -39,6 +39,26 @@ async fn operator_name(client: &Client, pid: &str) -> String {
 }
 
 #[tokio::test]
+async fn an_operator_is_renamed_although_the_new_name_once_sent_under_the_same_key() {
+    let mut server = Server::start();
+    server.identity("Texi").await;
+    let mut keyed = task("Texi", "x");
+    keyed["idempotency_key"] = json!("once");
+    let operator = server.operator();
+    operator.call(PID, "signal", keyed.clone()).await.unwrap();
+    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let earlier = "update signal_queue set from_identity = 'boss'";
+    assert_eq!(database.execute(earlier, []).unwrap(), 1);
+    operator.call(PID, "signal", keyed).await.unwrap();
+    server.terminate();
+    rename_operator(&server, "boss");
+    server.resume();
+    let of_boss = "select count(*) from signal_queue where from_identity = 'boss'";
+    let of_boss: i64 = database.query_row(of_boss, [], |r| r.get(0)).unwrap();
+    assert_eq!(of_boss, 2);
+}
+
+#[tokio::test]
 async fn a_renamed_operator_is_renamed_everywhere_and_leaves_no_rights_behind() {
     let mut server = Server::start();
     let texi = server.identity("Texi").await;

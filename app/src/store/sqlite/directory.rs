@@ -178,13 +178,18 @@ impl Sqlite {
             .map_err(failed)?;
             // What a sender may do with a signal goes by the name on it: the old name takes none of
             // that to whoever gets it next.
-            c.execute(
-                "update signal_queue set from_identity = ?1
-                 where from_identity <> ?1 and from_identity in (select identity from personas
-                     where tenant_id = ?2 and is_operator = 1 and identity <> ?1)",
-                [operator.as_str(), &tenant],
-            )
-            .map_err(failed)?;
+            // Where somebody of the new name once sent under the same key, only one of them can
+            // keep it.
+            for (or, keyless) in [("or ignore", ""), ("", ", idempotency_key = null")] {
+                let sql = format!(
+                    "update {or} signal_queue set from_identity = ?1{keyless}
+                     where tenant_id = ?2 and from_identity <> ?1
+                         and from_identity in (select identity from personas
+                             where tenant_id = ?2 and is_operator = 1 and identity <> ?1)"
+                );
+                c.execute(&sql, [operator.as_str(), &tenant])
+                    .map_err(failed)?;
+            }
             c.execute(
                 "update personas set identity = ?1, identity_folded = ?2
                  where tenant_id = ?3 and is_operator = 1 and identity <> ?1",

@@ -266,7 +266,7 @@ fn matching(files: &[PathBuf], part: &Part) -> Result<PathBuf> {
 
 /// Runs pip, and ends it when its standard input does: a fetch ends with whoever began it.
 const PIP: &str = "import os, runpy, sys, threading
-threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
 sys.argv[0] = 'pip'
 runpy.run_module('pip', run_name='__main__')";
 

@@ -142,6 +142,11 @@ class World:
                 return next((s for s in sessions.get("sessions", []) if s["state"] in ("live", "idle")), None)
         return until(f"{identity} is live", there, pause=0.1)
 
+    def attention(self, identity):
+        """What is known of who is at the hosts of that identity, the longest running first."""
+        sessions = self.prism("whois", identity, "--json")["sessions"]
+        return [s.get("attention") for s in sorted(sessions, key=lambda s: s["started_at"])]
+
     # The end
 
     def close(self, failed):

@@ -19,6 +19,10 @@ HOSTS = pathlib.Path(os.environ["PRISM_TEST_HOSTS"])
 VERSIONS = json.loads((pathlib.Path(__file__).parent / "package.json").read_text())["dependencies"]
 CLAUDE = f"claude-code-{VERSIONS['@anthropic-ai/claude-code']}"
 CODEX = f"codex-{VERSIONS['@openai/codex']}"
+# How many times as long as what is asked for means that something is broken.
+BROKEN_BY = 10
+# What is asked of a bell at an idle session: from the send to the model's request.
+IDLE_S = 1
 # Nothing that Prism or a host started may outlive a killed host by more than this.
 LEFTOVER_S = 5
 
@@ -37,9 +41,11 @@ def bell(sender, signal_type):
     return f"Signal from {sender}: {signal_type}. Use prism_signals_pending to read; prism_signal to reply if needed."
 
 
-def figure(what, seconds):
-    """A measured time, for people to read; no test depends on it."""
-    print(f"measured: {what}: {seconds:.2f} s")
+def figure(what, seconds, asked=None):
+    """A measured time, for people to read. Machines are busy with other things as well, so that it took longer than
+    was asked fails nothing; but an order of magnitude longer is no noise."""
+    print(f"measured: {what}{f' (asked: within {asked:g} s)' if asked else ''}: {seconds:.2f} s")
+    assert asked is None or seconds < asked * BROKEN_BY, f"{what} took {seconds:.1f} s, asked for were {asked:g} s"
 
 
 class World:

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A user's home with a repository in it, and Prism's own home beside them.
-struct User {
+pub struct User {
     dir: TempDir,
 }
 
@@ -25,7 +25,7 @@ const HOSTS: [&str; 6] = [
 ];
 
 impl User {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let user = Self {
             dir: tempfile::tempdir().unwrap(),
         };
@@ -40,7 +40,7 @@ impl User {
         self.dir.path().canonicalize().unwrap().join("home")
     }
 
-    fn bin(&self) -> PathBuf {
+    pub fn bin(&self) -> PathBuf {
         self.dir.path().join("bin")
     }
 
@@ -52,21 +52,21 @@ impl User {
         self.home().join(path)
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub fn write(&self, path: &str, text: &str) {
         let path = self.at(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    fn read(&self, path: &str) -> String {
+    pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.at(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    fn json(&self, path: &str) -> Value {
+    pub fn json(&self, path: &str) -> Value {
         serde_json::from_str(&self.read(path)).unwrap()
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = Command::new(BIN);
         command
             .env_clear()
@@ -83,7 +83,7 @@ impl User {
     }
 
     #[track_caller]
-    fn ok(&self, args: &[&str]) -> String {
+    pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "prism {args:?}: {said}");
@@ -100,7 +100,7 @@ impl User {
     }
 
     /// Every file, link and folder with its bytes and its mode.
-    fn tree(&self) -> BTreeMap<PathBuf, (u32, String)> {
+    pub fn tree(&self) -> BTreeMap<PathBuf, (u32, String)> {
         fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, (u32, String)>) {
             for entry in fs::read_dir(dir).unwrap().flatten() {
                 let path = entry.path();

@@ -16,6 +16,8 @@ from scripted import PATIENCE_S
 PID = "PID-HOSTS"
 BINARY = pathlib.Path(os.environ["PRISM_BIN"])
 HOSTS = pathlib.Path(os.environ["PRISM_TEST_HOSTS"])
+# Hosts that are tested apart, where they are.
+MORE = [pathlib.Path(folder) for folder in [os.environ.get("PRISM_TEST_MORE")] if folder]
 VERSIONS = json.loads((pathlib.Path(__file__).parent / "package.json").read_text())["dependencies"]
 CLAUDE = f"claude-code-{VERSIONS['@anthropic-ai/claude-code']}"
 CODEX = f"codex-{VERSIONS['@openai/codex']}"
@@ -69,7 +71,7 @@ class World:
 
     def env(self, identity=None, home=None, **more):
         """A whole environment: nothing of the caller's own logins, hosts or Prism may leak in."""
-        path = [self.bin, HOSTS / "node_modules/.bin", "/usr/local/bin", "/usr/bin", "/bin"]
+        path = [self.bin, *(folder / "node_modules/.bin" for folder in (HOSTS, *MORE)), "/usr/local/bin", "/usr/bin", "/bin"]
         env = {"PATH": ":".join(map(str, path)), "HOME": str(home or self.folder("operator")), "LANG": "C.UTF-8",
                "TERM": "xterm-256color", "PRISM_HOME": str(self.home), "PRISM_PID": PID}
         # Whoever wants an autostarted server says so; otherwise a test must not leave one.

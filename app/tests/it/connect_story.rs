@@ -1057,3 +1057,54 @@ fn a_link_in_a_repository_leads_nobody_into_the_users_files() {
         "{said}"
     );
 }
+
+#[test]
+fn what_a_killed_connect_left_behind_goes_with_the_next() {
+    let user = User::new();
+    user.write(".claude/settings.json", "{}\n");
+    let before = user.tree();
+    // No process has a number like this; one that runs may still be writing.
+    let gone = ".claude/.settings.json.prism-4194305.tmp";
+    let writing = format!(".claude/.settings.json.prism-{}.tmp", std::process::id());
+    let others = ".claude/.settings.json.tmp";
+    for name in [gone, &writing, others] {
+        user.write(name, "half");
+    }
+    user.ok(&["connect", "claude-code", "--yes"]);
+    assert!(!user.at(gone).exists());
+    assert!(user.at(&writing).exists() && user.at(others).exists());
+    fs::remove_file(user.at(&writing)).unwrap();
+    fs::remove_file(user.at(others)).unwrap();
+    user.write(gone, "half");
+    user.ok(&["disconnect", "claude-code"]);
+    assert_eq!(user.tree(), before);
+}
+
+#[test]
+fn an_older_connection_is_told_of_the_hook_that_waits_and_gets_it() {
+    let user = User::new();
+    let own = "{\n  \"model\": \"opus\"\n}\n";
+    user.write(".claude/settings.json", own);
+    user.ok(&["connect", "claude-code", "--yes"]);
+    // As an earlier version wrote it.
+    let mut settings = user.json(".claude/settings.json");
+    for event in ["SessionStart", "Stop"] {
+        let groups = settings["hooks"][event].as_array_mut().unwrap();
+        assert_eq!(groups.pop().unwrap()["hooks"][0]["asyncRewake"], true);
+    }
+    let earlier = serde_json::to_string_pretty(&settings).unwrap() + "\n";
+    user.write(".claude/settings.json", &earlier);
+    let check = user.run(&["connect", "--check"]);
+    let said = String::from_utf8_lossy(&check.stdout) + String::from_utf8_lossy(&check.stderr);
+    assert!(
+        said.contains("no hook waits beside an idle session (SessionStart, Stop)"),
+        "{said}"
+    );
+    user.ok(&["connect", "claude-code", "--yes"]);
+    let waits = &user.json(".claude/settings.json")["hooks"]["Stop"][1]["hooks"][0];
+    assert_eq!(waits["command"], "prism hook --rewake");
+    let said = user.ok(&["connect", "claude-code", "--yes"]);
+    assert!(said.contains("nothing to change"), "{said}");
+    user.ok(&["disconnect", "claude-code"]);
+    assert_eq!(user.read(".claude/settings.json"), own);
+}

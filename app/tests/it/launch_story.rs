@@ -1008,3 +1008,20 @@ fn the_launch_script_starts_the_launcher() {
         stderr(&ran)
     );
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_log_is_named_and_nobody_waits_for_it() {
+    let server = Server::none();
+    server.home().create().unwrap();
+    let log = server.home().folder("log").unwrap().join("server.log");
+    let made = Command::new("mkfifo").arg(&log).status();
+    assert!(made.unwrap().success());
+    let up = run(&server, &["up"], &[]);
+    assert_eq!(up.status.code(), Some(2));
+    let said = stderr(&up);
+    assert!(said.contains("log/server.log is not a file"), "{said}");
+    run(&server, &["logs"], &[]);
+    std::fs::remove_file(log).unwrap();
+    told(&server, &["up"], &[]);
+    told(&server, &["down"], &[]);
+}

@@ -66,21 +66,20 @@ fn wait_for_state(asker: &mut Agent, sent: &Value, state: &str) {
 
 /// Waits until one waiter stands beside the session: then, and only then, a second one leaves.
 fn one_waits(server: &Server) -> Child {
-    let first = waiter(server, INTERACTIVE);
-    let mut second = waiter(server, INTERACTIVE);
-    let mut first = first;
-    loop {
-        if second.try_wait().unwrap().is_some() {
-            assert_eq!(ended(second), silent(), "one waits already");
-            return first;
-        }
-        // Which of the two came first is theirs to settle.
-        if first.try_wait().unwrap().is_some() {
-            assert_eq!(ended(first), silent(), "one waits already");
-            return second;
-        }
-        std::thread::yield_now();
-    }
+    let mut two = [waiter(server, INTERACTIVE), waiter(server, INTERACTIVE)];
+    // Which of the two came first is theirs to settle.
+    let left = wait_for("one of them to leave", || {
+        two.iter_mut()
+            .position(|one| one.try_wait().unwrap().is_some())
+    });
+    let [first, second] = two;
+    let (gone, waits) = if left == 0 {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    assert_eq!(ended(gone), silent(), "one waits already");
+    waits
 }
 
 #[test]

@@ -1,9 +1,9 @@
-# Two commands: `make run` and `make test`.
+# Two commands: `make run` and `make test`; `make test-full` adds the hosts that are not part of every run.
 
 # What `make test` is made of, one after the other.
 PARTS = test-quick test-clients e2e
 
-.PHONY: run test test-setup $(PARTS) check
+.PHONY: run test test-full test-setup $(PARTS) e2e-more check
 .NOTPARALLEL:
 
 # Where tests keep what they fetch once.
@@ -20,6 +20,8 @@ timed = @from=$$(date +%s); trap 'set +x; echo "$@ took $$(($$(date +%s) - from)
 
 test: $(PARTS) ## Set up what the tests need and run all of them
 
+test-full: test e2e-more ## All of them, and the hosts that take longer to fetch
+
 test-setup: ## Build what is tested and fetch the model once
 	$(timed) cargo test --workspace --locked --no-run; \
 	PRISM_HOME="$(CACHE)/home" $(TARGET)/debug/prism model install
@@ -32,6 +34,9 @@ test-clients: test-setup ## The binary with real MCP and HTTP clients
 
 e2e: test-setup ## The binary in real agent hosts, on scripted loopback models
 	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/hosts/run
+
+e2e-more: test-setup ## The same in OpenCode and Gemini CLI
+	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/hosts/run more
 
 check: ## Format and lint
 	cargo fmt --all --check

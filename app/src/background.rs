@@ -15,6 +15,8 @@ use prism_core::launch::{Meeting, is_older, meet};
 use prism_core::text::one_line;
 use prism_core::{Code, Problem};
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -27,6 +29,8 @@ const LOCK: &str = "start.lock";
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long a server that was asked to stop may take: its own grace, twice, and a little.
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
+/// How long a server that runs may take to say that it does.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// How long a verb waits for the server that its shim has started.
 const VERB_WAITS: Duration = Duration::from_secs(20);
 /// The pause between two looks at a file.
@@ -196,6 +200,32 @@ fn too_slow(what: String) -> Problem {
     )
 }
 
+/// What is wrong with a server that holds its home and answers nothing; none when it answers.
+pub fn silence(server: &ServerFile) -> Option<Problem> {
+    let asked = || -> std::io::Result<()> {
+        let address = server.url.trim_start_matches("http://");
+        let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
+        let mut stream = TcpStream::connect_timeout(&address, ANSWERS_WITHIN)?;
+        stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+        let request =
+            format!("GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        // Any word of it will do.
+        stream.read_exact(&mut [0])
+    };
+    asked().is_err().then(|| {
+        let (url, pid) = (&server.url, server.pid);
+        Problem::new(
+            Code::ServerUnreachable,
+            format!(
+                "the server at {url} (pid {pid}) has this home and did not answer within {} s",
+                ANSWERS_WITHIN.as_secs()
+            ),
+            format!("ask again; if it stays silent, end it with `kill -9 {pid}`, then `prism up`: what it answered is kept"),
+        )
+    })
+}
+
 /// Waits for whoever starts or stops a server of this home right now.
 fn take_turn(home: &Home) -> Result<Lock, Problem> {
     let patience = Instant::now() + READY_WITHIN + STOPPED_WITHIN;
@@ -238,10 +268,16 @@ fn stop(home: &Home, pid: u32) -> Result<(), Problem> {
     let patience = Instant::now() + STOPPED_WITHIN;
     while home.lock_holder(ServerFile::LOCK) == Some(pid) {
         if Instant::now() > patience {
-            return Err(too_slow(format!(
-                "the server with pid {pid} was asked to stop and is still there after {} s",
-                STOPPED_WITHIN.as_secs()
-            )));
+            return Err(Problem::new(
+                Code::ServerUnreachable,
+                format!(
+                    "the server with pid {pid} was asked to stop and is still there after {} s",
+                    STOPPED_WITHIN.as_secs()
+                ),
+                format!(
+                    "look at `prism logs`; `kill -9 {pid}` ends it, and what it answered is kept"
+                ),
+            ));
         }
         std::thread::sleep(PAUSE);
     }

@@ -48,6 +48,8 @@ pub struct Env {
     pub no_color: bool,
     /// Claude Code's own session, its process and its project, as it tells its children.
     pub claude_session: Option<String>,
+    /// How Claude Code was started: `cli` is a person's terminal.
+    pub claude_entrypoint: Option<String>,
     pub claude_pid: Option<String>,
     pub claude_project: Option<String>,
     /// Milliseconds that a hook may take, instead of the usual ones.
@@ -95,6 +97,7 @@ impl Env {
             recallgate_mode: var("PRISM_RECALLGATE_MODE"),
             user: var("USER").or_else(|| var("LOGNAME")),
             claude_session: var("CLAUDE_CODE_SESSION_ID"),
+            claude_entrypoint: var("CLAUDE_CODE_ENTRYPOINT"),
             claude_pid: var("CLAUDE_PID"),
             claude_project: var("CLAUDE_PROJECT_DIR"),
             hook_ms: var("PRISM_HOOK_MS"),

@@ -116,15 +116,25 @@ impl Home {
         Ok(path)
     }
 
-    /// Opens a file that is only ever added to.
+    /// Opens a file that is only ever added to. Opening a pipe would wait for whoever reads it.
     pub fn open_append(&self, name: &str) -> Result<File> {
         let path = self.path(name);
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            anyhow::bail!("{} is not a file: move it away", path.display());
+        }
         OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
             .open(&path)
             .with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// Opens a file to read from; none where there is no file, or something else.
+    pub fn open(&self, name: &str) -> Option<File> {
+        let path = self.path(name);
+        let is_file = fs::metadata(&path).is_ok_and(|found| found.is_file());
+        is_file.then(|| File::open(&path).ok())?
     }
 
     /// Moves a file out of the way as `name.1`, and each older one a place further; the oldest goes.

@@ -3,8 +3,11 @@
 //! Hosts wait for their hooks at every step. So this is a plain process: it reads the event, asks
 //! the shim of that session, prints what came back, and is silent about whatever goes wrong.
 
+mod waiter;
+
 use crate::config::Env;
 use crate::shim::files::{self, ShimFile};
+use prism_core::connect::command::REWAKE;
 use prism_core::hook::find::{Caller, shim_of};
 use prism_core::hook::{Answered, Asked, Done, Event, Host, parse};
 use prism_core::limits::HOOK_EVENT_BYTES_MAX;
@@ -25,19 +28,23 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 /// Processes above the hook that are looked at.
 const ANCESTORS_MAX: usize = 16;
 
-/// Answers the host; false when the arguments ask for help instead.
-pub fn run(args: impl Iterator<Item = OsString>, began: Instant) -> bool {
+/// Answers the host, and says with which exit code; none when the arguments ask for help instead.
+pub fn run(args: impl Iterator<Item = OsString>, began: Instant) -> Option<u8> {
     let args: Vec<String> = args.map(|a| a.to_string_lossy().into_owned()).collect();
     if args
         .iter()
         .any(|a| a == "--help" || a == "-h" || a == "--version" || a == "-V")
     {
-        return false;
+        return None;
     }
     let host = args.iter().find(|a| !a.starts_with('-'));
+    let host = host.and_then(|name| Host::named(name));
+    if args.iter().any(|a| a == REWAKE) {
+        return Some(waiter::run(host, began));
+    }
     // There is nobody to tell of an error: a host would show it to its user at every step.
-    let _ = answer(host.and_then(|name| Host::named(name)), began);
-    true
+    let _ = answer(host, began);
+    Some(0)
 }
 
 fn answer(host: Option<Host>, began: Instant) -> Option<()> {

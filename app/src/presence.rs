@@ -4,7 +4,9 @@ use crate::store::SessionRow;
 use prism_core::Moment;
 use prism_core::api::{SessionView, WaitsFor};
 use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
-use prism_core::presence::{RecipientState, SessionFacts, SessionState, recipient_state};
+use prism_core::presence::{
+    Attention, RecipientState, SessionFacts, SessionState, Surface, assumed, recipient_state,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
@@ -68,6 +70,16 @@ impl Live {
         }
     }
 
+    /// Only of a session that lives: of another, nobody looks.
+    fn attention(&self, now: Moment) -> Option<Attention> {
+        let live = matches!(
+            self.facts().state(now),
+            SessionState::Live | SessionState::Idle
+        );
+        let surface = Surface::from_name(&self.row.surface).unwrap_or(Surface::Other);
+        live.then(|| self.row.attention.unwrap_or(assumed(surface)))
+    }
+
     fn view(&self, now: Moment) -> SessionView {
         SessionView {
             session_id: self.row.id,
@@ -82,6 +94,7 @@ impl Live {
             last_seen_at: self.row.last_seen_at,
             last_verb_at: self.row.last_verb_at,
             waits: self.row.waits.clone(),
+            attention: self.attention(now),
             reachable: None,
         }
     }
@@ -196,6 +209,12 @@ impl Presence {
     pub fn waits(&self, session: Uuid, waits: Option<WaitsFor>) {
         if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.row.waits = waits;
+        }
+    }
+
+    pub fn attention(&self, session: Uuid, attention: Attention) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
+            live.row.attention = Some(attention);
         }
     }
 

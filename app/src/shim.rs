@@ -4,6 +4,7 @@
 //! identity's ring, count and tee files. Per frame, in this order: tee, ring,
 //! count, bell; whoever hears the bell finds the files.
 
+mod attention;
 pub mod bell;
 pub mod cache;
 pub mod endpoint;
@@ -25,6 +26,7 @@ use crate::clock;
 use crate::config::{self, Env, ProjectChoice};
 use crate::home::Home;
 use crate::ui::{Failure, Outcome};
+use attention::HostProcessSeen;
 use bell::Bell;
 use cache::Cache;
 use files::ShimFile;
@@ -54,6 +56,7 @@ pub struct Shim {
     fixed_identity: Option<Identity>,
     client_name: OnceLock<String>,
     bell: Bell,
+    host_process: HostProcessSeen,
     phase: Mutex<Phase>,
     /// The server that this shim starts when none runs; once, at its own start.
     autostart: Autostart,
@@ -126,6 +129,7 @@ impl Shim {
             fixed_identity,
             client_name: OnceLock::new(),
             bell: Bell::new(strategy, &env, &cwd.to_string_lossy(), clock::now()),
+            host_process: HostProcessSeen::begin(&env),
             phase: Mutex::new(Phase::New),
             autostart: Autostart::begin(&env, &home),
             home,
@@ -366,6 +370,7 @@ impl Shim {
         self.publish(&session).await;
         tokio::spawn(session.tee.clone().keep_trimmed(session.over.subscribe()));
         tokio::spawn(stream::run(self.clone(), session.clone()));
+        tokio::spawn(attention::run(self.clone(), session.clone()));
         // Asking git may take a while in a large repository; nobody waits for it until a wrap does.
         let noting = session.clone();
         tokio::spawn(async move { noting.baseline().await.is_some() });

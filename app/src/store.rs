@@ -29,6 +29,7 @@ use prism_core::loopback::Probe;
 use prism_core::memory::entity::Entity;
 use prism_core::memory::operator::Review;
 use prism_core::memory::{Indexed, Kind};
+use prism_core::presence::Attention;
 use prism_core::receipt::{PublishPath, SessionReceipt, SignalFacts, State, TraceEvent};
 use prism_core::retention::{History, Look};
 use prism_core::ring::ByCategory;
@@ -125,6 +126,8 @@ pub struct SessionRow {
     pub released_at: Option<Moment>,
     /// What it waits for its human with, and since when.
     pub waits: Option<WaitsFor>,
+    /// Whether somebody is at its host, as far as its shim has said.
+    pub attention: Option<Attention>,
 }
 
 /// A folder that uses a project.
@@ -498,6 +501,10 @@ impl Store {
 
     pub async fn session_waits(&self, id: Uuid, waits: Option<WaitsFor>) -> Result<()> {
         on_engine!(self, s => s.session_waits(id, waits))
+    }
+
+    pub async fn session_attention(&self, id: Uuid, attention: Attention) -> Result<()> {
+        on_engine!(self, s => s.session_attention(id, attention))
     }
 
     /// Writes what changed about sessions, without waiting for the disk.

@@ -196,6 +196,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_session_register", "session_register", Anyone, Leaves, &[], sessions::register, api::SessionRegister => api::SessionRegistered, "Open a session for a running agent host."),
     verb!("prism_session_release", "session_release", Anyone, Leaves, &[], sessions::release, api::SessionRelease => api::Ok, "Close a session; the operator may close anybody's."),
     verb!("prism_session_waiting", "session_waiting", Session, Leaves, &[], sessions::waiting, api::SessionWaiting => api::Ok, "Say that the session waits for its human, or goes on."),
+    verb!("prism_session_attention", "session_attention", Session, Leaves, &[], sessions::attention, api::SessionAttention => api::Ok, "Say whether somebody is at the session's host."),
     verb!("prism_session_brief", "session_brief", Session, Leaves, &[ReadOnly], lifecycle::brief, api::Nothing => api::SessionBrief, "What a session is told at its start, for a hook to say."),
     verb!("prism_session_left", "session_left", Session, Leaves, &[], lifecycle::left, api::SessionLeft => wire::Wrapped, "Leave what is known of a session whose agent did not wrap."),
     verb!("prism_heartbeat", "heartbeat", Session, Leaves, &[], sessions::heartbeat, api::Nothing => api::Ok, "Say that the session lives when it has no socket."),

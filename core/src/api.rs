@@ -16,7 +16,7 @@ pub mod memory;
 use crate::bell::{BellNote, Notice};
 use crate::envelope::Envelope;
 use crate::moment::Moment;
-use crate::presence::{RecipientState, SessionState};
+use crate::presence::{Attention, RecipientState, SessionState};
 use crate::receipt::{PublishPath, Receipt, State, TraceEvent};
 use crate::ring::{ByCategory, Count, Entry};
 use crate::signal::AckState;
@@ -84,6 +84,8 @@ wire! {
         /// permission or question; none: it goes on.
         #[serde(default)] r#for: Option<crate::hook::Waiting>,
     }
+
+    SessionAttention { attention: Attention }
 
     /// What a host's hook leaves of a session whose agent did not wrap.
     SessionLeft {
@@ -238,6 +240,8 @@ wire! {
         #[serde(default)] last_verb_at: Option<Moment>,
         /// Its human must say something before it goes on.
         #[serde(default, skip_serializing_if = "Option::is_none")] waits: Option<WaitsFor>,
+        /// Whether somebody is at its host; left out of a session that is not live.
+        #[serde(default, skip_serializing_if = "Option::is_none")] attention: Option<Attention>,
         #[serde(default)] reachable: Option<Reachable>,
     }
 

@@ -4,7 +4,7 @@ mod ladder;
 mod rung;
 mod thread;
 
-pub use ladder::{HostHas, ladder, next_rung};
+pub use ladder::{HostHas, ladder, next_rung, takes_waiter};
 pub use rung::{Rung, RungBell};
 pub use thread::{LoadedThread, born, own_thread};
 
@@ -22,6 +22,7 @@ names! {
         Auto = "auto",
         ClaudeChannel = "claude_channel",
         ClaudeInbox = "claude_inbox",
+        ClaudeRewake = "claude_rewake",
         Codex = "codex",
         Opencode = "opencode",
         Hooks = "hooks",
@@ -45,7 +46,7 @@ names! {
 impl Strategy {
     /// Whether the host's prompt hook tells of a bell that was handed over so.
     pub const fn is_seen_by_prompt_hook(self) -> bool {
-        matches!(self, Self::ClaudeInbox | Self::Codex)
+        matches!(self, Self::ClaudeInbox | Self::ClaudeRewake | Self::Codex)
     }
 }
 
@@ -135,6 +136,19 @@ pub fn is_bell(prompt: &str) -> bool {
         && prompt.trim() == sentence(from, signal_type)
 }
 
+/// The bell in a notification of Claude Code's, which puts what a waiting hook said into words of
+/// its own: the end of a line of it, whole.
+pub fn in_notification(prompt: &str) -> Option<&str> {
+    let prompt = prompt.trim();
+    if !prompt.starts_with("<task-notification>") {
+        return None;
+    }
+    prompt.lines().find_map(|line| {
+        let (_, said) = line.trim_end().split_once("\": ")?;
+        is_bell(said).then_some(said)
+    })
+}
+
 /// Keeps a standing bell from ringing again for every further signal.
 ///
 /// It cannot jam: a drain resets it, and so does a minute. Nor does it lose anything: what came
@@ -194,6 +208,27 @@ mod tests {
     use super::*;
     use crate::limits::SECOND_US;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_notification_of_the_host_is_a_bell_when_a_hook_said_exactly_that() {
+        let bell = sentence("Ada", "TaskAssigned");
+        let notified = |hook: &str, said: &str| {
+            format!(
+                "<task-notification>\n<summary>Stop hook feedback</summary>\n</task-notification>\n\
+                 <system-reminder>\nStop hook blocking error from command \"{hook}\": {said}\n\n</system-reminder>"
+            )
+        };
+        for (prompt, expected) in [
+            (notified("Stop", &bell), Some(bell.as_str())),
+            (notified("SessionStart:startup", &bell), Some(bell.as_str())),
+            (notified("Stop", &format!("{bell} Now.")), None),
+            (notified("Stop", "the build is red"), None),
+            (bell.clone(), None),
+            (format!("see \"x\": {bell}"), None),
+        ] {
+            assert_eq!(in_notification(&prompt), expected, "{prompt}");
+        }
+    }
 
     #[test]
     fn the_sentence_is_exact_and_recognised_only_whole() {

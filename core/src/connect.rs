@@ -323,6 +323,8 @@ pub enum Part {
     /// The MCP entry, in the object at this path.
     Server(Vec<String>, ServerShape, Pins),
     Hooks(HookShape, &'static [&'static str]),
+    /// Hooks that wait beside an idle session and wake it: Claude Code's `asyncRewake`.
+    Waiters(HookShape, &'static [&'static str]),
     StatusLine,
     /// `permissions.allow`.
     Allow,
@@ -348,6 +350,11 @@ pub struct HostFile {
 
 /// How long a hook may take. Codex complains above this at the end of a session; ours needs a twentieth.
 const SECONDS: i64 = 3;
+/// How long a waiter may wait; it ends before by itself, and with its session.
+const WAITING_SECONDS: i64 = 86_400;
+const _: () = assert!((WAITING_SECONDS as u64) > crate::limits::REWAKE_WAIT_S);
+/// Where a session becomes idle.
+const WAITING_EVENTS: &[&str] = &["SessionStart", "Stop"];
 const PLAIN: Format = Format::Json(json::Dialect::Plain);
 const COMMENTED: Format = Format::Json(json::Dialect::Commented);
 
@@ -478,6 +485,7 @@ fn local_server(places: &Places, pins: Pins) -> Part {
 
 fn claude(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
     let hooks = Part::Hooks(HookShape::Groups(SECONDS), Host::ClaudeCode.events());
+    let waiters = Part::Waiters(HookShape::Groups(WAITING_SECONDS), WAITING_EVENTS);
     let server = |pins| Part::Server(names(["mcpServers"]), ServerShape::Stdio, pins);
     let mut files = Vec::new();
     let (server, settings) = match scope {
@@ -515,6 +523,7 @@ fn claude(scope: Scope, places: &Places, wish: &Wish) -> Vec<HostFile> {
         format: PLAIN,
         parts: some([
             (!wish.without_hooks, hooks),
+            (!wish.without_hooks, waiters),
             (!wish.without_line, Part::StatusLine),
             (wish.allow_tools, Part::Allow),
             (pinned, Part::Env(wish.pins.clone())),

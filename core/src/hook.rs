@@ -17,6 +17,7 @@ use crate::presence::Surface;
 use crate::signal::names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 names! {
     /// The hosts whose hooks are understood, as `prism hook HOST` and `prism connect` name them.
@@ -350,6 +351,15 @@ pub struct Answered {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Done {
     pub receipt: u64,
+}
+
+/// What a waiter is to wake its session with, and what it tells its shim before it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rings {
+    pub signal_id: Uuid,
+    /// Only in the shim's answer.
+    #[serde(default)]
+    pub sentence: String,
 }
 
 #[cfg(test)]

@@ -163,6 +163,9 @@ pub const SURFACE_GLOBS_CHARS_MAX: usize = 10_000;
 pub const HOOK_MS: u64 = 50;
 /// Bytes of an event that a host hands its hook; a larger one is passed over.
 pub const HOOK_EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Seconds that a hook waits beside an idle session of Claude Code at the most; the host, which is
+/// told a little more, is never the one to end it.
+pub const REWAKE_WAIT_S: u64 = 86_000;
 /// Characters of a prompt that may be the operator's words; longer ones are pasted.
 pub const HOOK_PROMPT_CHARS_MAX: usize = 1_500;
 /// Characters that a session is told at its start by a hook.

@@ -1,5 +1,9 @@
 //! Who is there: the state of a session, and what it means for a sender.
 
+mod attention;
+
+pub use attention::{Attention, Clients, HostProcess, assumed, attention};
+
 use crate::limits::STALE_US;
 use crate::moment::Moment;
 use crate::signal::names;

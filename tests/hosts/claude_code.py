@@ -43,6 +43,14 @@ class ClaudeCode:
     def disconnect(self):
         self.world.prism("disconnect", "claude-code", "--user", HOME=str(self.home))
 
+    def without_inbox(self):
+        """From now on the shim is not told of the inbox socket, as in sessions that have none."""
+        prism = self.world.bin / "prism"
+        program = prism.resolve()
+        prism.unlink()
+        prism.write_text(f'#!/bin/sh\n[ "$1" = mcp ] && unset CLAUDE_CODE_MESSAGING_SOCKET\nexec {program} "$@"\n')
+        prism.chmod(0o755)
+
     def stream(self, *args, **env):
         """A session without a screen, that takes prompts on standard input until it is closed."""
         return Stream(self, args, env)

@@ -68,8 +68,12 @@ screen_reader_detection_done = true
         assert done.returncode == 0, f"codex exec ended with {done.returncode}: {done.stdout}{done.stderr}"
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
+    def shared_server(self, *args, **env):
+        """An app-server of this home, where Codex's own terminals look for it, and nobody connected to it."""
+        return SharedServer(self, args, env)
+
     def server(self, *args, **env):
-        """An app-server of this home, where Codex's own terminals look for it."""
+        """The same with the test as its client."""
         return AppServer(self, args, env)
 
     def tui(self, *args, command=("codex",), **env):
@@ -81,13 +85,12 @@ screen_reader_detection_done = true
         terminal.shows("? for shortcuts")
         return terminal
 
-
     def coder(self, *args, identity=None, **env):
         """A session in a terminal, started by Prism's launcher; as somebody else, if the test says so."""
         return self.tui(*args, command=("prism", "coder", "--as", identity or self.identity, "--", "codex"), **env)
 
 
-class AppServer:
+class SharedServer:
     def __init__(self, host, args, env):
         self.host = host
         folder = host.codex_home / "app-server-control"
@@ -98,6 +101,16 @@ class AppServer:
                                cwd=host.world.project, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         host.world.hosts.append(self)
         until("the app-server listens", self.socket.exists)
+
+    def close(self):
+        # Asked politely it waits for turns that it thinks are running.
+        self.process.close(patience=1)
+        self.log.close()
+
+
+class AppServer(SharedServer):
+    def __init__(self, host, args, env):
+        super().__init__(host, args, env)
         self._ids = itertools.count(1)
         # What the server tells unasked is not waited for, so it must not pile up in front of it.
         self._socket = websockets.sync.client.unix_connect(str(self.socket), "ws://localhost/", max_size=None,
@@ -131,6 +144,4 @@ class AppServer:
 
     def close(self):
         self._socket.close()
-        # Asked politely it waits for turns that it thinks are running.
-        self.process.close(patience=1)
-        self.log.close()
+        super().close()

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from claude_code import ClaudeCode
@@ -17,6 +19,8 @@ def pytest_runtest_makereport(item, call):
 
 
 FIGURES = pytest.StashKey()
+# Hosts of their own, installed only when they are asked for.
+collect_ignore = [] if "PRISM_TEST_MORE" in os.environ else ["more"]
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -87,6 +87,13 @@ class Model:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
+    def is_asked(self, path):
+        return path == self.route
+
+    def frame(self, event):
+        """One event as the API streams it."""
+        return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+
     def read(self, body) -> Seen:
         raise NotImplementedError
 
@@ -147,7 +154,7 @@ class Model:
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if self.path.split("?")[0] != model.route:
+                if not model.is_asked(self.path.split("?")[0]):
                     return self.whole({"input_tokens": 1})
                 events = model._answer(json.loads(body))
                 self.send_response(200)
@@ -155,7 +162,7 @@ class Model:
                 self.send_header("Connection", "close")
                 self.end_headers()
                 for event in events:
-                    self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+                    self.wfile.write(model.frame(event).encode())
                     self.wfile.flush()
                 self.close_connection = True
 

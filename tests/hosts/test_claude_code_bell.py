@@ -6,7 +6,7 @@ import pytest
 
 from colleague import BELL, reads
 from scripted import Call, Say
-from world import bell, figure
+from world import IDLE_S, bell, figure
 
 
 def settled(host, session):
@@ -23,7 +23,7 @@ def test_an_idle_session_is_woken(world, claude):
     settled(host, host.stream())
     signal_id, sent = world.send("Birch")
     seen = host.model.saw(bell(world.operator, "TaskAssigned"), after=sent)
-    figure("send to model, idle", seen.at - sent)
+    figure("send to model, idle", seen.at - sent, IDLE_S)
     assert "look at 4b" not in seen.new, "a bell carries no payload"
     read = host.model.saw(lambda seen: seen.result("prism_signals_pending"), after=sent)
     assert read.result("prism_signals_pending")["signals"][0]["signal_id"] == signal_id
@@ -97,7 +97,7 @@ def test_twenty_equal_bells_in_a_row_all_reach_the_model(world, claude):
         assert "rendered" in world.reaches(signal_id, "drained")["states"], f"bell {n}"
     rung = sum(seen.new.count(sentence) for seen in host.model.turns())
     assert rung == 20, f"{rung} bells for 20 signals"
-    figure("send to model, the slowest of twenty", max(times))
+    figure("send to model, the slowest of twenty", max(times), IDLE_S)
 
 
 def test_a_session_that_refuses_messages_keeps_the_receipt_at_rung(world, claude):

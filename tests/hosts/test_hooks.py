@@ -1,9 +1,16 @@
 """What hooks tell the model in a real host, and what they take for the operator's words."""
+import json
+import statistics
+import subprocess
 import threading
+import time
 
 from colleague import reads
-from scripted import Call, Say
-from world import bell, until
+from scripted import PATIENCE_S, Call, Say
+from world import BINARY, bell, figure, until
+
+# What a hook may take of its host's time.
+HOOK_S = 0.05
 
 CORRECTION = "No, that is wrong: never touch the release branch, always work on a copy of it."
 TRUSTED = ("--dangerously-bypass-hook-trust",)
@@ -18,6 +25,40 @@ def test_claude_code_is_told_at_the_start_what_an_agent_would_ask(world, claude)
     seen = host.model.saw("hello")
     seen.tells("hook additional context: Prism: you are Birch", "Unread: 1 ASK")
     assert "which parser?" not in seen.new, "what others wrote is read with a verb, never slipped in"
+
+
+def test_within_its_own_limit_a_hook_says_it_now_or_with_the_next_prompt(world, claude):
+    """Everywhere else hooks are given more time than they ask of a host, for the sake of busy machines. Here not."""
+    host = claude("Birch")
+    host.connect()
+    world.enrol("Birch")
+    world.send("Birch", "Question", "which parser?")
+    session = host.stream(PRISM_DOORBELL="none", PRISM_HOOK_MS="")
+    prompts = [f"prompt {n}" for n in range(8)]
+    for n, prompt in enumerate(prompts, 1):
+        session.prompt(prompt)
+        host.model.saw(prompt)
+        until("the turn ends", lambda: session.turns_done() == n)
+    told = [seen.new.count("Prism: you are Birch") for seen in host.model.turns()]
+    print(f"measured: prompt that brought the opening: {told.index(1) + 1 if 1 in told else 'none'} of {len(prompts)}")
+    assert sum(told) == 1, f"told once, with whichever prompt: {told}"
+
+
+def test_a_hook_that_has_nothing_to_say_is_gone_at_once(world, claude):
+    host = claude("Birch")
+    host.connect()
+    session = host.stream(PRISM_DOORBELL="none")
+    session.prompt("hello")
+    session.lines.wait("the turn ends", lambda line: line.get("type") == "result")
+    event = json.dumps({"session_id": "somebody else's", "hook_event_name": "PostToolUse", "cwd": str(world.project)})
+    took = []
+    for _ in range(20):
+        began = time.monotonic()
+        done = subprocess.run([BINARY, "hook"], input=event, env=host.env(PRISM_HOOK_MS=""), cwd=world.project,
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        took.append(time.monotonic() - began)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    figure("a hook's process, the median of twenty", statistics.median(took), HOOK_S)
 
 
 def test_codex_is_told_at_the_start_what_an_agent_would_ask(world, codex):

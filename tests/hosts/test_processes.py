@@ -13,7 +13,7 @@ def gone(world):
     """Everything but the server that the test itself started."""
     killed = time.monotonic()
     until("nothing is left", lambda: world.processes().keys() <= {world.server.pid}, LEFTOVER_S, pause=0.05)
-    figure(f"all gone after (asked: within {LEFTOVER_S} s)", time.monotonic() - killed)
+    figure("all gone after", time.monotonic() - killed, LEFTOVER_S)
 
 
 def kill(terminal):

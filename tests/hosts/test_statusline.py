@@ -2,8 +2,8 @@
 from scripted import Call, Say
 from world import figure
 
-# What is asked of the line, and what fails a run on a machine that does other things as well.
-ASKED_S, BROKEN_S = 2, 10
+# What is asked of the line.
+ASKED_S = 2
 
 
 def drains_when_told(seen):
@@ -20,10 +20,8 @@ def test_the_status_line_follows_the_inbox(world, claude):
     for count, summary in enumerate(["look at 4b", "and at 5", "and at 6"], 1):
         _, sent = world.send("Birch", "Question", summary)
         shown = terminal.shows(f"🔔 {count} ASK · {world.operator}: {summary}") - sent
-        figure(f"send to status line (asked: within {ASKED_S} s)", shown)
-        assert shown < BROKEN_S
+        figure("send to status line", shown, ASKED_S)
     terminal.submit("read your inbox")
     read = host.model.saw(lambda seen: seen.result("prism_signals_pending"))
     gone = terminal.shows(lambda screen: "🔔" not in screen) - read.at
-    figure(f"drain to status line (asked: within {ASKED_S} s)", gone)
-    assert gone < BROKEN_S
+    figure("drain to status line", gone, ASKED_S)

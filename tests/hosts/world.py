@@ -16,9 +16,15 @@ from scripted import PATIENCE_S
 PID = "PID-HOSTS"
 BINARY = pathlib.Path(os.environ["PRISM_BIN"])
 HOSTS = pathlib.Path(os.environ["PRISM_TEST_HOSTS"])
+# Hosts that are tested apart, where they are.
+MORE = [pathlib.Path(folder) for folder in [os.environ.get("PRISM_TEST_MORE")] if folder]
 VERSIONS = json.loads((pathlib.Path(__file__).parent / "package.json").read_text())["dependencies"]
 CLAUDE = f"claude-code-{VERSIONS['@anthropic-ai/claude-code']}"
 CODEX = f"codex-{VERSIONS['@openai/codex']}"
+# How many times as long as what is asked for means that something is broken.
+BROKEN_BY = 10
+# What is asked of a bell at an idle session: from the send to the model's request.
+IDLE_S = 1
 # Nothing that Prism or a host started may outlive a killed host by more than this.
 LEFTOVER_S = 5
 
@@ -37,9 +43,11 @@ def bell(sender, signal_type):
     return f"Signal from {sender}: {signal_type}. Use prism_signals_pending to read; prism_signal to reply if needed."
 
 
-def figure(what, seconds):
-    """A measured time, for people to read; no test depends on it."""
-    print(f"measured: {what}: {seconds:.2f} s")
+def figure(what, seconds, asked=None):
+    """A measured time, for people to read. Machines are busy with other things as well, so that it took longer than
+    was asked fails nothing; but an order of magnitude longer is no noise."""
+    print(f"measured: {what}{f' (asked: within {asked:g} s)' if asked else ''}: {seconds:.2f} s")
+    assert asked is None or seconds < asked * BROKEN_BY, f"{what} took {seconds:.1f} s, asked for were {asked:g} s"
 
 
 class World:
@@ -63,7 +71,7 @@ class World:
 
     def env(self, identity=None, home=None, **more):
         """A whole environment: nothing of the caller's own logins, hosts or Prism may leak in."""
-        path = [self.bin, HOSTS / "node_modules/.bin", "/usr/local/bin", "/usr/bin", "/bin"]
+        path = [self.bin, *(folder / "node_modules/.bin" for folder in (HOSTS, *MORE)), "/usr/local/bin", "/usr/bin", "/bin"]
         env = {"PATH": ":".join(map(str, path)), "HOME": str(home or self.folder("operator")), "LANG": "C.UTF-8",
                "TERM": "xterm-256color", "PRISM_HOME": str(self.home), "PRISM_PID": PID}
         # Whoever wants an autostarted server says so; otherwise a test must not leave one.
@@ -141,6 +149,11 @@ class World:
             if isinstance(sessions, dict):
                 return next((s for s in sessions.get("sessions", []) if s["state"] in ("live", "idle")), None)
         return until(f"{identity} is live", there, pause=0.1)
+
+    def attention(self, identity):
+        """What is known of who is at the hosts of that identity, the longest running first."""
+        sessions = self.prism("whois", identity, "--json")["sessions"]
+        return [s.get("attention") for s in sorted(sessions, key=lambda s: s["started_at"])]
 
     # The end
 

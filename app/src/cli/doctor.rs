@@ -2,6 +2,7 @@
 
 use super::keys::other_operator_keys;
 use super::{Context, print_json};
+use crate::background;
 use crate::client::{self, Client, Locator};
 use crate::clock;
 use crate::config::{self, Config, ServerFile};
@@ -139,6 +140,11 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
             );
         }
     };
+    let own = ServerFile::load(&context.home).filter(|f| f.url == url);
+    if let Some(problem) = own.as_ref().and_then(background::silence) {
+        let says = format!("{}; {}", problem.message, problem.hint);
+        return add(Level::Wrong, "server", says);
+    }
     let key = client::find_key(&context.env, &context.home, None);
     let client = key.and_then(|key| Client::new(locator, key));
     let asked = match client.map(|c| c.creating_project()) {
@@ -152,7 +158,6 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
         Ok((client, answer)) => {
             let version = answer["server_version"].as_str().unwrap_or("?");
             let mine = config::version();
-            let own = ServerFile::load(&context.home).filter(|f| f.url == url);
             let (level, differs) = match &own {
                 _ if version == mine => (Level::Good, String::new()),
                 _ if is_older(mine, version) => {

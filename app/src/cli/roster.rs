@@ -6,6 +6,7 @@ use crate::ui::{Outcome, Style, ago, out, short, table};
 use clap::{Args, Subcommand};
 use prism_core::Moment;
 use prism_core::api::{self, Reachable, SessionView};
+use prism_core::presence::Attention;
 use prism_core::ring::ByCategory;
 use prism_core::signal::Category;
 use serde_json::json;
@@ -81,16 +82,20 @@ fn heading(style: Style, names: &[&str]) -> Vec<String> {
     names.iter().map(|n| style.dim(n)).collect()
 }
 
-/// Whether it runs, and whether it waits for the operator.
+/// Whether it runs, whether somebody is there, and whether it waits for the operator.
 fn state(session: &SessionView, now: Moment, style: Style) -> String {
-    match &session.waits {
-        None => session.state.to_string(),
-        Some(waits) => {
-            let since = ago(waits.since, now);
-            let waits = format!("waits for you: {}, since {since}", waits.r#for);
-            format!("{}, {}", session.state, style.bold(&waits))
-        }
+    let mut said = vec![session.state.to_string()];
+    match session.attention {
+        Some(Attention::Unattended) => said.push(Attention::Unattended.to_string()),
+        Some(Attention::Unknown) => said.push("attention unknown".into()),
+        Some(Attention::Attended) | None => {}
     }
+    if let Some(waits) = &session.waits {
+        let since = ago(waits.since, now);
+        let waits = format!("waits for you: {}, since {since}", waits.r#for);
+        said.push(style.bold(&waits));
+    }
+    said.join(", ")
 }
 
 fn session_cells(session: &SessionView, now: Moment, style: Style) -> Vec<String> {

@@ -67,6 +67,10 @@ impl Up {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context)?;
         let ready = background::ensure(&context.home, self.port)?;
+        let ran = matches!(ready.how, How::Ran | How::RanOlder);
+        if let Some(problem) = ran.then(|| background::silence(&ready.server)).flatten() {
+            return Err(problem.into());
+        }
         tell(context, &ready);
         if let (Some(port), How::Ran | How::RanOlder) = (self.port, &ready.how)
             && !ready.server.url.ends_with(&format!(":{port}"))

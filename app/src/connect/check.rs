@@ -194,6 +194,13 @@ fn look_at_hooks(machine: &Machine, file: &HostFile, found: &Found, report: &mut
             report.host
         ));
     }
+    if !found.waiters.missing.is_empty() && report.host == Host::ClaudeCode {
+        report.problems.push(format!(
+            "{shown}: no hook waits beside an idle session ({}): `prism connect {}` adds it",
+            found.waiters.missing.join(", "),
+            report.host
+        ));
+    }
     let gone = handlers.iter().find(|(.., p)| machine.program(p).is_none());
     if let Some((event, .., program)) = gone {
         let what = format!("{shown}: the hook of {event} runs {program}, which is not there");

@@ -172,6 +172,7 @@ impl Change {
     /// Makes the change. A reader sees the old file or the new one.
     pub fn write(&self) -> Result<()> {
         let path = &self.seen.real;
+        sweep(path);
         let Some(after) = &self.after else {
             self.is_current()?;
             match fs::remove_file(path) {
@@ -192,8 +193,8 @@ impl Change {
             file.write_all(after.as_bytes())?;
             return Ok(file.sync_all()?);
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.prism-{}.tmp", std::process::id()));
+        let (begin, end) = temporary_name(path);
+        let temporary = path.with_file_name(format!("{begin}{}{end}", std::process::id()));
         let result = self.replace(&temporary, after);
         if result.is_err() {
             drop(fs::remove_file(&temporary));
@@ -248,6 +249,30 @@ impl Change {
             folders: self.folders.clone(),
         };
         drop(back.write());
+    }
+}
+
+/// What stands before and after the process in the name of a file that is not whole yet.
+fn temporary_name(path: &Path) -> (String, &'static str) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    (format!(".{name}.prism-"), ".tmp")
+}
+
+/// Removes what a process left that was killed while it wrote this file.
+fn sweep(path: &Path) {
+    let (begin, end) = temporary_name(path);
+    let folder = path.parent().map(fs::read_dir);
+    let Some(Ok(entries)) = folder else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let pid = name.strip_prefix(&begin).and_then(|n| n.strip_suffix(end));
+        let pid = pid.and_then(|pid| pid.parse().ok());
+        if pid.is_some_and(|pid| !crate::shim::files::alive(pid)) {
+            drop(fs::remove_file(entry.path()));
+        }
     }
 }
 

@@ -75,7 +75,7 @@ pub fn last_lines(home: &Home, n: usize) -> Option<Vec<String>> {
     let older = (1..=LOG_GENERATIONS).map(|n| format!("{NAME}.{n}"));
     for name in std::iter::once(NAME.to_owned()).chain(older) {
         let missing = n.saturating_sub(lines.len());
-        let Some(file) = File::open(home.path(&name)).ok().filter(|_| missing > 0) else {
+        let Some(file) = home.open(&name).filter(|_| missing > 0) else {
             break;
         };
         for line in ending(file, missing).into_iter().rev() {
@@ -109,7 +109,7 @@ pub struct Follow {
 impl Follow {
     /// From the end of the log as it stands.
     pub fn from_end(home: &Home) -> Self {
-        let mut file = File::open(home.path(NAME)).ok();
+        let mut file = home.open(NAME);
         if let Some(file) = &mut file {
             drop(file.seek(SeekFrom::End(0)));
         }
@@ -123,7 +123,7 @@ impl Follow {
     /// The lines that were written since the last call.
     pub fn fresh(&mut self) -> Vec<String> {
         let mut lines = self.whole_lines();
-        let newest = File::open(self.home.path(NAME)).ok();
+        let newest = self.home.open(NAME);
         let inode = |f: &Option<File>| Some(f.as_ref()?.metadata().ok()?.ino());
         if newest.is_some() && inode(&newest) != inode(&self.file) {
             // What was written between the last look and the change is in the older file.

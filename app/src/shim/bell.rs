@@ -3,6 +3,7 @@
 
 mod claude_channel;
 mod claude_inbox;
+mod claude_rewake;
 mod codex;
 mod hooks;
 pub mod naming;
@@ -15,12 +16,14 @@ use crate::clock;
 use crate::config::Env;
 use claude_channel::Channel;
 use claude_inbox::Inbox;
+use claude_rewake::Waiter;
 use hooks::ForHook;
 use opencode::Opencode;
 use prism_core::Moment;
 use prism_core::api::ClientFrame;
 use prism_core::bell::{
-    BellNote, Coalescer, Handover, HostHas, Notice, Rung, Strategy, is_bell, ladder, next_rung,
+    BellNote, Coalescer, Handover, HostHas, Notice, Rung, RungBell, Strategy, in_notification,
+    is_bell, ladder, next_rung, takes_waiter,
 };
 use prism_core::limits::{BELL_HANDOVER_S, BELL_UNRENDERED_US, REPLAY_ROWS, SECOND_US};
 use prism_core::presence::Surface;
@@ -30,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// How long a host may take to accept a bell.
@@ -46,6 +50,8 @@ pub struct Rang {
 enum Ringer {
     ClaudeChannel(Channel),
     ClaudeInbox(Inbox),
+    /// A hook that waits beside the session.
+    ClaudeRewake,
     Codex(Codex),
     Opencode(Opencode),
     /// Kept until a hook asks.
@@ -64,6 +70,7 @@ impl Ringer {
                 Some(path) => Self::ClaudeInbox(Inbox::at(path)),
                 None => Self::Missing("CLAUDE_CODE_MESSAGING_SOCKET is not set"),
             },
+            Strategy::ClaudeRewake => Self::ClaudeRewake,
             Strategy::Codex => Self::Codex(host.codex.clone()),
             Strategy::Opencode => match &host.opencode {
                 Some((url, session)) => {
@@ -80,6 +87,7 @@ impl Ringer {
         match self {
             Self::ClaudeChannel(channel) => channel.ring(notice, bell.peer.get()).await,
             Self::ClaudeInbox(inbox) => inbox.ring(notice).await,
+            Self::ClaudeRewake => bell.waiter.ring(notice).await,
             Self::Codex(codex) => codex.ring(notice, bell.thread()).await,
             Self::Opencode(opencode) => opencode.ring(notice).await,
             Self::Hooks => Handover::Waits,
@@ -122,6 +130,8 @@ enum Why {
     Arrived,
     NotRendered,
     Escalated,
+    /// A waiter came that can carry what was kept for a hook.
+    WaiterCame,
 }
 
 /// The one bell of this shim, whoever rings it.
@@ -130,6 +140,7 @@ pub struct Bell {
     host: Host,
     peer: OnceLock<Peer<RoleServer>>,
     standing: Mutex<Standing>,
+    waiter: Waiter,
     /// One bell at a time, in the order in which they are asked for.
     ringers: tokio::sync::Mutex<Vec<(Strategy, Ringer)>>,
     left: Notify,
@@ -151,6 +162,7 @@ impl Bell {
             },
             peer: OnceLock::new(),
             standing: Mutex::default(),
+            waiter: Waiter::default(),
             ringers: tokio::sync::Mutex::default(),
             left: Notify::new(),
             inbox_changed: Notify::new(),
@@ -231,6 +243,7 @@ impl Bell {
             surface: session.unwrap_or(Surface::Other),
             inbox: self.host.inbox.is_some(),
             channel: self.host.channel,
+            waiter: self.waiter.is_there(),
             opencode: self.host.opencode.is_some(),
             hooks: standing.hooks_heard,
         }
@@ -400,6 +413,7 @@ impl Bell {
                 format!("; the host did not tell of the bell before within {seconds} s")
             }
             Why::Escalated => "; it was not read in time".into(),
+            Why::WaiterCame => "; no hook had carried it yet".into(),
         };
         if *handover == Handover::Waits {
             let told = format!("{rung}: it waits for the host's next hook event{because}");
@@ -471,9 +485,66 @@ impl Bell {
         self.standing().hooks_heard = true;
     }
 
+    /// A hook came to wait beside the session; what it is told of is the next bell. None where it
+    /// is not needed, or another waits.
+    pub fn waiter_came(&self) -> Option<oneshot::Receiver<Notice>> {
+        self.hook_heard();
+        let wanted = takes_waiter(self.configured, self.host_has());
+        let inbox = self.session().is_some_and(|session| session.has_inbox());
+        if wanted && inbox {
+            self.waiter.came()
+        } else {
+            None
+        }
+    }
+
+    /// The waiter goes to wake the host with this bell; false when it came too late.
+    pub fn waiter_goes(&self, signal_id: Uuid) -> bool {
+        self.waiter.goes(signal_id)
+    }
+
+    /// Rings through the waiter for what was kept for a hook, which an idle host runs none of, or
+    /// for what came when there was no bell at all.
+    pub async fn ring_for_waiter(&self) {
+        if self.is_pinned() || !self.waiter.is_there() {
+            return;
+        }
+        let (kept, unrung) = {
+            let standing = self.standing();
+            let kept = standing.for_hook.kept(clock::now());
+            let had_waiter = |bell: &RungBell| bell.handed.contains(&Strategy::ClaudeRewake);
+            let never_rung = |n: &Notice| standing.rung.of(n.signal_id).is_none();
+            let attached = standing.attached.as_ref();
+            let unread = attached.and_then(|a| a.session.newest_unread());
+            (
+                kept.filter(|n| !standing.rung.of(n.signal_id).is_some_and(had_waiter)),
+                unread.filter(never_rung),
+            )
+        };
+        let Some(notice) = kept else {
+            if let Some(notice) = unrung {
+                self.ring(vec![notice]).await;
+            }
+            return;
+        };
+        let mut ringers = self.ringers.lock().await;
+        let Some(waits) = self.standing().for_hook.take(notice.signal_id) else {
+            return;
+        };
+        let mut notices = self.notices_of(&waits.others);
+        notices.push(notice.clone());
+        let tried = vec![Strategy::Hooks];
+        let why = Why::WaiterCame;
+        if !self.climb(&mut ringers, notices, tried, why).await {
+            // The next hook may still carry it.
+            self.standing().for_hook.put(&notice, &waits.others);
+        }
+    }
+
     /// The host took this text as a prompt. Says whether it was a bell of ours; one that was
     /// rung and not known to be rendered is rendered now, and what stands behind it.
     pub fn prompt_was(&self, prompt: &str) -> bool {
+        let prompt = in_notification(prompt).unwrap_or(prompt);
         let prompted = self.standing().rung.prompted(prompt);
         match prompted {
             Some((bell, by)) => {

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use door::{Door, Standing};
-use prism_core::hook::{Asked, Done};
+use prism_core::hook::{Asked, Done, Rings};
 use prism_core::limits::SHIM_BODY_BYTES_MAX;
 use serde::Deserialize;
 use serde_json::json;
@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use uuid::Uuid;
+
+/// How long a waiter stands before it is asked to carry what was kept for a hook.
+const SETTLING: Duration = Duration::from_millis(500);
 
 #[derive(Clone)]
 struct Endpoint {
@@ -49,6 +52,8 @@ pub async fn start(
         .route("/tee-frames", get(tee_frames))
         .route("/hook", post(hook))
         .route("/hook-done", post(hook_done))
+        .route("/hook-wait", post(hook_wait))
+        .route("/hook-goes", post(hook_goes))
         .layer(from_fn_with_state(endpoint.clone(), let_in))
         .with_state(endpoint)
         .into_make_service_with_connect_info::<Standing>();
@@ -122,4 +127,39 @@ async fn hook(State(endpoint): State<Endpoint>, Json(asked): Json<Asked>) -> Res
 async fn hook_done(State(endpoint): State<Endpoint>, Json(done): Json<Done>) -> Response {
     hooks::was_said(&endpoint.shim, &endpoint.session, done.receipt);
     StatusCode::NO_CONTENT.into_response()
+}
+
+/// A hook that waits beside an idle session; answered when a bell is to be rung, or at once when
+/// nobody needs it. It ends with the session.
+async fn hook_wait(State(endpoint): State<Endpoint>) -> Response {
+    let Endpoint { shim, session, .. } = endpoint;
+    let Some(bell) = shim.bell().waiter_came() else {
+        return StatusCode::NO_CONTENT.into_response();
+    };
+    let beside = shim.clone();
+    tokio::spawn(async move {
+        // The end of a turn has a hook of its own, which may carry what was kept.
+        tokio::time::sleep(SETTLING).await;
+        beside.bell().ring_for_waiter().await;
+    });
+    let mut over = session.over.subscribe();
+    tokio::select! {
+        notice = bell => match notice {
+            Ok(notice) => Json(Rings {
+                signal_id: notice.signal_id,
+                sentence: notice.sentence(),
+            })
+            .into_response(),
+            Err(_) => StatusCode::NO_CONTENT.into_response(),
+        },
+        _ = over.wait_for(|over| *over) => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// The waiter goes to wake its host; too late, another rung has the bell.
+async fn hook_goes(State(endpoint): State<Endpoint>, Json(rings): Json<Rings>) -> Response {
+    match endpoint.shim.bell().waiter_goes(rings.signal_id) {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => StatusCode::GONE.into_response(),
+    }
 }

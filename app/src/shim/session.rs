@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::config;
 use crate::home::Home;
 use prism_core::Identity;
+use prism_core::bell::Notice;
 use prism_core::delivery::Drained;
 use prism_core::limits::{ADDED_LIST_BYTES_MAX, BODY_BYTES_MAX, PENDING_MAX};
 use prism_core::memory::surface::{Warning, first_files};
@@ -221,6 +222,14 @@ impl Session {
         if let Err(error) = self.cache.mark_read(Which::These(&sids)) {
             tracing::warn!(error = %format!("{error:#}"), "Could not mark signals read");
         }
+    }
+
+    /// The newest signal of this project that nobody has read.
+    pub fn newest_unread(&self) -> Option<Notice> {
+        let (ring, _) = self.cache.load();
+        let mut entries = ring.entries.iter().rev();
+        let newest = entries.find(|e| !e.read && e.pid.as_deref() == Some(&self.pid));
+        newest.and_then(Notice::of_entry)
     }
 
     /// Leases that the server has still to hear of.

@@ -39,6 +39,7 @@ pub async fn register(
         last_verb_at: None,
         released_at: None,
         waits: None,
+        attention: None,
     };
     open(prism, &row).await?;
     if let Err(error) = prism.store.add_session(row.clone()).await {
@@ -148,6 +149,20 @@ pub async fn waiting(
         });
         prism.store.session_waits(session.id, waits.clone()).await?;
         prism.presence.waits(session.id, waits);
+    }
+    Ok(api::Ok { ok: true })
+}
+
+/// A shim says whether somebody is at its host.
+pub async fn attention(
+    prism: &Prism,
+    caller: &Caller,
+    request: api::SessionAttention,
+) -> Result<api::Ok, Problem> {
+    if let Some(session) = &caller.session {
+        let attention = request.attention;
+        prism.store.session_attention(session.id, attention).await?;
+        prism.presence.attention(session.id, attention);
     }
     Ok(api::Ok { ok: true })
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A user's home with a repository in it, and Prism's own home beside them.
-struct User {
+pub struct User {
     dir: TempDir,
 }
 
@@ -25,7 +25,7 @@ const HOSTS: [&str; 6] = [
 ];
 
 impl User {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let user = Self {
             dir: tempfile::tempdir().unwrap(),
         };
@@ -40,7 +40,7 @@ impl User {
         self.dir.path().canonicalize().unwrap().join("home")
     }
 
-    fn bin(&self) -> PathBuf {
+    pub fn bin(&self) -> PathBuf {
         self.dir.path().join("bin")
     }
 
@@ -52,21 +52,21 @@ impl User {
         self.home().join(path)
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub fn write(&self, path: &str, text: &str) {
         let path = self.at(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    fn read(&self, path: &str) -> String {
+    pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.at(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    fn json(&self, path: &str) -> Value {
+    pub fn json(&self, path: &str) -> Value {
         serde_json::from_str(&self.read(path)).unwrap()
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = Command::new(BIN);
         command
             .env_clear()
@@ -83,7 +83,7 @@ impl User {
     }
 
     #[track_caller]
-    fn ok(&self, args: &[&str]) -> String {
+    pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "prism {args:?}: {said}");
@@ -100,7 +100,7 @@ impl User {
     }
 
     /// Every file, link and folder with its bytes and its mode.
-    fn tree(&self) -> BTreeMap<PathBuf, (u32, String)> {
+    pub fn tree(&self) -> BTreeMap<PathBuf, (u32, String)> {
         fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, (u32, String)>) {
             for entry in fs::read_dir(dir).unwrap().flatten() {
                 let path = entry.path();
@@ -1056,4 +1056,55 @@ fn a_link_in_a_repository_leads_nobody_into_the_users_files() {
         said.contains("CLAUDE.md -> ") && said.contains("AGENTS.md"),
         "{said}"
     );
+}
+
+#[test]
+fn what_a_killed_connect_left_behind_goes_with_the_next() {
+    let user = User::new();
+    user.write(".claude/settings.json", "{}\n");
+    let before = user.tree();
+    // No process has a number like this; one that runs may still be writing.
+    let gone = ".claude/.settings.json.prism-4194305.tmp";
+    let writing = format!(".claude/.settings.json.prism-{}.tmp", std::process::id());
+    let others = ".claude/.settings.json.tmp";
+    for name in [gone, &writing, others] {
+        user.write(name, "half");
+    }
+    user.ok(&["connect", "claude-code", "--yes"]);
+    assert!(!user.at(gone).exists());
+    assert!(user.at(&writing).exists() && user.at(others).exists());
+    fs::remove_file(user.at(&writing)).unwrap();
+    fs::remove_file(user.at(others)).unwrap();
+    user.write(gone, "half");
+    user.ok(&["disconnect", "claude-code"]);
+    assert_eq!(user.tree(), before);
+}
+
+#[test]
+fn an_older_connection_is_told_of_the_hook_that_waits_and_gets_it() {
+    let user = User::new();
+    let own = "{\n  \"model\": \"opus\"\n}\n";
+    user.write(".claude/settings.json", own);
+    user.ok(&["connect", "claude-code", "--yes"]);
+    // As an earlier version wrote it.
+    let mut settings = user.json(".claude/settings.json");
+    for event in ["SessionStart", "Stop"] {
+        let groups = settings["hooks"][event].as_array_mut().unwrap();
+        assert_eq!(groups.pop().unwrap()["hooks"][0]["asyncRewake"], true);
+    }
+    let earlier = serde_json::to_string_pretty(&settings).unwrap() + "\n";
+    user.write(".claude/settings.json", &earlier);
+    let check = user.run(&["connect", "--check"]);
+    let said = String::from_utf8_lossy(&check.stdout) + String::from_utf8_lossy(&check.stderr);
+    assert!(
+        said.contains("no hook waits beside an idle session (SessionStart, Stop)"),
+        "{said}"
+    );
+    user.ok(&["connect", "claude-code", "--yes"]);
+    let waits = &user.json(".claude/settings.json")["hooks"]["Stop"][1]["hooks"][0];
+    assert_eq!(waits["command"], "prism hook --rewake");
+    let said = user.ok(&["connect", "claude-code", "--yes"]);
+    assert!(said.contains("nothing to change"), "{said}");
+    user.ok(&["disconnect", "claude-code"]);
+    assert_eq!(user.read(".claude/settings.json"), own);
 }

@@ -1008,3 +1008,38 @@ fn the_launch_script_starts_the_launcher() {
         stderr(&ran)
     );
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_log_is_named_and_nobody_waits_for_it() {
+    let server = Server::none();
+    server.home().create().unwrap();
+    let log = server.home().folder("log").unwrap().join("server.log");
+    let made = Command::new("mkfifo").arg(&log).status();
+    assert!(made.unwrap().success());
+    let up = run(&server, &["up"], &[]);
+    assert_eq!(up.status.code(), Some(2));
+    let said = stderr(&up);
+    assert!(said.contains("log/server.log is not a file"), "{said}");
+    run(&server, &["logs"], &[]);
+    std::fs::remove_file(log).unwrap();
+    told(&server, &["up"], &[]);
+    told(&server, &["down"], &[]);
+}
+
+#[test]
+fn a_server_that_hangs_is_named_with_what_ends_it() {
+    let server = Server::start();
+    server.stop();
+    let kill = format!("kill -9 {}", server.pid());
+    for (args, code) in [(&["up"][..], 2), (&["doctor"], 1)] {
+        let found = run(&server, args, &[]);
+        let said = String::from_utf8_lossy(&found.stdout) + String::from_utf8_lossy(&found.stderr);
+        assert_eq!(found.status.code(), Some(code), "{said}");
+        assert!(
+            said.contains("did not answer within") && said.contains(&kill),
+            "{said}"
+        );
+    }
+    server.go_on();
+    told(&server, &["up"], &[]);
+}

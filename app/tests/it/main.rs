@@ -6,6 +6,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ask_story;
 mod bell_story;
 mod bounds_story;
 mod cache;
@@ -37,3 +38,4 @@ mod time_story;
 mod trust;
 mod truth_story;
 mod wait_story;
+mod waiter_story;

@@ -731,3 +731,53 @@ fn whoever_is_killed_after_the_first_verb_joins_once() {
     assert_eq!(start_deltas(&server, "Texi"), 1);
     drop(ada.call("prism_status", serde_json::json!({})));
 }
+
+#[test]
+fn whether_somebody_is_at_a_host_is_a_fact_of_its_session() {
+    let mut server = Server::start();
+    let _texi = Agent::launch(
+        &server,
+        Some("Texi"),
+        &[
+            ("PRISM_AGENT_SURFACE", "codex"),
+            ("PRISM_CODEX_SOCKET", "/nowhere/s"),
+        ],
+    );
+    let mut cedar = Agent::launch(&server, Some("Cedar"), &[("PRISM_AGENT_SURFACE", "codex")]);
+    let mut birch = Agent::launch(
+        &server,
+        Some("Birch"),
+        &[("PRISM_AGENT_SURFACE", "claude_code")],
+    );
+    let attention = |server: &Server, who: &str| {
+        let status: Value = serde_json::from_str(&server.ok(None, &["status", "--json"])).unwrap();
+        let sessions = status["sessions"].as_array().unwrap().iter();
+        let mut known = sessions.filter(|s| s["identity"] == who);
+        known.next().map(|s| s["attention"].clone())
+    };
+    let wait_until = |server: &Server, who: &str, is: Value| {
+        wait_for(who, || {
+            (attention(server, who) == Some(is.clone())).then_some(())
+        });
+    };
+    // Started by the launcher, whose server ends with the terminal; by whom the second one was, the
+    // process above it does not say; the third goes with its host.
+    wait_until(&server, "Texi", json!("attended"));
+    wait_until(&server, "Cedar", json!("unknown"));
+    wait_until(&server, "Birch", json!("attended"));
+    let shown = server.ok(None, &["whois", "Cedar"]);
+    assert!(shown.contains("idle, attention unknown"), "{shown}");
+    let shown = server.ok(None, &["whois", "Texi"]);
+    assert!(!shown.contains("attention"), "{shown}");
+    server.kill();
+    server.resume();
+    assert_eq!(attention(&server, "Texi"), Some(json!("attended")));
+    // Of a session that is not there, nothing is said.
+    birch.kill();
+    cedar.kill();
+    wait_for("both gone", || {
+        server.advance(Duration::from_secs(91));
+        let gone = |who| attention(&server, who) == Some(Value::Null);
+        (gone("Birch") && gone("Cedar")).then_some(())
+    });
+}

@@ -11,6 +11,8 @@ pub struct HostHas {
     pub inbox: bool,
     /// The operator says that Claude Code's channel is switched on; nothing else tells.
     pub channel: bool,
+    /// A hook of Claude Code waits beside the session, to wake it.
+    pub waiter: bool,
     /// OpenCode's server is known.
     pub opencode: bool,
     /// A hook of this host was heard: they are installed and trusted.
@@ -21,6 +23,7 @@ impl HostHas {
     /// The same host without a bell that has just failed.
     fn without(mut self, failed: &[Strategy]) -> Self {
         self.inbox &= !failed.contains(&Strategy::ClaudeInbox);
+        self.waiter &= !failed.contains(&Strategy::ClaudeRewake);
         self.opencode &= !failed.contains(&Strategy::Opencode);
         self
     }
@@ -34,6 +37,7 @@ pub fn ladder(configured: Strategy, host: HostHas) -> Vec<Strategy> {
     let own = match host.surface {
         Surface::ClaudeCode if host.inbox => Some(Strategy::ClaudeInbox),
         Surface::ClaudeCode if host.channel => Some(Strategy::ClaudeChannel),
+        Surface::ClaudeCode if host.waiter => Some(Strategy::ClaudeRewake),
         Surface::Codex => Some(Strategy::Codex),
         Surface::Opencode if host.opencode => Some(Strategy::Opencode),
         _ => None,
@@ -43,6 +47,16 @@ pub fn ladder(configured: Strategy, host: HostHas) -> Vec<Strategy> {
         .chain(hooks)
         .chain([Strategy::None])
         .collect()
+}
+
+/// Whether a hook may wait beside the session: it stands in for the inbox and the channel, and is
+/// of no use where there is one of them.
+pub fn takes_waiter(configured: Strategy, host: HostHas) -> bool {
+    let wanted = match configured {
+        Strategy::Auto => !host.inbox && !host.channel,
+        pinned => pinned == Strategy::ClaudeRewake,
+    };
+    wanted && host.surface == Surface::ClaudeCode
 }
 
 /// The best rung that was not tried yet; `failed` are those of the tried that did not take the
@@ -62,13 +76,16 @@ pub fn next_rung(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Strategy::{Auto, ClaudeChannel, ClaudeInbox, Codex, Hooks, None as Piggyback, Opencode};
+    use Strategy::{
+        Auto, ClaudeChannel, ClaudeInbox, ClaudeRewake, Codex, Hooks, None as Piggyback, Opencode,
+    };
 
     fn host(surface: Surface, has: &str) -> HostHas {
         HostHas {
             surface,
             inbox: has.contains("inbox"),
             channel: has.contains("channel"),
+            waiter: has.contains("waiter"),
             opencode: has.contains("server"),
             hooks: has.contains("hooks"),
         }
@@ -91,6 +108,22 @@ mod tests {
             (Surface::ClaudeCode, "channel", &[ClaudeChannel, Piggyback]),
             // Off unless said: a bell that nobody hears would keep the hooks from carrying it.
             (Surface::ClaudeCode, "hooks", &[Hooks, Piggyback]),
+            (
+                Surface::ClaudeCode,
+                "waiter hooks",
+                &[ClaudeRewake, Hooks, Piggyback],
+            ),
+            (
+                Surface::ClaudeCode,
+                "inbox waiter hooks",
+                &[ClaudeInbox, Hooks, Piggyback],
+            ),
+            (
+                Surface::ClaudeCode,
+                "channel waiter",
+                &[ClaudeChannel, Piggyback],
+            ),
+            (Surface::Cursor, "waiter", &[Piggyback]),
             (Surface::ClaudeCode, "", &[Piggyback]),
             (Surface::Codex, "", &[Codex, Piggyback]),
             (Surface::Codex, "hooks", &[Codex, Hooks, Piggyback]),
@@ -103,6 +136,23 @@ mod tests {
             (Surface::Other, "", &[Piggyback]),
         ] {
             assert_eq!(ladder(Auto, host(surface, has)), rungs, "{surface}: {has}");
+        }
+    }
+
+    #[test]
+    fn a_hook_waits_beside_a_session_only_where_there_is_no_better_bell() {
+        for (configured, surface, has, waits) in [
+            (Auto, Surface::ClaudeCode, "", true),
+            (Auto, Surface::ClaudeCode, "hooks", true),
+            (Auto, Surface::ClaudeCode, "inbox", false),
+            (Auto, Surface::ClaudeCode, "channel", false),
+            (Auto, Surface::Codex, "", false),
+            (ClaudeRewake, Surface::ClaudeCode, "inbox", true),
+            (Hooks, Surface::ClaudeCode, "", false),
+            (Piggyback, Surface::ClaudeCode, "", false),
+        ] {
+            let waits_there = takes_waiter(configured, host(surface, has));
+            assert_eq!(waits_there, waits, "{configured} {surface}: {has}");
         }
     }
 

@@ -15,12 +15,19 @@ pub struct Launch {
 pub const NAME: &str = "prism";
 /// What hooks run, after the program.
 pub const HOOK: &str = "hook";
+/// What the waiter adds to that.
+pub const REWAKE: &str = "--rewake";
 const STATUSLINE: &str = "statusline";
 const APPEND_TO: &str = "--append-to";
 
 impl Launch {
     pub fn hook(&self) -> String {
         format!("{} {HOOK}", shell_word(&self.program))
+    }
+
+    /// The hook that waits beside an idle session until a bell is to be rung.
+    pub fn waiter(&self) -> String {
+        format!("{} {REWAKE}", self.hook())
     }
 
     /// The status line, with the user's own inside it.
@@ -50,10 +57,25 @@ fn is_prism(program: &str) -> bool {
     name == NAME || name == "prism.exe"
 }
 
-/// The program of a command that runs our hook.
-pub fn hook_program(command: &str, launch: &Launch) -> Option<String> {
+/// What a hook's command of ours does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// Answers an event at once.
+    Hook,
+    /// Waits until a bell is to be rung.
+    Waiter,
+}
+
+/// The program of a command that runs our hook, and what it does.
+pub fn hook_program(command: &str, launch: &Launch) -> Option<(String, Runs)> {
     let (program, rest) = first_word(command)?;
-    (launch.is_ours(&program) && first_word(rest)?.0 == HOOK).then_some(program)
+    let (verb, rest) = first_word(rest)?;
+    if !launch.is_ours(&program) || verb != HOOK {
+        return None;
+    }
+    let waits = first_word(rest).is_some_and(|(option, _)| option == REWAKE);
+    let runs = if waits { Runs::Waiter } else { Runs::Hook };
+    Some((program, runs))
 }
 
 /// A command that prints our status line.
@@ -139,11 +161,9 @@ mod tests {
             ("", None),
             ("prism 'hook", None),
         ] {
-            assert_eq!(
-                hook_program(command, &Launch::default()).as_deref(),
-                program,
-                "{command}"
-            );
+            let found = hook_program(command, &Launch::default());
+            let expected = program.map(|program| (program.to_owned(), Runs::Hook));
+            assert_eq!(found, expected, "{command}");
         }
     }
 
@@ -154,7 +174,7 @@ mod tests {
             same: Vec::new(),
             earlier: vec!["/old/prism-0.9".into()],
         };
-        let hook = |command: &str| hook_program(command, &launch);
+        let hook = |command: &str| hook_program(command, &launch).map(|(program, _)| program);
         for ours in ["/opt/prism-dev", "/old/prism-0.9", "/any/prism"] {
             assert_eq!(hook(&format!("{ours} hook")).as_deref(), Some(ours));
             let line = our_line(&format!("{ours} statusline"), &launch);
@@ -189,7 +209,8 @@ mod tests {
             let launch = Launch { program: program.clone(), ..Launch::default() };
             let line = our_line(&launch.statusline(Some(&theirs)), &launch).unwrap();
             prop_assert_eq!(line, OurLine { program: program.clone(), theirs: Some(theirs) });
-            prop_assert_eq!(hook_program(&launch.hook(), &launch), Some(program));
+            prop_assert_eq!(hook_program(&launch.hook(), &launch), Some((program.clone(), Runs::Hook)));
+            prop_assert_eq!(hook_program(&launch.waiter(), &launch), Some((program, Runs::Waiter)));
         }
     }
 }

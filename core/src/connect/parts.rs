@@ -1,6 +1,6 @@
 //! Our parts in a host's file: put in where they are missing, looked for, taken out.
 
-use super::command::{Launch, OurLine, hook_program, our_line};
+use super::command::{Launch, OurLine, Runs, hook_program, our_line};
 use super::json::{self, Dialect, Kind, New, Node};
 use super::{ALLOW, Format, HookShape, IDENTITY, PID, Part, Pins, Refusal, SERVER, ServerShape};
 use super::{block, toml};
@@ -55,6 +55,7 @@ pub enum Line {
 pub struct Found {
     pub server: Option<Server>,
     pub hooks: Hooks,
+    pub waiters: Hooks,
     pub line: Option<Line>,
     pub allowed: bool,
     pub pins: Pins,
@@ -70,6 +71,7 @@ impl Found {
     pub fn any(&self) -> bool {
         self.server.as_ref().is_some_and(|s| s.program.is_some())
             || !self.hooks.handlers.is_empty()
+            || !self.waiters.handlers.is_empty()
             || matches!(self.line, Some(Line::Ours(_)))
             || self.block
             || self.trust > 0
@@ -130,7 +132,10 @@ pub fn look(text: &str, format: Format, parts: &[Part], launch: &Launch) -> Resu
                 found.server = server(walk(&value, at).get(SERVER), launch);
             }
             Part::Hooks(shape, events) => {
-                found.hooks = hooks(&value["hooks"], *shape, events, launch);
+                found.hooks = hooks(&value["hooks"], *shape, Runs::Hook, events, launch);
+            }
+            Part::Waiters(shape, events) => {
+                found.waiters = hooks(&value["hooks"], *shape, Runs::Waiter, events, launch);
             }
             Part::StatusLine => found.line = line(&value["statusLine"], launch),
             Part::Allow => {
@@ -193,7 +198,13 @@ fn pins(env: &Value) -> Pins {
     }
 }
 
-fn hooks(events: &Value, shape: HookShape, wanted: &[&str], launch: &Launch) -> Hooks {
+fn hooks(
+    events: &Value,
+    shape: HookShape,
+    wanted_runs: Runs,
+    wanted: &[&str],
+    launch: &Launch,
+) -> Hooks {
     let mut found = Hooks::default();
     for (event, list) in events.as_object().into_iter().flatten() {
         let list = list.as_array().into_iter().flatten().enumerate();
@@ -204,7 +215,10 @@ fn hooks(events: &Value, shape: HookShape, wanted: &[&str], launch: &Launch) -> 
             };
             for (n, handler) in handlers.unwrap_or_default().iter().enumerate() {
                 let command = handler["command"].as_str();
-                if let Some(program) = command.and_then(|c| hook_program(c, launch)) {
+                let ours = command.and_then(|c| hook_program(c, launch));
+                if let Some((program, runs)) = ours
+                    && runs == wanted_runs
+                {
                     found.texts.push(handler.to_string());
                     found.handlers.push((event.clone(), group, n, program));
                 }
@@ -402,7 +416,12 @@ fn add_to_json(
     for part in parts {
         match part {
             Part::Server(at, shape, pins) => add_server(&mut editor, at, *shape, pins, launch)?,
-            Part::Hooks(shape, events) => add_hooks(&mut editor, *shape, events, launch)?,
+            Part::Hooks(shape, events) => {
+                add_hooks(&mut editor, *shape, Runs::Hook, events, launch)?;
+            }
+            Part::Waiters(shape, events) => {
+                add_hooks(&mut editor, *shape, Runs::Waiter, events, launch)?;
+            }
             Part::StatusLine => add_line(&mut editor, launch)?,
             Part::Allow => add_allow(&mut editor)?,
             Part::Env(pins) => {
@@ -496,6 +515,7 @@ fn add_server(
 fn add_hooks(
     editor: &mut Editor,
     shape: HookShape,
+    runs: Runs,
     events: &[&str],
     launch: &Launch,
 ) -> Result<(), Refusal> {
@@ -507,16 +527,21 @@ fn add_hooks(
     let known = hooks(
         &editor.value(&root)?.unwrap_or_default(),
         shape,
+        runs,
         events,
         launch,
     );
+    let command = match runs {
+        Runs::Hook => launch.hook(),
+        Runs::Waiter => launch.waiter(),
+    };
     for (event, group, n, program) in &known.handlers {
         if !launch.starts(program) {
             let mut at = under(&under(&root, event), &group.to_string());
             if matches!(shape, HookShape::Groups(_)) {
                 at = under(&under(&at, "hooks"), &n.to_string());
             }
-            editor.set(&under(&at, "command"), New::text(launch.hook()))?;
+            editor.set(&under(&at, "command"), New::text(&command))?;
         }
     }
     for event in events
@@ -525,15 +550,21 @@ fn add_hooks(
     {
         let list = under(&root, event);
         editor.ensure(&list, New::List(Vec::new()))?;
-        editor.push(&list, &handler(shape, launch))?;
+        editor.push(&list, &handler(shape, runs, &command))?;
     }
     Ok(())
 }
 
-fn handler(shape: HookShape, launch: &Launch) -> New {
-    let command = ("command", New::text(launch.hook()));
+fn handler(shape: HookShape, runs: Runs, command: &str) -> New {
+    let command = ("command", New::text(command));
     let kind = ("type", New::text("command"));
     match shape {
+        HookShape::Groups(timeout) if runs == Runs::Waiter => {
+            // Beside the session, which goes on at once, and woken by its exit code.
+            let beside = ("asyncRewake", New::Bool(true));
+            let handler = New::object([kind, command, beside, ("timeout", New::Number(timeout))]);
+            New::object([("hooks", New::List(vec![handler]))])
+        }
         HookShape::Versioned => New::object([command]),
         HookShape::Typed(timeout) => {
             New::object([kind, command, ("timeout", New::Number(timeout))])
@@ -616,7 +647,10 @@ fn remove_from_json(
                     editor.take_out(&entry, undo)?;
                 }
             }
-            Part::Hooks(shape, _) => remove_hooks(&mut editor, *shape, undo, launch)?,
+            Part::Hooks(shape, _) => remove_hooks(&mut editor, *shape, Runs::Hook, undo, launch)?,
+            Part::Waiters(shape, _) => {
+                remove_hooks(&mut editor, *shape, Runs::Waiter, undo, launch)?;
+            }
             Part::StatusLine => remove_line(&mut editor, undo, launch)?,
             Part::Allow => {
                 let list = path(["permissions", "allow"]);
@@ -656,6 +690,7 @@ fn put_back(editor: &mut Editor, at: &[String], undo: Option<&[Undo]>) -> Result
 fn remove_hooks(
     editor: &mut Editor,
     shape: HookShape,
+    runs: Runs,
     undo: Option<&[Undo]>,
     launch: &Launch,
 ) -> Result<(), Refusal> {
@@ -663,6 +698,7 @@ fn remove_hooks(
     let known = hooks(
         &editor.value(&root)?.unwrap_or_default(),
         shape,
+        runs,
         &[],
         launch,
     );

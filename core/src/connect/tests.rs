@@ -55,6 +55,7 @@ fn in_and_out(text: &str, file: &HostFile) -> Added {
                 assert_eq!(&server.pins, pins);
             }
             Part::Hooks(..) => assert_eq!(found.hooks.missing, [""; 0]),
+            Part::Waiters(..) => assert_eq!(found.waiters.missing, [""; 0]),
             Part::StatusLine => assert!(matches!(found.line, Some(Line::Ours(_)))),
             Part::Allow => assert!(found.allowed),
             Part::Env(pins) => assert_eq!(&found.pins, pins),
@@ -101,6 +102,7 @@ fn what_each_host_gets_where() {
                     .map(|p| match p {
                         Part::Server(..) => "server",
                         Part::Hooks(..) => "hooks",
+                        Part::Waiters(..) => "waiters",
                         Part::StatusLine => "line",
                         Part::Allow => "allow",
                         Part::Env(_) => "env",
@@ -120,10 +122,10 @@ fn what_each_host_gets_where() {
     }
     insta::assert_snapshot!(table, @r"
     claude-code user: /home/f/.claude.json (server)
-    claude-code user: /home/f/.claude/settings.json (hooks, line)
+    claude-code user: /home/f/.claude/settings.json (hooks, waiters, line)
     claude-code user: /home/f/.claude/CLAUDE.md (block)
     claude-code project: /home/f/app/.mcp.json (server)
-    claude-code project: /home/f/app/.claude/settings.json (hooks, line)
+    claude-code project: /home/f/app/.claude/settings.json (hooks, waiters, line)
     claude-code project: /home/f/app/CLAUDE.md (block)
     codex user: /home/f/.codex/config.toml (server)
     codex user: /home/f/.codex/hooks.json (hooks)
@@ -264,8 +266,11 @@ fn a_new_file_of_each_kind() {
     assert!(cursor.starts_with("{\n  \"version\": 1,\n  \"hooks\": {\n    \"sessionStart\": [\n"));
     let settings: Value =
         serde_json::from_str(&text(Host::ClaudeCode, Scope::Project, "settings.json")).unwrap();
-    let hook = serde_json::json!([{"hooks": [{"type": "command", "command": "prism hook", "timeout": 3}]}]);
-    assert_eq!(settings["hooks"]["Stop"], hook);
+    let hook =
+        serde_json::json!({"hooks": [{"type": "command", "command": "prism hook", "timeout": 3}]});
+    let waiter = serde_json::json!({"hooks": [{"type": "command", "command": "prism hook --rewake", "asyncRewake": true, "timeout": 86_400}]});
+    assert_eq!(settings["hooks"]["Stop"], serde_json::json!([hook, waiter]));
+    assert_eq!(settings["hooks"]["PostToolUse"], serde_json::json!([hook]));
     let line = serde_json::json!({"type": "command", "command": "prism statusline", "refreshInterval": 1, "padding": 0});
     assert_eq!(settings["statusLine"], line);
 }

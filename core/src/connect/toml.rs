@@ -87,6 +87,7 @@ pub fn add(text: &str, parts: &[Part], launch: &Launch) -> Result<Added, Refusal
                 }
             }
             Part::Hooks(..)
+            | Part::Waiters(..)
             | Part::StatusLine
             | Part::Allow
             | Part::Env(_)
@@ -491,7 +492,7 @@ fn handlers(file: &Json, launch: &Launch) -> Vec<Handler> {
             for (number, handler) in list.iter().enumerate() {
                 let command = handler["command"].as_str();
                 let program = command.and_then(|c| hook_program(c, launch));
-                found.extend(program.map(|program| Handler {
+                found.extend(program.map(|(program, _)| Handler {
                     event: event.clone(),
                     group,
                     number,
@@ -518,7 +519,9 @@ pub fn remove(
             Part::Hooks(..) => remove_hooks(&text, launch)?,
             Part::OwnServers => remove_feature(&text, undo)?,
             Part::Trust(keys) => remove_trust(&text, keys)?,
-            Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => continue,
+            Part::Waiters(..) | Part::StatusLine | Part::Allow | Part::Env(_) | Part::Block => {
+                continue;
+            }
         };
     }
     Ok(text)

@@ -25,6 +25,11 @@ impl Waits {
         ids.push(self.notice.signal_id);
         ids
     }
+
+    fn is_carried(&self, now: Moment) -> bool {
+        let carried = |at: Moment| now >= at && now.since_us(at) < BELL_UNRENDERED_US;
+        self.offered.is_some_and(carried)
+    }
 }
 
 impl ForHook {
@@ -40,12 +45,17 @@ impl ForHook {
     /// killed never says what became of it.
     pub fn offer(&mut self, now: Moment) -> Option<&Waits> {
         let waits = self.waits.as_mut()?;
-        let carried = |at: Moment| now >= at && now.since_us(at) < BELL_UNRENDERED_US;
-        if waits.offered.is_some_and(carried) {
+        if waits.is_carried(now) {
             return None;
         }
         waits.offered = Some(now);
         Some(waits)
+    }
+
+    /// The bell that no hook carries at the moment, left where it is.
+    pub fn kept(&self, now: Moment) -> Option<Notice> {
+        let waits = self.waits.as_ref()?;
+        (!waits.is_carried(now)).then(|| waits.notice.clone())
     }
 
     /// Takes the bell of this signal out.

@@ -7,6 +7,7 @@ use crate::store::{ReturnedRow, SessionRow};
 use prism_core::Moment;
 use prism_core::api::WaitsFor;
 use prism_core::hook::Waiting;
+use prism_core::presence::Attention;
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
@@ -64,6 +65,16 @@ impl Sqlite {
             };
             c.prepare_cached("update sessions set waiting_for = ?, waiting_since = ? where id = ?")
                 .and_then(|mut s| s.execute(params![what, since, id.to_string()]))
+                .map_err(failed)?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn session_attention(&self, id: Uuid, attention: Attention) -> Result<()> {
+        self.write(move |c| {
+            c.prepare_cached("update sessions set attention = ? where id = ?")
+                .and_then(|mut s| s.execute(params![attention.name(), id.to_string()]))
                 .map_err(failed)?;
             Ok(())
         })
@@ -184,5 +195,9 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         last_verb_at: column::opt_moment(row, "last_verb_at")?,
         released_at: column::opt_moment(row, "released_at")?,
         waits: waits(row)?,
+        // A word that this version does not know tells it nothing.
+        attention: row
+            .get::<_, Option<String>>("attention")?
+            .map(|name| Attention::from_name(&name).unwrap_or(Attention::Unknown)),
     })
 }

@@ -223,6 +223,7 @@ impl People {
             last_verb_at: None,
             released_at: None,
             waits: None,
+            attention: None,
         };
         store.add_session(session).await.unwrap();
         id

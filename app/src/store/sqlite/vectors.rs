@@ -1,7 +1,7 @@
 //! Vectors in memory: an exact scan over all of a project's.
 //!
-//! The scan runs over whole numbers in memory; the best of it are compared
-//! again as they lie on disk.
+//! Of many vectors, first only the signs of their numbers are compared; then whole numbers, of
+//! those that are left; and the best are compared again as they lie on disk.
 
 use super::{Result, Sqlite, failed};
 use crate::store::memory::Filter;
@@ -12,14 +12,21 @@ use prism_core::memory::vector::{Role, from_bytes, quantise};
 use rusqlite::{Connection, params};
 use simsimd::SpatialSimilarity;
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// Vectors that are compared again exactly.
 const RERANKED: usize = 100;
 /// From so many vectors on, the scan uses a second thread.
 const TWO_THREADS_FROM: usize = 150_000;
+/// From so many vectors on, signs say which of them are compared as whole numbers: one in so many,
+/// and so many at least.
+const BY_SIGNS_FROM: usize = 60_000;
+const BY_SIGNS_ONE_IN: usize = 64;
+const BY_SIGNS_MIN: usize = 8_192;
 
 /// Vectors that are read in one step; between two steps anybody may scan what is there.
 const STEP_VECTORS: usize = 1_000;
@@ -116,6 +123,8 @@ struct Block {
     /// Numbers in each vector.
     dimensions: usize,
     codes: Vec<i8>,
+    /// The signs of each vector, one bit a number.
+    signs: Vec<u64>,
     /// What one whole number is worth; nothing when the row was embedded anew since.
     steps: Vec<f32>,
     ids: Vec<i64>,
@@ -188,6 +197,7 @@ impl Block {
                 .entry(old.rows[at])
                 .or_insert(self.rows.len() as u32);
             self.codes.extend_from_slice(old.code(at));
+            self.signs.extend(signs(old.code(at)));
             self.steps.push(old.steps[at]);
             self.ids.push(old.ids[at]);
             self.roles.push(old.roles[at]);
@@ -202,6 +212,7 @@ impl Block {
         self.starts
             .entry(read.row)
             .or_insert(self.rows.len() as u32);
+        self.signs.extend(signs(&read.codes));
         self.codes.extend(read.codes);
         self.steps.push(read.step);
         self.ids.push(read.id);
@@ -231,16 +242,29 @@ impl Block {
     /// The vectors nearest to the question, in no order.
     fn scan(
         &self,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         question: &[i8],
         filter: &ScanFilter,
         n: usize,
+        by_signs: bool,
     ) -> Vec<Hit> {
+        if by_signs {
+            let wanted = (range.len() / BY_SIGNS_ONE_IN).max(BY_SIGNS_MIN);
+            let alike = self.alike(range, &signs(question).collect::<Vec<_>>(), filter, wanted);
+            self.best(alike.into_iter(), question, n)
+        } else {
+            let allowed = range.filter(|at| self.allows(*at, filter));
+            self.best(allowed, question, n)
+        }
+    }
+
+    fn allows(&self, at: usize, filter: &ScanFilter) -> bool {
+        self.steps[at] > 0.0 && filter.allows(self.times[at], self.kinds[at])
+    }
+
+    fn best(&self, places: impl Iterator<Item = usize>, question: &[i8], n: usize) -> Vec<Hit> {
         let mut best: BinaryHeap<Hit> = BinaryHeap::with_capacity(n + 1);
-        for at in range {
-            if self.steps[at] <= 0.0 || !filter.allows(self.times[at], self.kinds[at]) {
-                continue;
-            }
+        for at in places {
             let score = self.dot(at, question);
             if best.len() < n {
                 best.push(Hit { score, at });
@@ -250,6 +274,76 @@ impl Block {
             }
         }
         best.into_vec()
+    }
+
+    /// The vectors whose signs are most alike, `wanted` of those that the filter allows, and those
+    /// that are as far as the last of them.
+    fn alike(
+        &self,
+        range: Range<usize>,
+        question: &[u64],
+        filter: &ScanFilter,
+        wanted: usize,
+    ) -> Vec<usize> {
+        let mut distances = vec![u16::MAX; range.len()];
+        // Where the length is known beforehand, the comparison is several times as quick.
+        match question.len() {
+            6 => differing::<6>(&self.signs, question, range.start, &mut distances),
+            12 => differing::<12>(&self.signs, question, range.start, &mut distances),
+            n => {
+                let rows = self.signs.chunks_exact(n.max(1)).skip(range.start);
+                let all = distances.iter_mut().zip(rows);
+                all.for_each(|(distance, signs)| *distance = differ(signs, question));
+            }
+        }
+        if self.forgotten > 0 || !filter.lets_all() {
+            for (at, distance) in range.clone().zip(&mut distances) {
+                if !self.allows(at, filter) {
+                    *distance = u16::MAX;
+                }
+            }
+        }
+        let mut how_many = vec![0usize; self.dimensions + 1];
+        for distance in &distances {
+            if let Some(n) = how_many.get_mut(usize::from(*distance)) {
+                *n += 1;
+            }
+        }
+        let mut sum = 0;
+        let farthest = how_many.iter().position(|n| {
+            sum += n;
+            sum >= wanted
+        });
+        let farthest = farthest.unwrap_or(self.dimensions) as u16;
+        let near = range.zip(distances);
+        near.filter(|(_, distance)| *distance <= farthest)
+            .map(|(at, _)| at)
+            .collect()
+    }
+}
+
+/// The signs of a vector, 64 to a number.
+fn signs(codes: &[i8]) -> impl Iterator<Item = u64> {
+    let bits = |chunk: &[i8]| {
+        let positive = chunk.iter().enumerate().filter(|(_, code)| **code > 0);
+        positive.fold(0, |bits, (i, _)| bits | 1 << i)
+    };
+    codes.chunks(64).map(bits)
+}
+
+fn differ(a: &[u64], b: &[u64]) -> u16 {
+    let bits = a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones());
+    bits.sum::<u32>() as u16
+}
+
+/// In how many signs each vector from a place on differs from the question.
+fn differing<const N: usize>(all: &[u64], question: &[u64], from: usize, into: &mut [u16]) {
+    let Some(question) = question.first_chunk::<N>() else {
+        return;
+    };
+    let rows = all.as_chunks::<N>().0.iter().skip(from);
+    for (distance, signs) in into.iter_mut().zip(rows) {
+        *distance = differ(signs, question);
     }
 }
 
@@ -292,6 +386,10 @@ impl ScanFilter {
         }
     }
 
+    const fn lets_all(&self) -> bool {
+        self.since == i64::MIN && self.until == i64::MAX && self.kinds.is_none()
+    }
+
     fn allows(&self, time: i64, kind: u8) -> bool {
         self.since <= time
             && time <= self.until
@@ -312,6 +410,23 @@ impl Sqlite {
         let vectors = self.vectors.clone();
         let whole = move |c: &Connection| vectors.catch_up(c, model, Duration::MAX);
         self.read_memory(whole).await.map(drop)
+    }
+
+    /// What the scan keeps by signs alone of the `n` nearest vectors to each question, as a share;
+    /// none where there are too few vectors for it.
+    pub async fn kept_by_signs(
+        &self,
+        model: &'static str,
+        project: Uuid,
+        questions: Vec<Vec<f32>>,
+        n: usize,
+    ) -> Result<Option<f64>> {
+        let vectors = self.vectors.clone();
+        self.read_memory(move |c| {
+            vectors.catch_up(c, model, Duration::MAX)?;
+            Ok(vectors.kept_by_signs((model, &project.to_string()), &questions, n))
+        })
+        .await
     }
 }
 
@@ -467,19 +582,8 @@ impl Vectors {
         let block = &matrix.scanned;
         let (codes, step) = quantise(question);
         // Several fields of one row may be near: more vectors than rows are asked for.
-        let (wanted, total) = (n * 2, block.ids.len());
-        let mut best = if total < TWO_THREADS_FROM {
-            block.scan(0..total, &codes, filter, wanted)
-        } else {
-            std::thread::scope(|scope| {
-                let other = scope.spawn(|| block.scan(0..total / 2, &codes, filter, wanted));
-                let mut mine = block.scan(total / 2..total, &codes, filter, wanted);
-                mine.extend(other.join().unwrap_or_default());
-                mine
-            })
-        };
-        best.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.at.cmp(&b.at)));
-        best.truncate(wanted);
+        let by_signs = block.ids.len() >= BY_SIGNS_FROM;
+        let best = nearest_of(block, &codes, filter, n * 2, by_signs);
         let exact = exact(
             c,
             best.iter().take(RERANKED).map(|hit| block.ids[hit.at]),
@@ -502,6 +606,31 @@ impl Vectors {
             *row = row.max(f64::from(score));
         }
         Ok(by_row)
+    }
+
+    fn kept_by_signs(
+        &self,
+        (model, project): (&str, &str),
+        questions: &[Vec<f32>],
+        n: usize,
+    ) -> Option<f64> {
+        let generations = self.look();
+        let (mut kept, mut all) = (0, 0);
+        for question in questions {
+            let matrix = generations.matrix(model, project, question.len())?;
+            let block = &matrix.scanned;
+            if block.ids.len() < BY_SIGNS_FROM {
+                return None;
+            }
+            let everything = ScanFilter::of(&Filter::default());
+            let (codes, _) = quantise(question);
+            let found = |by_signs| nearest_of(block, &codes, &everything, n, by_signs);
+            let by_signs: HashSet<usize> = found(true).iter().map(|hit| hit.at).collect();
+            let nearest = found(false);
+            all += nearest.len();
+            kept += nearest.iter().filter(|h| by_signs.contains(&h.at)).count();
+        }
+        Some(kept as f64 / f64::from(all.max(1) as u32))
     }
 
     /// How near each of these rows is, role by role. `exact` are cosines that are known better than
@@ -551,6 +680,31 @@ impl Vectors {
         });
         judged.collect()
     }
+}
+
+/// The vectors of a block nearest to the question, `wanted` at the most, the nearest first.
+fn nearest_of(
+    block: &Block,
+    question: &[i8],
+    filter: &ScanFilter,
+    wanted: usize,
+    by_signs: bool,
+) -> Vec<Hit> {
+    let total = block.ids.len();
+    let scan = |range| block.scan(range, question, filter, wanted, by_signs);
+    let mut best = if total < TWO_THREADS_FROM {
+        scan(0..total)
+    } else {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| scan(0..total / 2));
+            let mut mine = scan(total / 2..total);
+            mine.extend(other.join().unwrap_or_default());
+            mine
+        })
+    };
+    best.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.at.cmp(&b.at)));
+    best.truncate(wanted);
+    best
 }
 
 /// Ends a step, however it ended.
@@ -838,5 +992,91 @@ mod tests {
         assert_eq!(loaded(&vectors), 3);
         assert_eq!(vectors.look().of(MODEL).unwrap().skipped, 2);
         assert!(nearest(&vectors, &c, 3).contains_key(&2));
+    }
+
+    /// A block of `n` vectors around some centres, and the vectors.
+    fn around_centres(n: usize, dimensions: usize) -> (Block, Vec<Vec<f32>>) {
+        let mut state = 5u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        let centres: Vec<Vec<f32>> = (0..n / 20)
+            .map(|_| (0..dimensions).map(|_| random()).collect())
+            .collect();
+        let mut vectors = Vec::with_capacity(n);
+        let mut block = Block::default();
+        for i in 0..n {
+            let centre = &centres[i % centres.len()];
+            let vector: Vec<f32> = centre.iter().map(|x| x + random() * 1.2).collect();
+            let (codes, step) = quantise(&vector);
+            block.push(Read {
+                project: String::new(),
+                id: i as i64,
+                row: i as i64,
+                role: Role::Field,
+                kind: (i % 2) as u8,
+                time: i as i64,
+                codes,
+                step,
+            });
+            vectors.push(vector);
+        }
+        (block, vectors)
+    }
+
+    /// The places of the ten nearest, with and without a look at signs first.
+    fn ten_nearest(block: &Block, question: &[f32], filter: &ScanFilter) -> [HashSet<usize>; 2] {
+        let (codes, _) = quantise(question);
+        let wanted = block.rows.len() / BY_SIGNS_ONE_IN;
+        let alike = block.alike(
+            0..block.rows.len(),
+            &signs(&codes).collect::<Vec<_>>(),
+            filter,
+            wanted,
+        );
+        let by_signs = block.best(alike.into_iter(), &codes, 10);
+        let all = block.scan(0..block.rows.len(), &codes, filter, 10, false);
+        [by_signs, all].map(|hits| hits.iter().map(|hit| hit.at).collect())
+    }
+
+    #[test]
+    fn signs_alone_keep_nearly_all_of_the_nearest_one_in_sixty_four() {
+        for dimensions in [384, 768, 100] {
+            let (block, vectors) = around_centres(16_384, dimensions);
+            let (mut kept, mut all) = (0, 0);
+            for question in vectors.iter().step_by(331) {
+                let filter = ScanFilter::of(&Filter::default());
+                let [by_signs, nearest] = ten_nearest(&block, question, &filter);
+                all += nearest.len();
+                kept += nearest.intersection(&by_signs).count();
+            }
+            // Shorter ones say too little; the way of looking is the same.
+            let least = if dimensions < 384 { 0.6 } else { 0.99 };
+            let share = f64::from(kept as u32) / f64::from(all as u32);
+            assert!(share >= least, "{dimensions}: {share}");
+        }
+    }
+
+    #[test]
+    fn what_the_filter_takes_out_or_was_forgotten_takes_no_place_from_what_is_left() {
+        let (mut block, vectors) = around_centres(16_384, 384);
+        let filter = ScanFilter {
+            since: 16_384 - 300,
+            until: i64::MAX,
+            kinds: Some(0b10),
+        };
+        for row in 0..8 {
+            block.forget(16_383 - 2 * row);
+        }
+        let [by_signs, nearest] = ten_nearest(&block, &vectors[3], &filter);
+        assert_eq!(by_signs, nearest);
+        let allowed = |at: &usize| *at >= 16_384 - 300 && at % 2 == 1 && *at < 16_368;
+        assert!(
+            nearest.len() == 10 && nearest.iter().all(allowed),
+            "{nearest:?}"
+        );
     }
 }

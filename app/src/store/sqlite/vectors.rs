@@ -26,7 +26,7 @@ const TWO_THREADS_FROM: usize = 150_000;
 /// and so many at least.
 const BY_SIGNS_FROM: usize = 60_000;
 const BY_SIGNS_ONE_IN: usize = 64;
-const BY_SIGNS_MIN: usize = 8_192;
+const BY_SIGNS_MIN: usize = 4_096;
 
 /// Vectors that are read in one step; between two steps anybody may scan what is there.
 const STEP_VECTORS: usize = 1_000;

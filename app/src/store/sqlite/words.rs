@@ -14,12 +14,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 
 /// Rows holding a word that one question looks up in any case, and at the most.
-const POSTINGS: u64 = 20_000;
+const POSTINGS: u64 = 10_000;
 const POSTINGS_MAX: u64 = 120_000;
 /// Rows that hold the most of a question's words; how each holds them is looked at in its text.
-const SHORTLIST: usize = 2 * LEG_CANDIDATES;
+const SHORTLIST: usize = LEG_CANDIDATES;
 /// Rows that are asked whose they are, before the shortlist is what it is by then.
-const ASKED_MAX: usize = 20 * SHORTLIST;
+const ASKED_MAX: usize = 40 * SHORTLIST;
 /// Damping of repeated words, and how much the length of a row counts.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
@@ -66,8 +66,12 @@ impl WordHits {
     }
 }
 
-fn of_bits(bits: u32) -> impl Iterator<Item = usize> {
-    (0..u32::BITS as usize).filter(move |i| bits & (1 << i) != 0)
+fn of_bits(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
 }
 
 /// The share of a word's weight that a row gets: less than 1, and the less the longer it is.

@@ -900,6 +900,22 @@ impl Store {
         on_engine!(self, s => s.rows(project, ids))
     }
 
+    /// What a look at signs alone keeps of the vectors nearest to some questions.
+    pub async fn kept_by_signs(
+        &self,
+        model: &'static str,
+        project: Uuid,
+        questions: Vec<Vec<f32>>,
+        n: usize,
+    ) -> Result<Option<f64>> {
+        on_engine!(self, s => s.kept_by_signs(model, project, questions, n))
+    }
+
+    /// Counts words of rows that an older prism wrote, a few; answers whether more wait.
+    pub async fn count_words(&self) -> Result<bool> {
+        on_engine!(self, s => s.count_words())
+    }
+
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
         on_engine!(self, s => s.warm_vectors(model))
     }

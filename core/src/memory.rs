@@ -10,6 +10,7 @@ pub mod recall;
 pub mod redact;
 pub mod reference;
 pub mod row;
+pub mod stem;
 pub mod surface;
 pub mod transcript;
 pub mod vector;

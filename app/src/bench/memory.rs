@@ -186,6 +186,11 @@ async fn recalls(report: &mut Report, n: usize) -> Result<()> {
 }
 
 pub async fn fill(file: &Path, n: usize, mut text: Generator) -> Result<()> {
+    fill_with(file, n, |_| text.words(WORDS_A_ROW)).await
+}
+
+/// A project of so many rows, each of the text that it is given.
+pub async fn fill_with(file: &Path, n: usize, mut text: impl FnMut(usize) -> String) -> Result<()> {
     let store = Store::open_embedded(file)?;
     store.load().await?;
     let refused = |p: prism_core::Problem| anyhow::anyhow!(p.message);
@@ -204,7 +209,7 @@ pub async fn fill(file: &Path, n: usize, mut text: Generator) -> Result<()> {
     let base = clock::now().plus_s(-(n as i64));
     for chunk in 0..n.div_ceil(500) {
         let rows = (chunk * 500..n.min((chunk + 1) * 500)).map(|i| {
-            let mut row = DeltaRow::of(DeltaKind::Checkpoint, text.words(WORDS_A_ROW));
+            let mut row = DeltaRow::of(DeltaKind::Checkpoint, text(i));
             row.touched_files = vec![format!("src/m{}.rs", i % 997)];
             let indexed = row::delta(Kind::Checkpoint, identity.as_str(), &row);
             let entities = prism_core::memory::entity::find(&row.touched_files.join(" "), &[]);

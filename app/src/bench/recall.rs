@@ -1,5 +1,6 @@
 //! `prism bench recall`: does the question find its row? Everything goes through a real server.
 
+mod literal;
 mod locomo;
 mod operator;
 mod plain;
@@ -39,11 +40,14 @@ struct Set {
     /// Speed on so many rows of made-up text
     #[arg(long, value_name = "N")]
     synthetic: Option<usize>,
+    /// Does a question that repeats the words of one of N nearly equal rows find it? Beside FTS5
+    #[arg(long, value_name = "N")]
+    literal: Option<usize>,
 }
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n\nIt needs the embedding model: `prism model install`."
+    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n  prism bench recall --literal 10000\n\nIt needs the embedding model: `prism model install`."
 )]
 pub struct Recall {
     #[command(flatten)]
@@ -61,10 +65,13 @@ pub struct Recall {
     /// Leave out the table of each leg alone and each leg left out
     #[arg(long)]
     no_ablation: bool,
-    /// Really embed the rows of --synthetic up to this many; beyond, vectors are made up and
-    /// labelled so
-    #[arg(long, default_value_t = 10_000)]
-    embed_up_to: usize,
+    /// Really embed the rows up to this many. Beyond, vectors of --synthetic (10000 unless said
+    /// otherwise) are made up and labelled so, and rows of --literal (0) have none
+    #[arg(long, value_name = "N")]
+    embed_up_to: Option<usize>,
+    /// Vectors that each row of --synthetic is given where they are made up
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    vectors_a_row: usize,
     /// Keep the server's home here, so that another run need not embed again
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -72,10 +79,20 @@ pub struct Recall {
 
 impl Recall {
     pub async fn run(self, home: &Home, json: bool) -> Result<()> {
+        if let Some(n) = self.set.literal {
+            let embed_up_to = self.embed_up_to.unwrap_or_default();
+            return literal::run(home, n, embed_up_to, self.keep, json).await;
+        }
         let whole = model::verify(&model::folder(home));
         whole.context("this measures recall by meaning")?;
         if let Some(n) = self.set.synthetic {
-            return synthetic::run(home, n, self.embed_up_to, json).await;
+            let task = synthetic::Task {
+                n,
+                embed_up_to: self.embed_up_to.unwrap_or(synthetic::EMBED_UP_TO),
+                vectors_a_row: self.vectors_a_row,
+                keep: self.keep,
+            };
+            return synthetic::run(home, task, json).await;
         }
         match &self.set.locomo {
             Some(file) => {

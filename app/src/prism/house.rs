@@ -18,6 +18,8 @@ use uuid::Uuid;
 
 /// How often the sweep looks for expired signals, returned leases and missed pushes.
 const SWEEP: Duration = Duration::from_secs(2);
+/// Steps of counting words in one round; each is a commit of its own.
+const WORD_STEPS: usize = 20;
 /// Rows that one sweep ends at the most; the rest wait two seconds.
 const SWEEP_ROWS: usize = 500;
 
@@ -125,6 +127,17 @@ impl Prism {
         Ok(())
     }
 
+    /// Counts the words of a home that an older prism wrote, a few steps at a time.
+    async fn count_words(&self) {
+        for _ in 0..WORD_STEPS {
+            match self.store.count_words().await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return tracing::warn!(%error, "Words are not counted for now"),
+            }
+        }
+    }
+
     /// Sweeps every two seconds until told to stop.
     pub async fn keep_house(self: Arc<Self>) {
         // Where a test moves the clock, what follows from it must not take two seconds.
@@ -146,6 +159,7 @@ impl Prism {
                 Some(pruner) => Pruner::step(pruner, &self.store).await,
                 None => pruner = Pruner::open(&self.store, self.retention).await.ok(),
             }
+            self.count_words().await;
             if round.is_multiple_of(15) {
                 let dirty = self.presence.take_dirty();
                 if !dirty.is_empty() {

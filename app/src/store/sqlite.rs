@@ -28,17 +28,19 @@ mod trace;
 mod training;
 mod vectors;
 mod verdicts;
+mod word_counts;
+mod words;
 mod writer;
 
 use super::{Result, StoreError};
 use crate::bus::Bus;
-pub use candidates::WordHits;
 use prism_core::{Code, Problem};
 use readers::Readers;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Notify;
+pub use words::WordHits;
 
 /// Readers of a signal's way: reads are short, so a few serve many callers.
 const SIGNAL_READERS: usize = 3;

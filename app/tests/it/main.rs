@@ -24,6 +24,7 @@ mod hook_story;
 mod import_story;
 mod key_story;
 mod launch_story;
+mod literal_story;
 mod loopback_story;
 mod mcp;
 mod memory_story;

@@ -8,8 +8,9 @@ use crate::home::Home;
 use crate::store::{Store, VectorRow};
 use crate::ui::Progress;
 use anyhow::{Context, Result};
-use prism_core::memory::vector::{DIMENSIONS, normalise};
+use prism_core::memory::vector::{DIMENSIONS, Role, normalise};
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const WORDS_A_QUESTION: usize = 12;
@@ -21,37 +22,55 @@ const BATCH: usize = 500;
 /// Made-up vectors lie around so many centres, as those of language do.
 const CENTRES: usize = 2_000;
 
-pub async fn run(home: &Home, n: usize, embed_up_to: usize, json: bool) -> Result<()> {
+/// Rows that are really embedded unless said otherwise.
+pub const EMBED_UP_TO: usize = 10_000;
+/// Made-up questions whose nearest vectors are sought with and without a look at signs first.
+const COMPARED: usize = 50;
+
+pub struct Task {
+    pub n: usize,
+    pub embed_up_to: usize,
+    pub vectors_a_row: usize,
+    /// A folder for the home, which may be there already from another run.
+    pub keep: Option<PathBuf>,
+}
+
+pub async fn run(home: &Home, task: Task, json: bool) -> Result<()> {
+    let n = task.n;
     let mut report = Report::default();
     let empty = server(home, "operator", None)?;
     empty.operator()?.call(PID, "ping", json!({})).await?;
-    report.add(
-        "idle server, empty store",
-        vec![("server MB", empty.rss_mb()?)],
-    );
+    let idle_mb = empty.rss_mb()?;
+    report.add("idle server, empty store", vec![("server MB", idle_mb)]);
     drop(empty);
-    let at = Server::stopped()?;
+    let at = Server::of_operator("operator", task.keep)?;
     let file = at.home.path("prism.db");
     let vocabulary = vocabulary(home)?;
-    let started = Instant::now();
-    fill(&file, n, Generator::of(vocabulary.clone(), 7)).await?;
-    let seconds = started.elapsed().as_secs_f64();
-    report.add(
-        format!("ingest, {n} rows"),
-        vec![("rows per s", n as f64 / seconds)],
-    );
-    let real = n <= embed_up_to;
-    let started = Instant::now();
-    embed(home, &file, n, real).await?;
+    let real = n <= task.embed_up_to;
     let label = if real {
         "embedding"
     } else {
         "vectors labelled synthetic"
     };
-    report.add(
-        format!("{label}, {n} rows"),
-        vec![("rows per s", n as f64 / started.elapsed().as_secs_f64())],
-    );
+    if !file.exists() {
+        let started = Instant::now();
+        fill(&file, n, Generator::of(vocabulary.clone(), 7)).await?;
+        let seconds = started.elapsed().as_secs_f64();
+        report.add(
+            format!("ingest, {n} rows"),
+            vec![("rows per s", n as f64 / seconds)],
+        );
+        let started = Instant::now();
+        let vectors = match real {
+            true => Vectors::Real,
+            false => Vectors::MadeUp(task.vectors_a_row),
+        };
+        embed(home, &file, n, vectors).await?;
+        report.add(
+            format!("{label}, {n} rows"),
+            vec![("rows per s", n as f64 / started.elapsed().as_secs_f64())],
+        );
+    }
     report.add(
         format!("disk, {n} rows"),
         vec![(
@@ -59,14 +78,43 @@ pub async fn run(home: &Home, n: usize, embed_up_to: usize, json: bool) -> Resul
             std::fs::metadata(&file)?.len() as f64 / n as f64,
         )],
     );
-    std::os::unix::fs::symlink(
-        std::fs::canonicalize(home.path("models"))?,
-        at.home.path("models"),
-    )?;
+    if let Some(share) = kept_by_signs(&file).await? {
+        report.add(
+            format!("{label}, {n} rows: kept by signs of the 10 nearest"),
+            vec![("share", share)],
+        );
+    }
+    let models = at.home.path("models");
+    if !models.exists() {
+        std::os::unix::fs::symlink(std::fs::canonicalize(home.path("models"))?, models)?;
+    }
     let server = at.resume()?;
     questions(&server, &mut report, n, Generator::of(vocabulary, 99)).await?;
+    let mb = server.rss_mb()? - idle_mb;
+    report.add(
+        format!("memory, {n} rows"),
+        vec![("bytes per row", mb * 1e6 / n as f64)],
+    );
     report.print(json);
     Ok(())
+}
+
+/// What a look at signs alone keeps of the ten nearest vectors.
+async fn kept_by_signs(file: &Path) -> Result<Option<f64>> {
+    let store = Store::open_embedded(file)?;
+    let loaded = store.load().await?;
+    let mut made_up = MadeUp::new();
+    let questions = (0..COMPARED).map(|_| made_up.vector()).collect();
+    let share = match loaded.projects.iter().find(|p| p.pid.as_str() == PID) {
+        Some(project) => {
+            store
+                .kept_by_signs(MODEL_ID, project.id, questions, 10)
+                .await?
+        }
+        None => None,
+    };
+    store.close().await;
+    Ok(share)
 }
 
 async fn questions(
@@ -147,26 +195,34 @@ fn vocabulary(home: &Home) -> Result<Vec<String>> {
     Ok(words.into_iter().map(|(_, w)| w.clone()).collect())
 }
 
-/// Gives every row its vectors: from the model, or made up.
-async fn embed(home: &Home, file: &std::path::Path, n: usize, real: bool) -> Result<()> {
+/// Where the vectors of rows come from.
+#[derive(Clone, Copy)]
+pub enum Vectors {
+    Real,
+    /// So many a row, around some centres.
+    MadeUp(usize),
+    None,
+}
+
+/// Roles of the vectors that a row with several fields has.
+const ROLES: [Role; 5] = [
+    Role::Field,
+    Role::Joined,
+    Role::Context,
+    Role::Sentence,
+    Role::Sentence,
+];
+
+/// Gives every row its vectors.
+pub async fn embed(home: &Home, file: &Path, n: usize, vectors: Vectors) -> Result<()> {
     let store = Store::open_embedded(file)?;
-    let model = if real {
-        Some(Model::load(&model::folder(home))?)
-    } else {
-        None
+    let model = match vectors {
+        Vectors::Real => Some(Model::load(&model::folder(home))?),
+        _ => None,
     };
     let mut made_up = MadeUp::new();
-    let (mut bar, mut done) = (
-        Progress::new(
-            if real {
-                "embedding"
-            } else {
-                "making up vectors"
-            },
-            n,
-        ),
-        0,
-    );
+    let mut bar = Progress::new("vectors", n);
+    let mut done = 0;
     loop {
         let jobs = store.embed_jobs(BATCH, 1).await?;
         if jobs.is_empty() {
@@ -176,18 +232,27 @@ async fn embed(home: &Home, file: &std::path::Path, n: usize, real: bool) -> Res
         }
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let vectors = job.texts.iter().map(|(ordinal, text)| {
-                let vector = match &model {
-                    Some(model) => model.embed(text)?,
-                    None => made_up.vector(),
-                };
-                Ok(VectorRow {
-                    ordinal: *ordinal,
-                    vector,
-                })
-            });
-            let vectors = vectors.collect::<Result<Vec<_>>>()?;
-            rows.push((job, vectors));
+            let of_row: Vec<VectorRow> = match (&model, vectors) {
+                (Some(model), _) => {
+                    let one = |(ordinal, text): &(i64, String)| {
+                        Ok(VectorRow {
+                            ordinal: *ordinal,
+                            vector: model.embed(text)?,
+                        })
+                    };
+                    job.texts.iter().map(one).collect::<Result<_>>()?
+                }
+                (None, Vectors::MadeUp(a_row)) => {
+                    let one = |(i, role): (usize, &Role)| VectorRow {
+                        ordinal: role.ordinal(i),
+                        vector: made_up.vector(),
+                    };
+                    let roles = ROLES.iter().cycle().take(a_row);
+                    roles.enumerate().map(one).collect()
+                }
+                (None, _) => Vec::new(),
+            };
+            rows.push((job, of_row));
             done += 1;
             bar.at(done);
         }

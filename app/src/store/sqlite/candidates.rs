@@ -3,50 +3,30 @@
 
 use super::memory::list;
 use super::vectors::{RECALL_WAITS, ScanFilter};
+use super::words::{self, WordHits};
 use super::{Result, Sqlite, failed};
 use crate::store::memory::{Filter, Found, Phrasing, Search, WordHits as Hits, Words};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
 use prism_core::memory::recall::{
-    Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, best, idf,
-    promising, rarity, word_weight,
+    Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, best,
+    promising, rarity,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 use uuid::Uuid;
 
-/// Rows that the words of one question may be expected to match. Words that
-/// stand in nearly every row cost the most and tell the least.
-const MATCHES_EXPECTED_MAX: f64 = 1_200.0;
-/// Newest rows of the project in which the share of a word is estimated.
-const SAMPLE_ROWS: i64 = 400;
 /// Rows that mention what the question names, at the most; a hub says little.
 const MENTIONS_MAX: usize = 60;
 /// The newest rows that speak of a person; those by another are sought among them.
 const SPOKEN_OF_MAX: i64 = 2_000;
 /// Rows beside one row that are looked at.
 const BESIDE_MAX: usize = 16;
-/// FTS5's own damping of repeated words.
-const K1: f64 = 1.2;
 /// Notes of releases that are read when a question asks around one.
 const RELEASE_NOTES: i64 = 2_000;
 
-/// How many rows the project holds, and how many of them wait for their vectors.
-const COUNTS: &str = "select rows, waiting from memory_counts where project_id = ?";
-/// The project's newest rows.
-const SAMPLE: &str =
-    "select rowid from memory where project_id = ? order by created_at desc limit ?";
-/// How many of the rows from one to another hold a word, and which. Whether a row was sampled is not
-/// asked here: FTS5 would look the word up once for each.
-const HOLDING_COUNT: &str =
-    "select count(*) from memory_fts where memory_fts match ? and rowid between ? and ?";
-const HOLDING_BETWEEN: &str =
-    "select rowid from memory_fts where memory_fts match ? and rowid between ? and ?";
-/// The rows of all projects that hold a word. Whose they are is asked once for all words.
-const HOLDING: &str = "select rowid, bm25(memory_fts, 1.0, 1.0, 0.0)
-    from memory_fts where memory_fts match ?";
 /// Rows by some people among the project's newest that speak of another.
 const BETWEEN: &str = "select rowid from (select m.rowid, m.identity from memory_fts f
         cross join memory m indexed by ix_memory_candidate on m.rowid = f.rowid
@@ -87,17 +67,6 @@ const RELEASES: &str = "select coalesce(m.title, '') || ' ' || m.text, m.created
     where memory_fts match ?1 and m.project_id = ?2 and m.hidden = 0
     and m.kind <> 'confirmation' order by m.created_at limit ?3";
 
-/// The rows that hold the question's words. Numbers of rows are this engine's own.
-#[derive(Clone, Debug, Default)]
-pub struct WordHits {
-    /// Row by row: which words, by number, and how much each weighs.
-    rows: HashMap<i64, Vec<(usize, f64)>>,
-    /// What is known of those rows that the project and the filter allow.
-    known: HashMap<i64, Candidate>,
-    /// What all words weigh together.
-    mass: f64,
-}
-
 impl Sqlite {
     /// Looks the question's words up. Runs while the question is embedded.
     pub async fn words(
@@ -109,7 +78,7 @@ impl Sqlite {
         self.read_memory(move |c| {
             let looked_up = |terms: &Vec<String>| {
                 let started = Instant::now();
-                let hits = words(c, &project.to_string(), terms, &filter)?;
+                let hits = words::words(c, &project.to_string(), terms, &filter)?;
                 Ok(Words {
                     hits: Hits::Sqlite(hits),
                     us: started.elapsed().as_micros() as u64,
@@ -149,13 +118,18 @@ impl Sqlite {
             let plain = ScanFilter::of(&search.filter);
             for (n, leg) in legs.iter_mut().enumerate() {
                 let Some(vector) = &leg.vector else { continue };
-                leg.near = vectors.nearest(c, &project, vector, &plain, share)?;
+                leg.near = vectors.nearest(c, (search.model, &project), vector, &plain, share)?;
                 for window in windows.iter().filter(|_| n == 0) {
                     // What was asked of a time is looked for in that time, too.
                     let within = plain.within(window.from, window.until);
                     let n = LEG_CANDIDATES / 8;
-                    leg.near
-                        .extend(vectors.nearest(c, &project, vector, &within, n)?);
+                    leg.near.extend(vectors.nearest(
+                        c,
+                        (search.model, &project),
+                        vector,
+                        &within,
+                        n,
+                    )?);
                 }
             }
             let vector_us = started.elapsed().as_micros() as u64;
@@ -177,7 +151,7 @@ impl Sqlite {
                 .filter(|row| !known.contains_key(row))
                 .copied()
                 .collect();
-            known.extend(known_rows(c, &project, missing, &search.filter)?.allowed);
+            known.extend(known_rows(c, &project, missing, &search.filter)?);
             chosen.retain(|row| known.contains_key(row));
             let most = |of: &dyn Fn(&Leg) -> f64| legs.iter().map(of).fold(0.0, f64::max);
             let seen = |row: &i64| Sighting {
@@ -210,12 +184,17 @@ impl Sqlite {
             let judged: Vec<HashMap<i64, Nearness>> = legs
                 .iter()
                 .map(|leg| match &leg.vector {
-                    Some(vector) => vectors.judge(&project, vector, &rows, &leg.near),
+                    Some(vector) => {
+                        vectors.judge((search.model, &project), vector, &rows, &leg.near)
+                    }
                     None => HashMap::new(),
                 })
                 .collect();
+            for leg in &mut legs {
+                words::weigh(c, &mut leg.words, &rows)?;
+            }
             let phrased = |n: usize, row: &i64| Phrased {
-                matches: legs[n].words.rows.get(row).cloned().unwrap_or_default(),
+                matches: legs[n].words.matches(*row),
                 near: judged[n].get(row).copied(),
             };
             let candidates = rows.iter().filter_map(|row| {
@@ -257,7 +236,7 @@ impl Sqlite {
                 graph: mentions.len(),
                 graph_us,
                 recency_us: started.elapsed().as_micros() as u64,
-                embed_pending: counts(c, &project)?.1,
+                embed_pending: words::counts(c, &project)?.waiting,
             })
         })
         .await
@@ -279,7 +258,7 @@ impl Leg {
             Hits::Sqlite(words) => words,
             Hits::Nothing => WordHits::default(),
         };
-        let weight = |row: &i64| words.rows[row].iter().map(|(_, w)| w).sum();
+        let weight = |row: &i64| words.matches(*row).iter().map(|(_, w)| w).sum();
         let own = words.known.keys().map(|row| (*row, weight(row))).collect();
         Self {
             words,
@@ -292,107 +271,6 @@ impl Leg {
     fn share_of_words(&self, row: i64) -> f64 {
         self.own.get(&row).copied().unwrap_or_default() / self.words.mass.max(1e-6)
     }
-}
-
-/// How many rows the project holds, and how many of them wait for their vectors.
-fn counts(c: &Connection, project: &str) -> Result<(u64, u64)> {
-    let found = c
-        .prepare_cached(COUNTS)
-        .and_then(|mut s| {
-            s.query_row([project], |r| {
-                Ok((r.get::<_, i64>(0)? as u64, r.get::<_, i64>(1)? as u64))
-            })
-            .optional()
-        })
-        .map_err(failed)?;
-    Ok(found.unwrap_or_default())
-}
-
-fn phrase(term: &str) -> String {
-    format!("{{title body}} : \"{term}\"")
-}
-
-fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<WordHits> {
-    let (total, _) = counts(c, project)?;
-    // FTS5 weighs by all that it holds, of whatever project.
-    let of_all: i64 = c
-        .query_row("select coalesce(max(rowid), 0) from memory", [], |r| {
-            r.get(0)
-        })
-        .map_err(failed)?;
-    let (total, of_all) = (total as f64, of_all as f64);
-    let mut statement = c.prepare_cached(HOLDING).map_err(failed)?;
-    // Word by word: the rows that hold it, each with the row's own share of the word.
-    let mut shares: Vec<Vec<(i64, f64)>> = Vec::new();
-    for term in telling(c, project, terms, total)? {
-        let hits = statement
-            .query_map([phrase(term)], |r| {
-                Ok((r.get::<_, i64>(0)?, r.get::<_, f64>(1)?))
-            })
-            .map_err(failed)?;
-        let hits = hits.collect::<rusqlite::Result<Vec<_>>>().map_err(failed)?;
-        let holding = hits.len() as f64;
-        // What FTS5 multiplied with; divided out, the row's own share of the word is left.
-        let theirs = ((of_all - holding + 0.5) / (holding + 0.5)).ln().max(1e-6) * (K1 + 1.0);
-        let share = |(row, score): (i64, f64)| (row, (-score / theirs).clamp(0.0, 1.0));
-        shares.push(hits.into_iter().map(share).collect());
-    }
-    let wanted: HashSet<i64> = shares.iter().flatten().map(|(row, _)| *row).collect();
-    let known = known_rows(c, project, wanted.into_iter().collect(), filter)?;
-    let (mut rows, mut mass): (HashMap<i64, Vec<(usize, f64)>>, f64) = (HashMap::new(), 0.0);
-    for (number, mut shares) in shares.into_iter().enumerate() {
-        shares.retain(|(row, _)| known.of_project.contains(row));
-        let idf = idf(total, shares.len() as f64);
-        mass += idf;
-        for (row, share) in shares {
-            let words = rows.entry(row).or_default();
-            words.push((number, word_weight(idf, share)));
-        }
-    }
-    Ok(WordHits {
-        rows,
-        known: known.allowed,
-        mass,
-    })
-}
-
-/// The words worth matching: all of them in a small project, the rarer ones in a large one.
-fn telling<'a>(
-    c: &Connection,
-    project: &str,
-    terms: &'a [String],
-    total: f64,
-) -> Result<Vec<&'a String>> {
-    if total <= MATCHES_EXPECTED_MAX {
-        return Ok(terms.iter().collect());
-    }
-    let newest = params![project, SAMPLE_ROWS];
-    let sample = list(c, SAMPLE, newest, |r| r.get::<_, i64>(0))?;
-    let sample: BTreeSet<i64> = sample.into_iter().collect();
-    let (Some(lowest), Some(highest)) = (sample.first(), sample.last()) else {
-        return Ok(Vec::new());
-    };
-    // Where no other project wrote in between, counting will do.
-    let alone = highest - lowest + 1 == sample.len() as i64;
-    let mut expected = Vec::with_capacity(terms.len());
-    for term in terms {
-        let bound = params![phrase(term), lowest, highest];
-        let hits = if alone {
-            let found = list(c, HOLDING_COUNT, bound, |r| r.get::<_, i64>(0))?;
-            found.into_iter().sum::<i64>() as usize
-        } else {
-            let found = list(c, HOLDING_BETWEEN, bound, |r| r.get::<_, i64>(0))?;
-            found.iter().filter(|row| sample.contains(row)).count()
-        };
-        expected.push((hits as f64 / SAMPLE_ROWS as f64 * total, term));
-    }
-    expected.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut sum = 0.0;
-    let rare = expected.iter().enumerate().take_while(|(i, (rows, _))| {
-        sum += rows;
-        *i == 0 || sum <= MATCHES_EXPECTED_MAX
-    });
-    Ok(rare.map(|(_, (_, term))| *term).collect())
 }
 
 /// The filter as SQL. Kinds are names of a closed list and times are numbers, so nothing here is
@@ -419,53 +297,41 @@ fn narrowed(filter: &Filter) -> String {
     sql
 }
 
-/// What is known of some rows.
-struct KnownRows {
-    /// Those of the project.
-    of_project: HashSet<i64>,
-    /// Those of them that are shown and that the filter lets through.
-    allowed: HashMap<i64, Candidate>,
-}
-
-/// Looks rows up. What is hidden or filtered out counts where words are weighed, and nowhere else.
+/// Looks rows up that are the project's, shown, and let through by the filter.
 fn known_sql(filter: &Filter) -> String {
     format!(
-        "select m.rowid, m.hidden = 0 {} as allowed, m.id, m.identity, m.session_id,
-            m.created_at, m.cues, m.words from json_each(?1) j
+        "select m.rowid, m.id, m.identity, m.session_id, m.created_at, m.cues, m.words
+         from json_each(?1) j
          cross join memory m indexed by ix_memory_candidate on m.rowid = j.value
-         where m.project_id = ?2",
+         where m.project_id = ?2 and m.hidden = 0 {}",
         narrowed(filter)
     )
 }
 
-fn known_rows(c: &Connection, project: &str, rows: Vec<i64>, filter: &Filter) -> Result<KnownRows> {
-    let mut known = KnownRows {
-        of_project: HashSet::new(),
-        allowed: HashMap::new(),
-    };
+/// What is known of some rows, as far as they may be shown.
+pub(super) fn known_rows(
+    c: &Connection,
+    project: &str,
+    rows: Vec<i64>,
+    filter: &Filter,
+) -> Result<HashMap<i64, Candidate>> {
     if rows.is_empty() {
-        return Ok(known);
+        return Ok(HashMap::new());
     }
     let wanted = serde_json::to_string(&rows).unwrap_or_default();
     let found = list(c, &known_sql(filter), params![wanted, project], |r| {
         let row = Candidate {
-            id: r.get(2)?,
-            identity: r.get(3)?,
-            session: r.get(4)?,
-            at: Moment(r.get(5)?),
-            cues: r.get(6)?,
-            words: r.get(7)?,
+            id: r.get(1)?,
+            identity: r.get(2)?,
+            session: r.get(3)?,
+            at: Moment(r.get(4)?),
+            cues: r.get(5)?,
+            words: r.get(6)?,
             ..Candidate::default()
         };
-        Ok((r.get::<_, i64>(0)?, r.get::<_, bool>(1)?, row))
+        Ok((r.get::<_, i64>(0)?, row))
     })?;
-    for (row, allowed, candidate) in found {
-        known.of_project.insert(row);
-        if allowed {
-            known.allowed.insert(row, candidate);
-        }
-    }
-    Ok(known)
+    Ok(found.into_iter().collect())
 }
 
 /// Rows that mention what the question names; people are left to the ranking.
@@ -509,7 +375,7 @@ fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>>
             c,
             BETWEEN,
             params![
-                phrase(spoken_of),
+                words::phrase(spoken_of),
                 SPOKEN_OF_MAX,
                 project,
                 serde_json::to_string(&others).unwrap_or_default(),
@@ -564,7 +430,7 @@ fn beside(
         .filter(|row| !known.contains_key(row))
         .collect();
     let missing = missing.into_iter().collect();
-    known.extend(known_rows(c, project, missing, filter)?.allowed);
+    known.extend(known_rows(c, project, missing, filter)?);
     let mut around: HashMap<i64, Vec<i64>> = HashMap::new();
     for (row, other) in pairs {
         // Neighbourhood is mutual.
@@ -614,7 +480,9 @@ fn releases(c: &Connection, project: &str) -> Result<Vec<(String, Moment)>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::word_counts;
     use super::*;
+    use prism_core::memory::recall::idf;
 
     /// Candidates are judged from one index, words are looked up by word, and no step scans a
     /// table.
@@ -668,13 +536,14 @@ mod tests {
             assert!(known.iter().any(|s| s.contains(search)), "{known:?}");
             assert_searches(&known);
         }
-        let fts: &[&dyn rusqlite::ToSql] = params!["x"];
+        let none: &[&dyn rusqlite::ToSql] = params![];
         for (sql, bound) in [
-            (COUNTS, params!["p"]),
-            (SAMPLE, params!["p", 9]),
-            (HOLDING_COUNT, params!["x", 5, 9]),
-            (HOLDING_BETWEEN, params!["x", 5, 9]),
-            (HOLDING, fts),
+            (words::COUNTS, params!["p"]),
+            (words::HOLDING, params!["x", 9]),
+            (words::TEXTS, params!["[]"]),
+            (word_counts::COUNTED, none),
+            (word_counts::OF_WORD, params!["x", "p"]),
+            (word_counts::UNCOUNTED, params![9, "p"]),
             (BETWEEN, params!["x", 9, "p", "[]", 9]),
             (MENTIONING, params!["x", 9]),
             (BEFORE, params!["[]", 9]),
@@ -715,7 +584,10 @@ mod tests {
         let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
         super::super::migrate::migrate(&mut connection).unwrap();
         let run = |sql: &str| connection.execute_batch(sql).unwrap();
-        let counted = |project: &str| counts(&connection, project).unwrap();
+        let counted = |project: &str| {
+            let counts = words::counts(&connection, project).unwrap();
+            (counts.rows, counts.waiting)
+        };
         run("pragma foreign_keys = off");
         for i in 0..3 {
             run(&format!(
@@ -738,59 +610,66 @@ mod tests {
         assert_eq!((counted("p"), counted("nobody")), ((0, 0), (0, 0)));
     }
 
+    /// A database to which rows can be added: number, project, text.
+    fn filled(dir: &tempfile::TempDir, rows: &[(&str, String)]) -> Connection {
+        let mut c = Connection::open(dir.path().join("x.db")).unwrap();
+        super::super::migrate::migrate(&mut c).unwrap();
+        c.execute_batch("pragma foreign_keys = off; begin").unwrap();
+        for (at, (project, text)) in rows.iter().enumerate() {
+            let at = at as i64 + 1;
+            let words = text.split_whitespace().count() as i64;
+            c.execute(
+                "insert into memory (rowid, id, project_id, kind, identity, text, created_at, words)
+                 values (?1, ?1, ?2, 'note', 'A', ?3, ?1, ?4)",
+                params![at, project, text, words],
+            )
+            .unwrap();
+            c.execute(
+                "insert into memory_fts (rowid, title, body, label) values (?, '', ?, '')",
+                params![at, text],
+            )
+            .unwrap();
+            word_counts::written(&c, at).unwrap();
+        }
+        c.execute_batch("commit").unwrap();
+        c
+    }
+
     #[test]
     fn which_words_tell_is_a_matter_of_the_project_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let mut connection = Connection::open(dir.path().join("x.db")).unwrap();
-        super::super::migrate::migrate(&mut connection).unwrap();
-        connection
-            .execute_batch("pragma foreign_keys = off; begin")
-            .unwrap();
-        let mut at = 0;
-        let mut add = |project: &str, text: &str| {
-            at += 1;
-            connection
-                .execute(
-                    "insert into memory (rowid, id, project_id, kind, identity, text, created_at)
-                     values (?1, ?1, ?2, 'note', 'A', ?3, ?1)",
-                    params![at, project, text],
-                )
-                .unwrap();
-            connection
-                .execute(
-                    "insert into memory_fts (rowid, title, body, label) values (?, '', ?, '')",
-                    params![at, text],
-                )
-                .unwrap();
-        };
-        let here = |i: i64| {
-            let rare = if i % 100 == 0 { "seldom" } else { "" };
+        let here = |i: usize| {
+            let rare = if i.is_multiple_of(100) { "seldom" } else { "" };
             format!("often {rare}")
         };
+        let mut rows: Vec<(&str, String)> = (0..1_300).map(|i| ("alone", here(i))).collect();
         for i in 0..1_300 {
-            add("alone", &here(i));
+            rows.extend([("mixed", here(i)), ("other", "seldom".to_owned())]);
         }
-        for i in 0..1_300 {
-            add("mixed", &here(i));
-            add("other", "seldom");
-        }
-        connection.execute_batch("commit").unwrap();
+        let connection = filled(&dir, &rows);
         let terms = ["often".to_owned(), "seldom".to_owned()];
         for project in ["alone", "mixed"] {
-            let (total, _) = counts(&connection, project).unwrap();
-            let told = telling(&connection, project, &terms, total as f64).unwrap();
-            assert_eq!(told, ["seldom"], "{project}");
-            let found = words(&connection, project, &terms, &Filter::default()).unwrap();
-            assert_eq!(found.known.len(), 13, "{project}");
-            assert!((found.mass - idf(1_300.0, 13.0)).abs() < 1e-9, "{project}");
+            let found = words::words(&connection, project, &terms, &Filter::default()).unwrap();
+            let mass = idf(1_300.0, 1_300.0) + idf(1_300.0, 13.0);
+            assert!(
+                (found.mass - mass).abs() < 1e-9,
+                "{project}: {}",
+                found.mass
+            );
+            let both = found.known.keys();
+            let both = both.filter(|row| found.matches(**row).len() == 2).count();
+            assert_eq!(both, 13, "{project}");
         }
     }
 
     fn assert_searches(plan: &[String]) {
         let scans = plan.iter().filter(|step| step.starts_with("SCAN"));
-        // The list that was handed over, and the words' own index.
-        let read_whole =
-            |step: &str| step.contains("VIRTUAL TABLE INDEX") || step == "SCAN (subquery-1)";
+        // The list that was handed over, the words' own index, and a table of one row.
+        let read_whole = |step: &str| {
+            step.contains("VIRTUAL TABLE INDEX")
+                || step == "SCAN (subquery-1)"
+                || step == "SCAN memory_words_counted"
+        };
         let others: Vec<&String> = scans.filter(|step| !read_whole(step)).collect();
         assert!(others.is_empty(), "{others:?} in {plan:?}");
     }

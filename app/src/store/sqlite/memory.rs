@@ -1,7 +1,7 @@
 //! Writing memory: the row, its search text, its edges and its embed intent, at once.
 
 use super::opening::{BOOKKEEPING, CLOSED};
-use super::{Result, Sqlite, beside_its_project, column, failed, verdicts};
+use super::{Result, Sqlite, beside_its_project, column, failed, verdicts, word_counts};
 use crate::store::memory::{
     ArtifactChange, ArtifactRow, Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
     NewMemory, Node, Row, SignalSummary, Status,
@@ -584,7 +584,7 @@ fn index(
             .map_err(failed)
     };
     run(
-        "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at, cues, words) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at, cues, words, also) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             id,
             by.project_id.to_string(),
@@ -595,10 +595,13 @@ fn index(
             indexed.text,
             by.now.0,
             indexed.cues,
-            indexed.words() as i64
+            indexed.words() as i64,
+            indexed.also
         ],
     )?;
-    write_text(c, c.last_insert_rowid(), id, indexed)?;
+    let row = c.last_insert_rowid();
+    write_text(c, row, id, indexed)?;
+    word_counts::written(c, row)?;
     run(
         "insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at",
         params![id, by.now.0],
@@ -866,22 +869,25 @@ pub(super) fn reindex(c: &Connection, id: &str, now: Moment, indexed: &Indexed) 
         |r| r.get::<_, String>(0),
     )?;
     let indexed = &indexed.clone().asked_as(asked);
+    word_counts::before_change(c, rowid)?;
     c.execute("delete from memory_fts where rowid = ?", [rowid])
         .map_err(failed)?;
     c.execute("delete from memory_fields where memory_id = ?", [id])
         .map_err(failed)?;
     c.execute(
-        "update memory set title = ?, text = ?, cues = ?, words = ? where id = ?",
+        "update memory set title = ?, text = ?, cues = ?, words = ?, also = ? where id = ?",
         params![
             indexed.title,
             indexed.text,
             indexed.cues,
             indexed.words() as i64,
+            indexed.also,
             id
         ],
     )
     .map_err(failed)?;
     write_text(c, rowid, id, indexed)?;
+    word_counts::after_change(c, rowid)?;
     c.execute(
         "insert into embed_intents (memory_id, queued_at) values (?, ?)
          on conflict do update set queued_at = excluded.queued_at",

@@ -64,6 +64,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0015_attention",
         include_str!("../../../migrations/sqlite/0015_attention.sql"),
     ),
+    (
+        "0016_words",
+        include_str!("../../../migrations/sqlite/0016_words.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.
@@ -343,6 +347,7 @@ mod tests {
             "935c773ebe0d68bcc0f155f573077263cce76252c982d3507604d39bc9293e3a",
             "9e15dd9ce3baee87e5dc10f114d8e597b4e1f5fbccbe80ec4d537c31255462d2",
             "ec55c806910d71f16efb4b4ca4f14df789749de4cdb14a6c85fc050f3d6e32d5",
+            "e89604b9eef5da4c09c63bdbb5e57ab3dfeaf75eef062d4a52b6b1ebe12414f9",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -2,7 +2,7 @@
 
 use super::directory::the_tenant;
 use super::memory::reindex;
-use super::{Result, Sqlite, column, failed};
+use super::{Result, Sqlite, column, failed, word_counts};
 use crate::clock;
 use crate::store::memory::ConfirmationRow;
 use crate::store::{FolderRow, Project};
@@ -193,6 +193,7 @@ fn merge(c: &Connection, old: &Project, new: &Project) -> Result<()> {
     merge_personas(c, &old_id, &new_id)?;
     renumber_artifacts(c, &old_id, &new_id)?;
     merge_entities(c, &old_id, &new_id)?;
+    word_counts::merge(c, &old_id, &new_id)?;
     for (table, column) in references(c, "projects")? {
         // What both have already is there once.
         let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");

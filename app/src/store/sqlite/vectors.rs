@@ -1,25 +1,32 @@
 //! Vectors in memory: an exact scan over all of a project's.
 //!
-//! The scan runs over whole numbers in memory; the best of it are compared
-//! again as they lie on disk.
+//! Of many vectors, first only the signs of their numbers are compared; then whole numbers, of
+//! those that are left; and the best are compared again as they lie on disk.
 
 use super::{Result, Sqlite, failed};
 use crate::store::memory::Filter;
 use prism_core::Moment;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::Nearness;
-use prism_core::memory::vector::{DIMENSIONS, Role, from_bytes, quantise};
+use prism_core::memory::vector::{Role, from_bytes, quantise};
 use rusqlite::{Connection, params};
 use simsimd::SpatialSimilarity;
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// Vectors that are compared again exactly.
 const RERANKED: usize = 100;
 /// From so many vectors on, the scan uses a second thread.
 const TWO_THREADS_FROM: usize = 150_000;
+/// From so many vectors on, signs say which of them are compared as whole numbers: one in so many,
+/// and so many at least.
+const BY_SIGNS_FROM: usize = 60_000;
+const BY_SIGNS_ONE_IN: usize = 64;
+const BY_SIGNS_MIN: usize = 4_096;
 
 /// Vectors that are read in one step; between two steps anybody may scan what is there.
 const STEP_VECTORS: usize = 1_000;
@@ -30,6 +37,8 @@ pub(super) const RECALL_WAITS: Duration = Duration::from_secs(2);
 
 /// One wait of a warm-up, which waits again for as long as it takes.
 const PATIENT: Duration = Duration::from_secs(60);
+/// A generation that nobody asked for so long is let go of once another one is there.
+const LET_GO_AFTER: Duration = Duration::from_secs(60);
 
 /// Vectors after the last one that is in memory, in order. By any index but the id's, each look would
 /// read and sort all of them.
@@ -40,23 +49,65 @@ pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.
 pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
     cross join memory_vectors v on v.id = j.value";
 
-/// Every vector of one model, project by project, in a form that is quick to scan.
+/// The vectors of a generation, project by project, in a form that is quick to scan. While the next
+/// one is read, the one before it answers; two never mix.
 #[derive(Default)]
 pub struct Vectors {
-    matrices: RwLock<Matrices>,
+    generations: RwLock<Generations>,
     /// Whether somebody reads a step now; the others wait for it instead of reading the same.
     reading: Mutex<bool>,
     step_ended: Condvar,
 }
 
 #[derive(Default)]
-struct Matrices {
+struct Generations {
     /// How often everything was let go of: a step that was read before that is of no use after it.
-    generation: u64,
+    epoch: u64,
+    held: Vec<Generation>,
+}
+
+/// All vectors of one model, or of several whose halves stand side by side: all of one length.
+struct Generation {
     model: String,
+    /// Numbers in each vector; none before the first was read.
+    dimensions: usize,
     /// The last vector that was read.
     last: i64,
+    /// Vectors that were passed over because their length is another.
+    skipped: usize,
     projects: HashMap<String, Matrix>,
+    asked: Mutex<Instant>,
+}
+
+impl Generation {
+    fn of(model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            dimensions: 0,
+            last: 0,
+            skipped: 0,
+            projects: HashMap::new(),
+            asked: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn asked(&self) -> Instant {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generations {
+    fn of(&self, model: &str) -> Option<&Generation> {
+        self.held.iter().find(|g| g.model == model)
+    }
+
+    /// One project's vectors, when a question of so many dimensions can be compared with them.
+    fn matrix(&self, model: &str, project: &str, dimensions: usize) -> Option<&Matrix> {
+        self.of(model)
+            .filter(|generation| generation.dimensions == dimensions)?
+            .projects
+            .get(project)
+    }
 }
 
 /// One project's vectors: those a scan looks at, and those that only judge what it found.
@@ -69,7 +120,11 @@ struct Matrix {
 /// Vectors as whole numbers, column by column. Those of one row stand together.
 #[derive(Default)]
 struct Block {
+    /// Numbers in each vector.
+    dimensions: usize,
     codes: Vec<i8>,
+    /// The signs of each vector, one bit a number.
+    signs: Vec<u64>,
     /// What one whole number is worth; nothing when the row was embedded anew since.
     steps: Vec<f32>,
     ids: Vec<i64>,
@@ -136,12 +191,13 @@ impl Block {
             return;
         }
         let old = std::mem::take(self);
+        self.dimensions = old.dimensions;
         for at in (0..old.rows.len()).filter(|at| old.steps[*at] > 0.0) {
             self.starts
                 .entry(old.rows[at])
                 .or_insert(self.rows.len() as u32);
-            let code = &old.codes[at * DIMENSIONS..(at + 1) * DIMENSIONS];
-            self.codes.extend_from_slice(code);
+            self.codes.extend_from_slice(old.code(at));
+            self.signs.extend(signs(old.code(at)));
             self.steps.push(old.steps[at]);
             self.ids.push(old.ids[at]);
             self.roles.push(old.roles[at]);
@@ -152,9 +208,11 @@ impl Block {
     }
 
     fn push(&mut self, read: Read) {
+        self.dimensions = read.codes.len();
         self.starts
             .entry(read.row)
             .or_insert(self.rows.len() as u32);
+        self.signs.extend(signs(&read.codes));
         self.codes.extend(read.codes);
         self.steps.push(read.step);
         self.ids.push(read.id);
@@ -164,9 +222,12 @@ impl Block {
         self.kinds.push(read.kind);
     }
 
+    fn code(&self, at: usize) -> &[i8] {
+        &self.codes[at * self.dimensions..(at + 1) * self.dimensions]
+    }
+
     fn dot(&self, at: usize, question: &[i8]) -> f32 {
-        let code = &self.codes[at * DIMENSIONS..(at + 1) * DIMENSIONS];
-        i8::dot(question, code).unwrap_or_default() as f32 * self.steps[at]
+        i8::dot(question, self.code(at)).unwrap_or_default() as f32 * self.steps[at]
     }
 
     /// The places of one row's vectors.
@@ -181,16 +242,29 @@ impl Block {
     /// The vectors nearest to the question, in no order.
     fn scan(
         &self,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         question: &[i8],
         filter: &ScanFilter,
         n: usize,
+        by_signs: bool,
     ) -> Vec<Hit> {
+        if by_signs {
+            let wanted = (range.len() / BY_SIGNS_ONE_IN).max(BY_SIGNS_MIN);
+            let alike = self.alike(range, &signs(question).collect::<Vec<_>>(), filter, wanted);
+            self.best(alike.into_iter(), question, n)
+        } else {
+            let allowed = range.filter(|at| self.allows(*at, filter));
+            self.best(allowed, question, n)
+        }
+    }
+
+    fn allows(&self, at: usize, filter: &ScanFilter) -> bool {
+        self.steps[at] > 0.0 && filter.allows(self.times[at], self.kinds[at])
+    }
+
+    fn best(&self, places: impl Iterator<Item = usize>, question: &[i8], n: usize) -> Vec<Hit> {
         let mut best: BinaryHeap<Hit> = BinaryHeap::with_capacity(n + 1);
-        for at in range {
-            if self.steps[at] <= 0.0 || !filter.allows(self.times[at], self.kinds[at]) {
-                continue;
-            }
+        for at in places {
             let score = self.dot(at, question);
             if best.len() < n {
                 best.push(Hit { score, at });
@@ -200,6 +274,76 @@ impl Block {
             }
         }
         best.into_vec()
+    }
+
+    /// The vectors whose signs are most alike, `wanted` of those that the filter allows, and those
+    /// that are as far as the last of them.
+    fn alike(
+        &self,
+        range: Range<usize>,
+        question: &[u64],
+        filter: &ScanFilter,
+        wanted: usize,
+    ) -> Vec<usize> {
+        let mut distances = vec![u16::MAX; range.len()];
+        // Where the length is known beforehand, the comparison is several times as quick.
+        match question.len() {
+            6 => differing::<6>(&self.signs, question, range.start, &mut distances),
+            12 => differing::<12>(&self.signs, question, range.start, &mut distances),
+            n => {
+                let rows = self.signs.chunks_exact(n.max(1)).skip(range.start);
+                let all = distances.iter_mut().zip(rows);
+                all.for_each(|(distance, signs)| *distance = differ(signs, question));
+            }
+        }
+        if self.forgotten > 0 || !filter.lets_all() {
+            for (at, distance) in range.clone().zip(&mut distances) {
+                if !self.allows(at, filter) {
+                    *distance = u16::MAX;
+                }
+            }
+        }
+        let mut how_many = vec![0usize; self.dimensions + 1];
+        for distance in &distances {
+            if let Some(n) = how_many.get_mut(usize::from(*distance)) {
+                *n += 1;
+            }
+        }
+        let mut sum = 0;
+        let farthest = how_many.iter().position(|n| {
+            sum += n;
+            sum >= wanted
+        });
+        let farthest = farthest.unwrap_or(self.dimensions) as u16;
+        let near = range.zip(distances);
+        near.filter(|(_, distance)| *distance <= farthest)
+            .map(|(at, _)| at)
+            .collect()
+    }
+}
+
+/// The signs of a vector, 64 to a number.
+fn signs(codes: &[i8]) -> impl Iterator<Item = u64> {
+    let bits = |chunk: &[i8]| {
+        let positive = chunk.iter().enumerate().filter(|(_, code)| **code > 0);
+        positive.fold(0, |bits, (i, _)| bits | 1 << i)
+    };
+    codes.chunks(64).map(bits)
+}
+
+fn differ(a: &[u64], b: &[u64]) -> u16 {
+    let bits = a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones());
+    bits.sum::<u32>() as u16
+}
+
+/// In how many signs each vector from a place on differs from the question.
+fn differing<const N: usize>(all: &[u64], question: &[u64], from: usize, into: &mut [u16]) {
+    let Some(question) = question.first_chunk::<N>() else {
+        return;
+    };
+    let rows = all.as_chunks::<N>().0.iter().skip(from);
+    for (distance, signs) in into.iter_mut().zip(rows) {
+        *distance = differ(signs, question);
     }
 }
 
@@ -242,6 +386,10 @@ impl ScanFilter {
         }
     }
 
+    const fn lets_all(&self) -> bool {
+        self.since == i64::MIN && self.until == i64::MAX && self.kinds.is_none()
+    }
+
     fn allows(&self, time: i64, kind: u8) -> bool {
         self.since <= time
             && time <= self.until
@@ -263,19 +411,43 @@ impl Sqlite {
         let whole = move |c: &Connection| vectors.catch_up(c, model, Duration::MAX);
         self.read_memory(whole).await.map(drop)
     }
+
+    /// What the scan keeps by signs alone of the `n` nearest vectors to each question, as a share;
+    /// none where there are too few vectors for it.
+    pub async fn kept_by_signs(
+        &self,
+        model: &'static str,
+        project: Uuid,
+        questions: Vec<Vec<f32>>,
+        n: usize,
+    ) -> Result<Option<f64>> {
+        let vectors = self.vectors.clone();
+        self.read_memory(move |c| {
+            vectors.catch_up(c, model, Duration::MAX)?;
+            Ok(vectors.kept_by_signs((model, &project.to_string()), &questions, n))
+        })
+        .await
+    }
 }
 
 impl Vectors {
     /// Lets go of everything: rows have moved from one project to another.
     pub fn forget(&self) {
-        let mut matrices = self
-            .matrices
+        let mut generations = self.change();
+        generations.epoch += 1;
+        generations.held.clear();
+    }
+
+    fn look(&self) -> RwLockReadGuard<'_, Generations> {
+        self.generations
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Generations> {
+        self.generations
             .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *matrices = Matrices {
-            generation: matrices.generation + 1,
-            ..Matrices::default()
-        };
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads what was embedded since the last look, step by step; one small query when there is
@@ -289,6 +461,7 @@ impl Vectors {
         let deadline = Instant::now().checked_add(patience);
         loop {
             if self.read_up_to(model).is_some_and(|last| newest <= last) {
+                self.let_go_beside(model);
                 return Ok(true);
             }
             let left = deadline.map_or(PATIENT, |at| at.saturating_duration_since(Instant::now()));
@@ -301,10 +474,24 @@ impl Vectors {
         }
     }
 
-    /// The last vector of this model that is in memory; none when those of another one are.
+    /// The last vector of this generation that is in memory; none before its first step.
     fn read_up_to(&self, model: &str) -> Option<i64> {
-        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-        (matrices.model == model).then_some(matrices.last)
+        let generations = self.look();
+        let generation = generations.of(model)?;
+        *generation
+            .asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Some(generation.last)
+    }
+
+    /// Gives back the room of generations that nobody asks for any more, now that this one is there.
+    fn let_go_beside(&self, model: &str) {
+        let stays = |g: &Generation| g.model == model || g.asked().elapsed() < LET_GO_AFTER;
+        let all_stay = self.look().held.iter().all(stays);
+        if !all_stay {
+            self.change().held.retain(stays);
+        }
     }
 
     /// The right to read the next step; none when somebody else has read one meanwhile.
@@ -320,50 +507,61 @@ impl Vectors {
 
     /// Reads the next vectors and only then asks for the lock to put them in.
     fn read_step(&self, c: &Connection, model: &str, newest: i64) -> Result<()> {
-        let (generation, last) = {
-            let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-            let known = matrices.model == model;
-            (matrices.generation, if known { matrices.last } else { 0 })
+        let (epoch, last) = {
+            let generations = self.look();
+            let last = generations.of(model).map_or(0, |g| g.last);
+            (generations.epoch, last)
         };
         let step = next_vectors(c, model, last, newest)?;
-        self.take_in(model, generation, step);
+        self.take_in(model, epoch, step);
         Ok(())
     }
 
     /// Puts a step in, unless rows have moved since it was begun.
-    fn take_in(&self, model: &str, generation: u64, (step, reached): (Vec<Read>, i64)) {
-        let mut matrices = self
-            .matrices
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        if matrices.generation != generation {
+    fn take_in(&self, model: &str, epoch: u64, (step, reached): (Vec<Read>, i64)) {
+        let mut generations = self.change();
+        if generations.epoch != epoch {
             return;
         }
-        if matrices.model != model {
-            *matrices = Matrices {
-                generation,
-                model: model.to_owned(),
-                ..Matrices::default()
-            };
+        let place = generations.held.iter().position(|g| g.model == model);
+        let place = place.unwrap_or_else(|| {
+            generations.held.push(Generation::of(model));
+            generations.held.len() - 1
+        });
+        let generation = &mut generations.held[place];
+        if generation.dimensions == 0 {
+            generation.dimensions = usual_length(&step);
         }
-        let mut current = None;
+        let (mut current, skipped) = (None, generation.skipped);
         for read in step {
-            let matrix = matrices.projects.entry(read.project.clone()).or_default();
+            let projects = &mut generation.projects;
+            let matrix = projects.entry(read.project.clone()).or_default();
             if current != Some(read.row) {
                 current = Some(read.row);
                 matrix.scanned.forget(read.row);
                 matrix.judging.forget(read.row);
             }
-            if read.role.is_scanned() {
+            if read.codes.len() != generation.dimensions {
+                generation.skipped += 1;
+            } else if read.role.is_scanned() {
                 matrix.scanned.push(read)
             } else {
                 matrix.judging.push(read)
             }
         }
-        matrices.last = matrices.last.max(reached);
-        for matrix in matrices.projects.values_mut() {
+        generation.last = generation.last.max(reached);
+        for matrix in generation.projects.values_mut() {
             matrix.scanned.clear_forgotten();
             matrix.judging.clear_forgotten();
+        }
+        if generation.skipped > skipped {
+            let (skipped, dimensions) = (generation.skipped, generation.dimensions);
+            tracing::warn!(
+                model,
+                skipped,
+                dimensions,
+                "Vectors of another length are not looked at; `prism memory reembed` makes them anew"
+            );
         }
     }
 
@@ -372,30 +570,20 @@ impl Vectors {
     pub fn nearest(
         &self,
         c: &Connection,
-        project: &str,
+        (model, project): (&str, &str),
         question: &[f32],
         filter: &ScanFilter,
         n: usize,
     ) -> Result<HashMap<i64, f64>> {
-        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(block) = matrices.projects.get(project).map(|m| &m.scanned) else {
+        let generations = self.look();
+        let Some(matrix) = generations.matrix(model, project, question.len()) else {
             return Ok(HashMap::new());
         };
+        let block = &matrix.scanned;
         let (codes, step) = quantise(question);
         // Several fields of one row may be near: more vectors than rows are asked for.
-        let (wanted, total) = (n * 2, block.ids.len());
-        let mut best = if total < TWO_THREADS_FROM {
-            block.scan(0..total, &codes, filter, wanted)
-        } else {
-            std::thread::scope(|scope| {
-                let other = scope.spawn(|| block.scan(0..total / 2, &codes, filter, wanted));
-                let mut mine = block.scan(total / 2..total, &codes, filter, wanted);
-                mine.extend(other.join().unwrap_or_default());
-                mine
-            })
-        };
-        best.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.at.cmp(&b.at)));
-        best.truncate(wanted);
+        let by_signs = block.ids.len() >= BY_SIGNS_FROM;
+        let best = nearest_of(block, &codes, filter, n * 2, by_signs);
         let exact = exact(
             c,
             best.iter().take(RERANKED).map(|hit| block.ids[hit.at]),
@@ -420,17 +608,42 @@ impl Vectors {
         Ok(by_row)
     }
 
+    fn kept_by_signs(
+        &self,
+        (model, project): (&str, &str),
+        questions: &[Vec<f32>],
+        n: usize,
+    ) -> Option<f64> {
+        let generations = self.look();
+        let (mut kept, mut all) = (0, 0);
+        for question in questions {
+            let matrix = generations.matrix(model, project, question.len())?;
+            let block = &matrix.scanned;
+            if block.ids.len() < BY_SIGNS_FROM {
+                return None;
+            }
+            let everything = ScanFilter::of(&Filter::default());
+            let (codes, _) = quantise(question);
+            let found = |by_signs| nearest_of(block, &codes, &everything, n, by_signs);
+            let by_signs: HashSet<usize> = found(true).iter().map(|hit| hit.at).collect();
+            let nearest = found(false);
+            all += nearest.len();
+            kept += nearest.iter().filter(|h| by_signs.contains(&h.at)).count();
+        }
+        Some(kept as f64 / f64::from(all.max(1) as u32))
+    }
+
     /// How near each of these rows is, role by role. `exact` are cosines that are known better than
     /// the scan knows them.
     pub fn judge(
         &self,
-        project: &str,
+        (model, project): (&str, &str),
         question: &[f32],
         rows: &[i64],
         exact: &HashMap<i64, f64>,
     ) -> HashMap<i64, Nearness> {
-        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(matrix) = matrices.projects.get(project) else {
+        let generations = self.look();
+        let Some(matrix) = generations.matrix(model, project, question.len()) else {
             return HashMap::new();
         };
         let (codes, step) = quantise(question);
@@ -467,6 +680,31 @@ impl Vectors {
         });
         judged.collect()
     }
+}
+
+/// The vectors of a block nearest to the question, `wanted` at the most, the nearest first.
+fn nearest_of(
+    block: &Block,
+    question: &[i8],
+    filter: &ScanFilter,
+    wanted: usize,
+    by_signs: bool,
+) -> Vec<Hit> {
+    let total = block.ids.len();
+    let scan = |range| block.scan(range, question, filter, wanted, by_signs);
+    let mut best = if total < TWO_THREADS_FROM {
+        scan(0..total)
+    } else {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| scan(0..total / 2));
+            let mut mine = scan(total / 2..total);
+            mine.extend(other.join().unwrap_or_default());
+            mine
+        })
+    };
+    best.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.at.cmp(&b.at)));
+    best.truncate(wanted);
+    best
 }
 
 /// Ends a step, however it ended.
@@ -529,6 +767,16 @@ fn next_vectors(c: &Connection, model: &str, last: i64, newest: i64) -> Result<(
     Ok((step, reached.max(newest)))
 }
 
+/// The length that most of these vectors have: one that was torn says nothing of the others.
+fn usual_length(step: &[Read]) -> usize {
+    let mut lengths: HashMap<usize, usize> = HashMap::new();
+    for read in step {
+        *lengths.entry(read.codes.len()).or_default() += 1;
+    }
+    let most = lengths.into_iter().max_by_key(|(length, n)| (*n, *length));
+    most.map_or(0, |(length, _)| length)
+}
+
 /// The cosines of the best, from the vectors as they were made.
 fn exact(
     c: &Connection,
@@ -544,7 +792,7 @@ fn exact(
             .get_ref(1)
             .ok()
             .and_then(|v| v.as_blob().ok().and_then(from_bytes));
-        if let Some(vector) = vector {
+        if let Some(vector) = vector.filter(|v| v.len() == question.len()) {
             scores.insert(
                 row.get(0).map_err(failed)?,
                 f32::dot(question, &vector).unwrap_or_default() as f32,
@@ -587,6 +835,8 @@ mod tests {
         c
     }
 
+    const DIMENSIONS: usize = 384;
+
     fn unit(at: usize) -> Vec<f32> {
         let mut vector = vec![0.0; DIMENSIONS];
         vector[at] = 1.0;
@@ -594,16 +844,16 @@ mod tests {
     }
 
     fn loaded(vectors: &Vectors) -> usize {
-        let matrices = vectors.matrices.read().unwrap();
-        matrices
-            .projects
-            .get("p")
-            .map_or(0, |m| m.scanned.ids.len())
+        let generations = vectors.look();
+        let matrix = generations.matrix(MODEL, "p", DIMENSIONS);
+        matrix.map_or(0, |m| m.scanned.ids.len())
     }
 
     fn nearest(vectors: &Vectors, c: &Connection, at: usize) -> HashMap<i64, f64> {
         let all = ScanFilter::of(&Filter::default());
-        vectors.nearest(c, "p", &unit(at), &all, 1).unwrap()
+        vectors
+            .nearest(c, (MODEL, "p"), &unit(at), &all, 1)
+            .unwrap()
     }
 
     #[test]
@@ -649,7 +899,9 @@ mod tests {
         assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
         assert_eq!(loaded(&vectors), 0, "all of it has moved");
         let all = ScanFilter::of(&Filter::default());
-        let moved = vectors.nearest(&c, "q", &unit(0), &all, 1).unwrap();
+        let moved = vectors
+            .nearest(&c, (MODEL, "q"), &unit(0), &all, 1)
+            .unwrap();
         assert!(moved.contains_key(&1));
     }
 
@@ -666,7 +918,7 @@ mod tests {
         }
         assert!(loaded(&vectors) < 400 + FORGOTTEN_MIN + 400);
         assert!(nearest(&vectors, &c, 0).contains_key(&1));
-        let judged = vectors.judge("p", &unit(0), &[1, 2], &HashMap::new());
+        let judged = vectors.judge((MODEL, "p"), &unit(0), &[1, 2], &HashMap::new());
         assert!(judged[&1].field > 0.99 && judged[&2].field < 0.01);
     }
 
@@ -684,5 +936,147 @@ mod tests {
         assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
         let near = |at: usize| nearest(&vectors, &c, at)[&1];
         assert!(near(9) > 0.99 && near(0) < 0.01);
+    }
+
+    fn insert(c: &Connection, row: i64, model: &str, vector: &[f32]) {
+        let sql = "insert into memory_vectors (memory_row, ordinal, model, vector)
+            values (?1, (select coalesce(max(ordinal) + 1, 0) from memory_vectors
+                where memory_row = ?1), ?2, ?3)";
+        c.execute(sql, params![row, model, to_bytes(vector)])
+            .unwrap();
+    }
+
+    #[test]
+    fn the_generation_before_answers_until_the_next_is_read_and_they_never_mix() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        // Twice as long, as the vectors of two models side by side are.
+        let long = |at: usize| [unit(at), unit(at)].concat();
+        insert(&c, 2, "two", &long(7));
+        let all = ScanFilter::of(&Filter::default());
+        let near = |model: &str, question: &[f32]| {
+            vectors
+                .nearest(&c, (model, "p"), question, &all, 9)
+                .unwrap()
+        };
+        assert!(near("two", &long(7)).is_empty(), "not read yet");
+        assert_eq!(near(MODEL, &unit(0)).len(), 3);
+        assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
+        assert_eq!(near(MODEL, &unit(0)).len(), 3, "still asked for");
+        assert_eq!(near("two", &long(7)).into_keys().collect::<Vec<_>>(), [2]);
+        let judged = vectors.judge(("two", "p"), &long(7), &[1, 2], &HashMap::new());
+        assert_eq!(judged.into_keys().collect::<Vec<_>>(), [2]);
+        assert!(near("two", &unit(7)).is_empty(), "of another length");
+        let ages_ago = Instant::now().checked_sub(LET_GO_AFTER).unwrap();
+        *vectors.look().of(MODEL).unwrap().asked.lock().unwrap() = ages_ago;
+        assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
+        assert!(near(MODEL, &unit(0)).is_empty() && !near("two", &long(7)).is_empty());
+    }
+
+    #[test]
+    fn a_vector_of_another_length_is_passed_over_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        // The first of all is torn, another is of a model that says more, and one is nothing.
+        let changed = |id: i64, vector: &[f32]| {
+            let sql = "update memory_vectors set vector = ? where id = ?";
+            c.execute(sql, params![to_bytes(vector), id]).unwrap();
+        };
+        changed(1, &[1.0]);
+        changed(4, &[1.0; 2 * DIMENSIONS]);
+        changed(6, &[]);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        assert_eq!(loaded(&vectors), 3);
+        assert_eq!(vectors.look().of(MODEL).unwrap().skipped, 2);
+        assert!(nearest(&vectors, &c, 3).contains_key(&2));
+    }
+
+    /// A block of `n` vectors around some centres, and the vectors.
+    fn around_centres(n: usize, dimensions: usize) -> (Block, Vec<Vec<f32>>) {
+        let mut state = 5u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        let centres: Vec<Vec<f32>> = (0..n / 20)
+            .map(|_| (0..dimensions).map(|_| random()).collect())
+            .collect();
+        let mut vectors = Vec::with_capacity(n);
+        let mut block = Block::default();
+        for i in 0..n {
+            let centre = &centres[i % centres.len()];
+            let vector: Vec<f32> = centre.iter().map(|x| x + random() * 1.2).collect();
+            let (codes, step) = quantise(&vector);
+            block.push(Read {
+                project: String::new(),
+                id: i as i64,
+                row: i as i64,
+                role: Role::Field,
+                kind: (i % 2) as u8,
+                time: i as i64,
+                codes,
+                step,
+            });
+            vectors.push(vector);
+        }
+        (block, vectors)
+    }
+
+    /// The places of the ten nearest, with and without a look at signs first.
+    fn ten_nearest(block: &Block, question: &[f32], filter: &ScanFilter) -> [HashSet<usize>; 2] {
+        let (codes, _) = quantise(question);
+        let wanted = block.rows.len() / BY_SIGNS_ONE_IN;
+        let alike = block.alike(
+            0..block.rows.len(),
+            &signs(&codes).collect::<Vec<_>>(),
+            filter,
+            wanted,
+        );
+        let by_signs = block.best(alike.into_iter(), &codes, 10);
+        let all = block.scan(0..block.rows.len(), &codes, filter, 10, false);
+        [by_signs, all].map(|hits| hits.iter().map(|hit| hit.at).collect())
+    }
+
+    #[test]
+    fn signs_alone_keep_nearly_all_of_the_nearest_one_in_sixty_four() {
+        for dimensions in [384, 768, 100] {
+            let (block, vectors) = around_centres(16_384, dimensions);
+            let (mut kept, mut all) = (0, 0);
+            for question in vectors.iter().step_by(331) {
+                let filter = ScanFilter::of(&Filter::default());
+                let [by_signs, nearest] = ten_nearest(&block, question, &filter);
+                all += nearest.len();
+                kept += nearest.intersection(&by_signs).count();
+            }
+            // Shorter ones say too little; the way of looking is the same.
+            let least = if dimensions < 384 { 0.6 } else { 0.99 };
+            let share = f64::from(kept as u32) / f64::from(all as u32);
+            assert!(share >= least, "{dimensions}: {share}");
+        }
+    }
+
+    #[test]
+    fn what_the_filter_takes_out_or_was_forgotten_takes_no_place_from_what_is_left() {
+        let (mut block, vectors) = around_centres(16_384, 384);
+        let filter = ScanFilter {
+            since: 16_384 - 300,
+            until: i64::MAX,
+            kinds: Some(0b10),
+        };
+        for row in 0..8 {
+            block.forget(16_383 - 2 * row);
+        }
+        let [by_signs, nearest] = ten_nearest(&block, &vectors[3], &filter);
+        assert_eq!(by_signs, nearest);
+        let allowed = |at: &usize| *at >= 16_384 - 300 && at % 2 == 1 && *at < 16_368;
+        assert!(
+            nearest.len() == 10 && nearest.iter().all(allowed),
+            "{nearest:?}"
+        );
     }
 }

@@ -1,0 +1,325 @@
+//! The words of a question: which rows hold them, and what they weigh there.
+//!
+//! Rare words are looked up whole. Where they leave many rows alike, more of the frequent ones are,
+//! up to a bound; what was not looked up is sought in the text of the rows that were found, so that
+//! a row which holds all of a question's words gets all of them counted.
+
+use super::memory::list;
+use super::word_counts::{self, Uncounted};
+use super::{Result, failed};
+use crate::store::memory::Filter;
+use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, idf, word_weight};
+use prism_core::memory::stem::Sought;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
+
+/// Rows holding a word that one question looks up in any case, and at the most.
+const POSTINGS: u64 = 10_000;
+const POSTINGS_MAX: u64 = 120_000;
+/// Rows that hold the most of a question's words; how each holds them is looked at in its text.
+const SHORTLIST: usize = LEG_CANDIDATES;
+/// Rows that are asked whose they are, before the shortlist is what it is by then.
+const ASKED_MAX: usize = 40 * SHORTLIST;
+/// Damping of repeated words, and how much the length of a row counts.
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+
+/// How many rows the project holds, how many words they have, and how many rows wait for vectors.
+pub(super) const COUNTS: &str =
+    "select rows, waiting, words from memory_counts where project_id = ?";
+/// The rows of all projects that hold a word. Whose they are is asked once for all words.
+pub(super) const HOLDING: &str = "select rowid from memory_fts where memory_fts match ? limit ?";
+/// The words of some rows.
+pub(super) const TEXTS: &str = "select m.rowid, coalesce(m.title, ''), m.text, coalesce(m.also, '')
+    from json_each(?) j cross join memory m on m.rowid = j.value";
+
+/// The rows that hold the question's words. Numbers of rows are this engine's own.
+#[derive(Clone, Debug, Default)]
+pub struct WordHits {
+    terms: Vec<String>,
+    /// What one occurrence of each word weighs in a row of usual length.
+    idf: Vec<f64>,
+    /// Words that were not looked up; which rows hold them is known from their text only.
+    unknown: bool,
+    /// Which words each row holds, one bit a word, in the order of rows.
+    rows: Vec<(i64, u32)>,
+    /// What the words of a row weigh, where its text was looked at.
+    read: HashMap<i64, Vec<(usize, f64)>>,
+    /// What is known of the best of those rows that the project and the filter allow.
+    pub known: HashMap<i64, Candidate>,
+    /// What all words weigh together.
+    pub mass: f64,
+    /// Words of a row of the project, on average.
+    length: f64,
+}
+
+impl WordHits {
+    /// Which words a row holds, by number, and what each weighs.
+    pub fn matches(&self, row: i64) -> Vec<(usize, f64)> {
+        if let Some(read) = self.read.get(&row) {
+            return read.clone();
+        }
+        let held = self.rows.binary_search_by_key(&row, |(row, _)| *row);
+        let bits = held.map_or(0, |at| self.rows[at].1);
+        let weight = |i: usize| (i, word_weight(self.idf[i], share(1.0, 1.0)));
+        of_bits(bits).map(weight).collect()
+    }
+}
+
+fn of_bits(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
+}
+
+/// The share of a word's weight that a row gets: less than 1, and the less the longer it is.
+fn share(times: f64, length: f64) -> f64 {
+    times / (times + K1 * (1.0 - B + B * length))
+}
+
+/// What a project holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub rows: u64,
+    /// Rows that wait for their vectors.
+    pub waiting: u64,
+    pub words: u64,
+}
+
+pub fn counts(c: &Connection, project: &str) -> Result<Counts> {
+    let found = c
+        .prepare_cached(COUNTS)
+        .and_then(|mut s| {
+            s.query_row([project], |r| {
+                let number = |i: usize| r.get::<_, i64>(i).map(|n| n.max(0) as u64);
+                Ok(Counts {
+                    rows: number(0)?,
+                    waiting: number(1)?,
+                    words: number(2)?,
+                })
+            })
+            .optional()
+        })
+        .map_err(failed)?;
+    Ok(found.unwrap_or_default())
+}
+
+pub fn phrase(term: &str) -> String {
+    format!("{{title body}} : \"{term}\"")
+}
+
+/// Looks the words of one phrasing up.
+pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<WordHits> {
+    let counts = counts(c, project)?;
+    if counts.rows == 0 || terms.is_empty() {
+        return Ok(WordHits::default());
+    }
+    let sought = Sought::new(terms.iter().map(String::as_str));
+    let terms = &terms[..sought.stems().len()];
+    let holding = word_counts::holding(c, project, sought.stems())?;
+    let uncounted = word_counts::uncounted(c, project)?;
+    let mut order: Vec<usize> = (0..terms.len()).collect();
+    order.sort_by_key(|i| holding[*i].in_all);
+
+    let mut found = Lookup::default();
+    let total = counts.rows as f64;
+    let mut weights: Vec<f64> = holding
+        .iter()
+        .map(|h| idf(total, (h.in_project as f64).min(total)))
+        .collect();
+    for i in order {
+        if found.postings.len() as u64 + holding[i].in_all > POSTINGS && found.is_decided(&weights)
+        {
+            break;
+        }
+        let Some(rows) = found.look_up(c, &terms[i], i)? else {
+            break;
+        };
+        let n = in_project(rows, holding[i], &uncounted);
+        weights[i] = idf(total, n.min(total));
+    }
+    if !found.is_decided(&weights) {
+        found.look_up_together(c, terms)?;
+    }
+    let rows = found.rows();
+    let known = shortlist(c, project, &rows, &weights, filter)?;
+    let mut hits = WordHits {
+        terms: terms.to_vec(),
+        mass: weights.iter().sum(),
+        idf: weights,
+        unknown: found.complete.count_ones() < terms.len() as u32,
+        rows,
+        read: HashMap::new(),
+        length: counts.words as f64 / total,
+        known,
+    };
+    let listed: Vec<i64> = hits.known.keys().copied().collect();
+    read(c, &mut hits, &sought, &listed)?;
+    Ok(hits)
+}
+
+/// How many rows of the project hold a word that these rows hold: exactly, but for a home that is
+/// still being counted.
+fn in_project(rows: &[u64], counted: word_counts::Holding, uncounted: &Uncounted) -> f64 {
+    if counted.in_all == counted.in_project && uncounted.only_ours {
+        return rows.len() as f64;
+    }
+    let newer = rows.iter().map(|packed| row_of(*packed));
+    let newer = newer.filter(|row| uncounted.rows.contains(row)).count() as u64;
+    (counted.in_project + newer).min(rows.len() as u64) as f64
+}
+
+/// What was looked up so far. A row and a word are one number, so that they sort quickly.
+#[derive(Default)]
+struct Lookup {
+    postings: Vec<u64>,
+    /// Which words were looked up whole.
+    complete: u32,
+}
+
+const fn row_of(packed: u64) -> i64 {
+    (packed >> 5) as i64
+}
+
+impl Lookup {
+    /// The rows that hold a word; none when there are too many of them.
+    fn look_up(&mut self, c: &Connection, term: &str, number: usize) -> Result<Option<&[u64]>> {
+        let left = POSTINGS_MAX.saturating_sub(self.postings.len() as u64);
+        let before = self.postings.len();
+        let mut statement = c.prepare_cached(HOLDING).map_err(failed)?;
+        let mut rows = statement
+            .query(params![phrase(term), left as i64 + 1])
+            .map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let row: i64 = row.get(0).map_err(failed)?;
+            self.postings.push((row as u64) << 5 | number as u64);
+        }
+        if (self.postings.len() - before) as u64 > left {
+            self.postings.truncate(before);
+            return Ok(None);
+        }
+        self.complete |= 1 << number;
+        Ok(Some(&self.postings[before..]))
+    }
+
+    /// The rows that hold all words at once. Where each of them is frequent, that is what tells.
+    fn look_up_together(&mut self, c: &Connection, terms: &[String]) -> Result<()> {
+        let all: Vec<String> = terms.iter().map(|t| phrase(t)).collect();
+        let bound = params![all.join(" AND "), SHORTLIST as i64];
+        let rows = list(c, HOLDING, bound, |r| r.get::<_, i64>(0))?;
+        let of_row = |row: i64| (0..terms.len()).map(move |i| (row as u64) << 5 | i as u64);
+        self.postings.extend(rows.into_iter().flat_map(of_row));
+        Ok(())
+    }
+
+    /// Each row with the words that it holds.
+    fn rows(&mut self) -> Vec<(i64, u32)> {
+        // Stable: it makes use of runs that are in order already.
+        self.postings.sort();
+        let mut rows: Vec<(i64, u32)> = Vec::new();
+        for packed in &self.postings {
+            let (row, bit) = (row_of(*packed), 1 << (packed & 31));
+            match rows.last_mut() {
+                Some((last, bits)) if *last == row => *bits |= bit,
+                _ => rows.push((row, bit)),
+            }
+        }
+        rows
+    }
+
+    /// Whether the rows that hold the most are few enough to be looked at one by one.
+    fn is_decided(&mut self, weights: &[f64]) -> bool {
+        let scores: Vec<f64> = self
+            .rows()
+            .iter()
+            .map(|(_, bits)| weight(*bits, weights))
+            .collect();
+        let most = scores.iter().copied().fold(0.0, f64::max);
+        let best = scores.iter().filter(|score| **score >= most - 1e-9).count();
+        (1..=SHORTLIST / 2).contains(&best)
+    }
+}
+
+fn weight(bits: u32, weights: &[f64]) -> f64 {
+    of_bits(bits).filter_map(|i| weights.get(i)).sum()
+}
+
+/// The rows of the project that hold the most of the words, as far as the filter allows them.
+fn shortlist(
+    c: &Connection,
+    project: &str,
+    rows: &[(i64, u32)],
+    weights: &[f64],
+    filter: &Filter,
+) -> Result<HashMap<i64, Candidate>> {
+    let mut scored: Vec<(f64, i64)> = rows
+        .iter()
+        .map(|(row, bits)| (weight(*bits, weights), *row))
+        .collect();
+    let by_weight = |a: &(f64, i64), b: &(f64, i64)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1));
+    if scored.len() > ASKED_MAX {
+        scored.select_nth_unstable_by(ASKED_MAX, by_weight);
+        scored.truncate(ASKED_MAX);
+    }
+    scored.sort_unstable_by(by_weight);
+    let mut known = HashMap::new();
+    let mut asked = 0;
+    // Rows of other projects, and rows that the filter takes out, make room for the next.
+    while known.len() < SHORTLIST && asked < scored.len() {
+        let step = (SHORTLIST - known.len()).max(asked);
+        let next = &scored[asked..scored.len().min(asked + step)];
+        asked += next.len();
+        let next = next.iter().map(|(_, row)| *row).collect();
+        known.extend(super::candidates::known_rows(c, project, next, filter)?);
+    }
+    Ok(known)
+}
+
+/// Weighs the words of some rows by their text.
+pub fn weigh(c: &Connection, hits: &mut WordHits, rows: &[i64]) -> Result<()> {
+    if !hits.unknown {
+        return Ok(());
+    }
+    let sought = Sought::new(hits.terms.iter().map(String::as_str));
+    let unread: Vec<i64> = rows
+        .iter()
+        .filter(|row| !hits.read.contains_key(row))
+        .copied()
+        .collect();
+    read(c, hits, &sought, &unread)
+}
+
+fn read(c: &Connection, hits: &mut WordHits, sought: &Sought, rows: &[i64]) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let wanted = serde_json::to_string(rows).unwrap_or_default();
+    let mut statement = c.prepare_cached(TEXTS).map_err(failed)?;
+    let mut texts = statement.query([wanted]).map_err(failed)?;
+    while let Some(row) = texts.next().map_err(failed)? {
+        let text = |i: usize| {
+            let value = row.get_ref(i).map_err(failed)?;
+            value.as_str().map_err(|e| failed(e.into()))
+        };
+        let id: i64 = row.get(0).map_err(failed)?;
+        let (mut times, mut words) = sought.count(text(2)?);
+        for other in [text(1)?, text(3)?] {
+            let (more, _) = sought.count(other);
+            times.iter_mut().zip(more).for_each(|(n, m)| *n += m);
+        }
+        words = words.max(1);
+        let at = hits.rows.binary_search_by_key(&id, |(row, _)| *row);
+        let bits = at.map_or(0, |at| hits.rows[at].1);
+        let length = f64::from(words) / hits.length.max(1.0);
+        // What the index found stands, even where the text does not show it.
+        let weight = |(i, n): (usize, &u32)| {
+            let n = f64::from(*n).max(f64::from(bits >> i & 1));
+            (n > 0.0).then(|| (i, word_weight(hits.idf[i], share(n, length))))
+        };
+        let weights = times.iter().enumerate().filter_map(weight).collect();
+        hits.read.insert(id, weights);
+    }
+    Ok(())
+}

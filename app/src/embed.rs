@@ -199,7 +199,10 @@ impl Shared {
             .collect();
         let new: Vec<String> = unknown.iter().map(|at| texts[*at].clone()).collect();
         if !new.is_empty() {
-            let asked = self.workers.embed(generation, true, &new, PATIENCE).await;
+            let asked = self
+                .workers
+                .embed(generation, Some(&models), &new, PATIENCE)
+                .await;
             let asked = match asked {
                 Ok(asked) => asked,
                 Err(fault) => {
@@ -416,7 +419,7 @@ impl Task {
                 return;
             };
             jobs = done.iter().map(|(job, _)| job.clone()).collect();
-            if !self.kept(store.add_vectors_beside(next.id, done).await) {
+            if jobs.is_empty() || !self.kept(store.add_vectors_beside(next.id, done).await) {
                 return;
             }
         }
@@ -436,6 +439,9 @@ impl Task {
         from: &'static Generation,
         to: &'static Generation,
     ) -> bool {
+        if crate::config::failpoint("embed.switch_waits") {
+            return false;
+        }
         let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);
         let rows = store
             .rows_to_switch(from.id, to.id, after, BATCH_ROWS)
@@ -530,9 +536,7 @@ impl Task {
             .iter()
             .flat_map(|job| job.texts.iter().map(|(_, text)| text.clone()))
             .collect();
-        let together = workers
-            .embed(generation, false, &texts, ROWS_PATIENCE)
-            .await;
+        let together = workers.embed(generation, None, &texts, ROWS_PATIENCE).await;
         let mut together = match together {
             Ok(vectors) => Some(vectors.into_iter()),
             Err(Fault::NoModel(reason)) => {
@@ -573,12 +577,7 @@ impl Task {
         let mut rows = Vec::with_capacity(job.texts.len());
         for (ordinal, text) in &job.texts {
             let text = std::slice::from_ref(text);
-            match self
-                .0
-                .workers
-                .embed(generation, false, text, PATIENCE)
-                .await
-            {
+            match self.0.workers.embed(generation, None, text, PATIENCE).await {
                 Ok(mut vectors) => rows.extend(vectors.pop().map(|vector| VectorRow {
                     ordinal: *ordinal,
                     vector,

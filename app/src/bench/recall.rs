@@ -5,6 +5,7 @@ mod locomo;
 mod operator;
 mod plain;
 mod synthetic;
+pub use synthetic::vocabulary;
 
 use super::{Server, ms, progress};
 use crate::client::Client;
@@ -83,8 +84,10 @@ impl Recall {
             let embed_up_to = self.embed_up_to.unwrap_or_default();
             return literal::run(home, n, embed_up_to, self.keep, json).await;
         }
-        let whole = model::verify(&model::folder(home));
-        whole.context("this measures recall by meaning")?;
+        let wanted = model::wanted(home).context("this measures recall by meaning")?;
+        for half in wanted.models() {
+            model::verify(&model::folder(home), half)?;
+        }
         if let Some(n) = self.set.synthetic {
             let task = synthetic::Task {
                 n,

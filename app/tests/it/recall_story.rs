@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Where `make test` puts the model once for all tests.
-fn installed_models() -> PathBuf {
+pub fn installed_models() -> PathBuf {
     let cache = std::env::var_os("PRISM_TEST_CACHE").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/prism-tests"),
         PathBuf::from,
@@ -278,7 +278,7 @@ async fn a_cut_or_foreign_model_is_refused_with_the_reason() {
         ],
     );
     assert_eq!(
-        serde_json::from_str::<Value>(&mended).unwrap()["fetched"],
+        serde_json::from_str::<Value>(&mended).unwrap()["models"][0]["fetched"],
         json!(["model.onnx"])
     );
     wait_until("the model is taken up again", || async {

@@ -3,12 +3,14 @@
 use super::super::memory::{Generator, fill};
 use super::super::{PID, Report, p50_p99, percentile};
 use super::{Server, ms, server};
-use crate::embed::model::{self, MODEL_ID, Model};
+use crate::embed::encoder::Encoder;
+use crate::embed::model;
 use crate::home::Home;
 use crate::store::{Store, VectorRow};
 use crate::ui::Progress;
 use anyhow::{Context, Result};
-use prism_core::memory::vector::{DIMENSIONS, Role, normalise};
+use prism_core::memory::generation;
+use prism_core::memory::vector::{Role, normalise};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -78,7 +80,7 @@ pub async fn run(home: &Home, task: Task, json: bool) -> Result<()> {
             std::fs::metadata(&file)?.len() as f64 / n as f64,
         )],
     );
-    if let Some(share) = kept_by_signs(&file).await? {
+    if let Some(share) = kept_by_signs(home, &file).await? {
         report.add(
             format!("{label}, {n} rows: kept by signs of the 10 nearest"),
             vec![("share", share)],
@@ -100,15 +102,16 @@ pub async fn run(home: &Home, task: Task, json: bool) -> Result<()> {
 }
 
 /// What a look at signs alone keeps of the ten nearest vectors.
-async fn kept_by_signs(file: &Path) -> Result<Option<f64>> {
+async fn kept_by_signs(home: &Home, file: &Path) -> Result<Option<f64>> {
     let store = Store::open_embedded(file)?;
     let loaded = store.load().await?;
-    let mut made_up = MadeUp::new();
+    let generation = model::wanted(home)?;
+    let mut made_up = MadeUp::new(generation.dimensions());
     let questions = (0..COMPARED).map(|_| made_up.vector()).collect();
     let share = match loaded.projects.iter().find(|p| p.pid.as_str() == PID) {
         Some(project) => {
             store
-                .kept_by_signs(MODEL_ID, project.id, questions, 10)
+                .kept_by_signs(generation.id, project.id, questions, 10)
                 .await?
         }
         None => None,
@@ -180,8 +183,11 @@ async fn questions(
 }
 
 /// The whole words that the model knows, the most frequent first.
-fn vocabulary(home: &Home) -> Result<Vec<String>> {
-    let file = std::fs::read_to_string(model::folder(home).join("tokenizer.json"))?;
+pub fn vocabulary(home: &Home) -> Result<Vec<String>> {
+    let one = model::installed(home).into_iter().next();
+    let one = one.context("no embedding model is installed")?;
+    let dir = model::within(&model::folder(home), one);
+    let file = std::fs::read_to_string(dir.join("tokenizer.json"))?;
     let tokenizer: Value = serde_json::from_str(&file)?;
     let known = tokenizer["model"]["vocab"]
         .as_object()
@@ -216,11 +222,13 @@ const ROLES: [Role; 5] = [
 /// Gives every row its vectors.
 pub async fn embed(home: &Home, file: &Path, n: usize, vectors: Vectors) -> Result<()> {
     let store = Store::open_embedded(file)?;
-    let model = match vectors {
-        Vectors::Real => Some(Model::load(&model::folder(home))?),
-        _ => None,
+    // Rows that get no vectors need no model.
+    let generation = match vectors {
+        Vectors::None => &generation::MINILM,
+        _ => model::wanted(home)?,
     };
-    let mut made_up = MadeUp::new();
+    let encoder = Encoder::new(&model::folder(home));
+    let mut made_up = MadeUp::new(generation.dimensions());
     let mut bar = Progress::new("vectors", n);
     let mut done = 0;
     loop {
@@ -232,17 +240,18 @@ pub async fn embed(home: &Home, file: &Path, n: usize, vectors: Vectors) -> Resu
         }
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let of_row: Vec<VectorRow> = match (&model, vectors) {
-                (Some(model), _) => {
-                    let one = |(ordinal, text): &(i64, String)| {
-                        Ok(VectorRow {
-                            ordinal: *ordinal,
-                            vector: model.embed(text)?,
-                        })
-                    };
-                    job.texts.iter().map(one).collect::<Result<_>>()?
+            let of_row: Vec<VectorRow> = match vectors {
+                Vectors::Real => {
+                    let texts: Vec<String> =
+                        job.texts.iter().map(|(_, text)| text.clone()).collect();
+                    let vectors = encoder.rows(generation, &texts, &|| ())?;
+                    let ordinals = job.texts.iter().map(|(ordinal, _)| *ordinal);
+                    ordinals
+                        .zip(vectors)
+                        .map(|(ordinal, vector)| VectorRow { ordinal, vector })
+                        .collect()
                 }
-                (None, Vectors::MadeUp(a_row)) => {
+                Vectors::MadeUp(a_row) => {
                     let one = |(i, role): (usize, &Role)| VectorRow {
                         ordinal: role.ordinal(i),
                         vector: made_up.vector(),
@@ -250,13 +259,13 @@ pub async fn embed(home: &Home, file: &Path, n: usize, vectors: Vectors) -> Resu
                     let roles = ROLES.iter().cycle().take(a_row);
                     roles.enumerate().map(one).collect()
                 }
-                (None, _) => Vec::new(),
+                Vectors::None => Vec::new(),
             };
             rows.push((job, of_row));
             done += 1;
             bar.at(done);
         }
-        store.add_vectors(MODEL_ID, rows).await?;
+        store.add_vectors(generation.id, rows).await?;
     }
 }
 
@@ -267,10 +276,10 @@ struct MadeUp {
 }
 
 impl MadeUp {
-    fn new() -> Self {
+    fn new(dimensions: usize) -> Self {
         let mut random = Generator::new(3);
         let mut vector = || {
-            (0..DIMENSIONS)
+            (0..dimensions)
                 .map(|_| random.random() as f32 - 0.5)
                 .collect::<Vec<f32>>()
         };

@@ -68,6 +68,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0016_words",
         include_str!("../../../migrations/sqlite/0016_words.sql"),
     ),
+    (
+        "0017_generations",
+        include_str!("../../../migrations/sqlite/0017_generations.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.

@@ -66,7 +66,7 @@ pub async fn run(sends: usize, sessions: usize, senders: &[usize]) -> Result<Rep
 }
 
 /// What durability costs on this disk, whoever asks for it.
-fn fsync_samples(n: usize) -> Result<Vec<f64>> {
+pub fn fsync_samples(n: usize) -> Result<Vec<f64>> {
     let path = std::env::temp_dir().join(format!("prism-fsync-{}", clock::new_id()));
     let mut file = std::fs::File::create(&path)?;
     let mut samples = Vec::with_capacity(n);

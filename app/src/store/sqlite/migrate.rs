@@ -60,6 +60,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0014_newest_verdicts",
         include_str!("../../../migrations/sqlite/0014_newest_verdicts.sql"),
     ),
+    (
+        "0015_corrections",
+        include_str!("../../../migrations/sqlite/0015_corrections.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.
@@ -338,6 +342,7 @@ mod tests {
             "7aae4bac261af6469203d73f4ebf047d6fb4024b4af99cc7f35ad411f0ffe086",
             "935c773ebe0d68bcc0f155f573077263cce76252c982d3507604d39bc9293e3a",
             "9e15dd9ce3baee87e5dc10f114d8e597b4e1f5fbccbe80ec4d537c31255462d2",
+            "0614f15cffb9fedabfda6c99816714018a3e0e3a97cdacddb7e3a495f61904cb",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -161,18 +161,20 @@ mod tests {
             is_operator: false,
         };
         let gate = Gate::new(Mode::Advisory);
-        let mut first = Box::pin(gate.produced(&store, &caller));
+        let first = gate.note_of(id, gate.actor(&caller).unwrap().id());
+        let mut first = first.lock_owned().await;
         let mut second = Box::pin(gate.produced(&store, &caller));
-        assert!(futures_util::poll!(first.as_mut()).is_pending());
         assert!(futures_util::poll!(second.as_mut()).is_pending());
-        first.await;
-        second.await;
+        *first = true;
+        drop(first);
+        assert!(futures_util::poll!(second.as_mut()).is_ready());
         let mut third = Box::pin(gate.produced(&store, &caller));
         assert!(futures_util::poll!(third.as_mut()).is_ready());
         gate.assignment_comes(id);
-        let mut fourth = Box::pin(gate.produced(&store, &caller));
-        assert!(futures_util::poll!(fourth.as_mut()).is_pending());
-        fourth.await;
+        let taken_back = gate.note_of(id, gate.actor(&caller).unwrap().id());
+        assert!(!*taken_back.lock().await);
+        gate.produced(&store, &caller).await;
+        assert!(*taken_back.lock().await);
         store.close().await;
     }
 }

@@ -1,7 +1,8 @@
 //! What a command costs as a process, beside `/bin/true` and one flush in the same run.
 
-use super::signals::fsync_samples;
+use super::signals::Flush;
 use super::{PID, Report, Server, command, ms, p50_p99, percentile};
+use crate::shim::files;
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::io::Write;
@@ -11,6 +12,8 @@ use std::time::Instant;
 const AGENT: &str = "Texi";
 /// Who is written to, and has no shim that would ring meanwhile.
 const PEER: &str = "Donna";
+/// What the host calls its session.
+const HOST: &str = "bench";
 
 /// What is run, as whom, with which words on its standard input.
 struct Row {
@@ -61,12 +64,7 @@ pub async fn run(runs: usize) -> Result<Report> {
             json!({"text": format!("the ring holds fifty entries, said for the {n}th time")});
         operator.call(PID, "note", note).await?;
     }
-    let event = |prompt: &str| {
-        json!({"hook_event_name": "UserPromptSubmit", "session_id": "bench",
-            "cwd": server.home.dir(), "prompt": prompt})
-        .to_string()
-    };
-    let run = |row: &Row, event: &str| -> Result<(f64, Vec<u8>)> {
+    let run = |row: &Row, event: &str| -> Result<f64> {
         let mut command = match row.args {
             [] => Command::new(row.name),
             args => {
@@ -89,23 +87,29 @@ pub async fn run(runs: usize) -> Result<Report> {
         }
         let done = process.wait_with_output()?;
         ensure!(done.status.success(), "{}: {}", row.name, done.status);
-        Ok((ms(started), done.stdout))
+        Ok(ms(started))
     };
-    // To a correction there is something to say, which shows that the hook finds its session.
-    let hook = &ROWS[2];
-    let (_, offer) = run(hook, &event("No, that is wrong: revert it."))?;
-    ensure!(!offer.is_empty(), "the hook did not find its session");
-    let ordinary = event("go on");
+    let event = json!({"hook_event_name": "UserPromptSubmit", "session_id": HOST,
+        "cwd": server.home.dir(), "prompt": "go on"})
+    .to_string();
+    // A session is called what its host's hooks call it, once one of them has found it.
+    run(&ROWS[2], &event)?;
+    let (shims, _) = files::shims(&server.home);
+    let found = shims
+        .iter()
+        .any(|s| s.host_session.as_deref() == Some(HOST));
+    ensure!(found, "the hook did not find its session");
     let mut samples = vec![Vec::with_capacity(runs); ROWS.len()];
+    let (mut flush, mut fsync) = (Flush::new()?, Vec::with_capacity(runs));
     for round in 0..runs + 3 {
+        fsync.push(flush.sample()?);
         for (row, samples) in ROWS.iter().zip(&mut samples) {
-            let (took, _) = run(row, &ordinary)?;
+            let took = run(row, &event)?;
             if round >= 3 {
                 samples.push(took);
             }
         }
     }
-    let mut fsync = fsync_samples(200)?;
     let flush = percentile(&mut fsync, 0.5);
     let base = percentile(&mut samples[0], 0.5);
     let mut report = Report::default();

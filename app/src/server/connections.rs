@@ -32,8 +32,11 @@ const TELLING: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a newcomer waits for the place of a connection that was told to end.
 const LEAVING: Duration = Duration::from_millis(250);
+
 /// Newcomers who wait for that at once: each holds a descriptor beyond the limit.
-const OUTSIDE_MAX: usize = FILES_RESERVED / 2;
+fn outside_max(most: usize) -> usize {
+    (most / 8).clamp(1, FILES_RESERVED / 2)
+}
 
 /// The configured number, as far as the process may open so many files.
 pub fn capped(wanted: usize) -> usize {
@@ -193,15 +196,21 @@ impl Limited {
         }
     }
 
-    /// Has a newcomer wait for the place of a connection that was told to end, if there is one; who
-    /// comes after them is not held up.
-    fn wait_outside(&mut self, stream: TcpStream, address: SocketAddr) {
+    /// A place for a newcomer; who waits for one already goes first.
+    fn place(&self) -> Option<Place> {
+        let nobody_waits = self.outside.taken.load(Ordering::Relaxed) == 0;
+        let place = nobody_waits.then(|| Place::take_of(&self.open, self.most));
+        place.flatten()
+    }
+
+    /// Has a newcomer wait for the place of a connection that was told to end, if there is one. Who
+    /// comes after them is held up only while as many wait as may.
+    async fn wait_outside(&mut self, stream: TcpStream, address: SocketAddr) {
         self.evict_longest_idle();
-        let leaving = self.connections.iter().any(|c| c.is_evicted());
-        let outside = Place::take_of(&self.outside, OUTSIDE_MAX).filter(|_| leaving);
-        let Some(outside) = outside else {
+        if !self.connections.iter().any(|c| c.is_evicted()) {
             return refuse(stream, self.most, &self.telling);
-        };
+        }
+        let outside = Place::free(&self.outside, outside_max(self.most)).await;
         let (open, telling) = (self.open.clone(), self.telling.clone());
         let (most, came_in) = (self.most, self.came_in.clone());
         tokio::spawn(async move {
@@ -216,6 +225,16 @@ impl Limited {
                 Err(_) => refuse(stream, most, &telling),
             }
         });
+    }
+
+    /// Whoever came in may be what somebody behind them waits for.
+    fn evict_for_those_outside(&mut self) {
+        self.connections.retain(|c| Arc::strong_count(c) > 1);
+        let leaving = self.connections.iter().filter(|c| c.is_evicted()).count();
+        let waiting = self.outside.taken.load(Ordering::Relaxed);
+        for _ in leaving..waiting {
+            self.evict_longest_idle();
+        }
     }
 
     /// Tells the connection that is idle longest to end; false when all are in use.
@@ -291,6 +310,7 @@ impl Listener for Limited {
                 biased;
                 Some(newcomer) = self.coming_in.recv() => {
                     let admitted = self.admit(newcomer.stream, newcomer.place);
+                    self.evict_for_those_outside();
                     return (admitted, newcomer.address);
                 }
                 accepted = self.listener.accept() => accepted,
@@ -315,9 +335,9 @@ impl Listener for Limited {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "A connection sends its frames in its own time");
             }
-            match Place::take_of(&self.open, self.most) {
+            match self.place() {
                 Some(place) => return (self.admit(stream, place), address),
-                None => self.wait_outside(stream, address),
+                None => self.wait_outside(stream, address).await,
             }
         }
     }
@@ -530,12 +550,16 @@ mod tests {
     async fn who_waits_for_a_place_holds_up_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut limited = Limited::new(listener, 1);
-        let _first = TcpStream::connect(address).await.unwrap();
-        let (held, _) = limited.accept().await;
+        let mut limited = Limited::new(listener, 16);
+        let mut house = Vec::new();
+        for _ in 0..16 {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let (held, _) = limited.accept().await;
+            let busy = held.activity.clone().request();
+            house.push((stream, held, busy));
+        }
         // Told to end, and busy with what it asked at that very moment.
-        held.activity.evict();
-        let busy = held.activity.clone().request();
+        house[0].1.activity.evict();
         let outside = limited.outside.clone();
         let _others = (
             TcpStream::connect(address).await.unwrap(),
@@ -550,8 +574,8 @@ mod tests {
             _ = limited.accept() => panic!("there is no place yet"),
             () = both_wait => {}
         }
-        drop((busy, held));
-        let (_second, _) = limited.accept().await;
-        assert_eq!(limited.open.taken.load(Ordering::Relaxed), 1);
+        drop(house.remove(0));
+        let (_newcomer, _) = limited.accept().await;
+        assert_eq!(limited.open.taken.load(Ordering::Relaxed), 16);
     }
 }

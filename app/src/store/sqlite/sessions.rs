@@ -206,21 +206,15 @@ mod tests {
                 since: Moment(n),
             })
         };
-        let mut hooks: Vec<_> = (0..20)
-            .map(|n| {
-                let told = told.clone();
-                let then = move |waits: Option<WaitsFor>| {
-                    told.lock().unwrap().push(waits.map(|w| w.since.0));
-                };
-                Box::pin(store.session_waits(Uuid::nil(), waits(n), then))
-            })
-            .collect();
-        for hook in &mut hooks {
-            assert!(futures_util::poll!(hook.as_mut()).is_pending());
-        }
-        // Whoever is answered first, the last row is what was told last.
-        for hook in hooks.into_iter().rev() {
-            hook.await.unwrap();
+        let hooks = (0..20).map(|n| {
+            let told = told.clone();
+            let then = move |waits: Option<WaitsFor>| {
+                told.lock().unwrap().push(waits.map(|w| w.since.0));
+            };
+            store.session_waits(Uuid::nil(), waits(n), then)
+        });
+        for hook in futures_util::future::join_all(hooks).await {
+            hook.unwrap();
         }
         let in_order: Vec<_> = (0..20).map(|n| waits(n).map(|w| w.since.0)).collect();
         assert_eq!(*told.lock().unwrap(), in_order);

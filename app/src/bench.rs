@@ -8,6 +8,7 @@
     reason = "a bench makes and clears homes and files of its own"
 )]
 
+mod cli;
 mod embed;
 mod history;
 mod hosts;
@@ -16,6 +17,7 @@ mod memory;
 mod proof;
 mod recall;
 mod signals;
+mod verb;
 
 use crate::cli::Context;
 use crate::client::{Client, Locator};
@@ -33,7 +35,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench signals              durable sends, latency, CPU and memory\n  prism bench signals --to-ring    from a send to the recipient's ring file\n  prism bench statusline           the whole process, beside /bin/true\n\nUse a release build on an idle machine; every table names what it is compared with."
+    after_help = "Examples:\n  prism bench signals              durable sends, latency, CPU and memory\n  prism bench signals --to-ring    from a send to the recipient's ring file\n  prism bench cli                  commands as processes, beside /bin/true\n  prism bench verb                 verbs through the shim, beside an empty tool\n\nUse a release build on an idle machine; every table names what it is compared with."
 )]
 pub struct Bench {
     #[command(subcommand)]
@@ -86,16 +88,29 @@ enum What {
         #[arg(long, default_value_t = 400)]
         runs: usize,
     },
-    /// The local verb `prism_signals` through the shim
+    /// Commands as processes, beside /bin/true and one flush
+    Cli {
+        #[arg(long, default_value_t = 300)]
+        runs: usize,
+    },
+    /// Verbs through the shim, beside an empty tool, and where their time goes
     Verb {
         #[arg(long, default_value_t = 500)]
         runs: usize,
     },
+    /// The empty tool that verbs are compared with
+    #[command(hide = true)]
+    EmptyTool,
 }
 
 impl Bench {
+    /// Whether it only stands beside what is measured: it has one thread then, as a shim has.
+    pub fn is_peer(&self) -> bool {
+        matches!(self.what, What::EmptyTool)
+    }
+
     pub async fn run(self, context: Context) -> Outcome {
-        if cfg!(debug_assertions) {
+        if cfg!(debug_assertions) && !self.is_peer() {
             note("this is a debug build: the figures mean nothing");
         }
         let report = match self.what {
@@ -114,7 +129,9 @@ impl Bench {
             What::Hosts(hosts) => hosts.run().await?,
             What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,
-            What::Verb { runs } => local::verb(runs)?,
+            What::Cli { runs } => cli::run(runs).await?,
+            What::Verb { runs } => verb::run(runs).await?,
+            What::EmptyTool => return Ok(verb::empty_tool().await?),
         };
         report.print(context.json);
         Ok(())
@@ -296,16 +313,17 @@ impl Server {
         Ok(Client::new(Locator::Home(self.home.clone()), key)?.creating_project())
     }
 
+    /// A new key for an identity.
+    pub async fn key_of(&self, name: &str) -> Result<String> {
+        let mint = json!({"identity": name});
+        let minted = self.operator()?.call(PID, "key_mint", mint).await?;
+        Ok(minted["key"].as_str().context("no key")?.to_owned())
+    }
+
     /// A client with a key and a session of its own.
     pub async fn session(&self, name: &str) -> Result<(Client, uuid::Uuid)> {
-        let minted = self
-            .operator()?
-            .call(PID, "key_mint", json!({"identity": name}))
-            .await?;
-        let client = Client::new(
-            Locator::Home(self.home.clone()),
-            minted["key"].as_str().unwrap_or_default().to_owned(),
-        )?;
+        let key = self.key_of(name).await?;
+        let client = Client::new(Locator::Home(self.home.clone()), key)?;
         let registered = client
             .call(
                 PID,

@@ -25,14 +25,14 @@ use crate::config::{self, Env, ProjectChoice};
 use crate::home::Home;
 use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
-use prism_core::api::ProjectList;
 use prism_core::api::memory::Id;
 use prism_core::connect::Pins;
 use prism_core::text::one_line;
 use prism_core::{Code, Identity, Problem};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::io::Read;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
 
@@ -75,7 +75,9 @@ struct Shared {
     json: bool,
 }
 
+// What a command takes is worked out when it is the one that was typed.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// Run the server
     Serve(serve::Serve),
@@ -279,8 +281,10 @@ pub struct Context {
     /// None: the operator.
     pub identity: Option<Identity>,
     pub project: ProjectChoice,
-    /// Whether anybody looked whose folder this is.
-    folder_checked: AtomicBool,
+    /// One for all calls of a command: its key is read once, and its connection kept.
+    client: OnceLock<Client>,
+    /// Whether it was said whose project this is.
+    folder_told: AtomicBool,
 }
 
 impl Context {
@@ -303,20 +307,24 @@ impl Context {
             json: shared.json,
             identity,
             project,
-            folder_checked: AtomicBool::new(false),
+            client: OnceLock::new(),
+            folder_told: AtomicBool::new(false),
             env,
         })
     }
 
     pub fn client(&self) -> Result<Client, Problem> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
         let key = client::find_key(&self.env, &self.home, self.identity.as_ref())?;
         let client = Client::new(Locator::of(&self.env, &self.home)?, key)?;
         let client = client.once_called(&self.project);
-        Ok(if self.project.named {
-            client
-        } else {
-            client.creating_project()
-        })
+        let client = match self.project.named {
+            true => client,
+            false => client.creating_project(),
+        };
+        Ok(self.client.get_or_init(|| client).clone())
     }
 
     pub fn pid(&self) -> &str {
@@ -335,9 +343,9 @@ impl Context {
         path: &str,
         body: Value,
     ) -> Result<Value, Failure> {
-        let client = self.client()?.with_session(session);
+        let mut client = self.client()?.with_session(session);
         if self.identity.is_none() && !path.starts_with("project_") {
-            self.warn_of_foreign_folder(&client).await;
+            client = client.speaking_from(&self.project);
         }
         let first = match (path, body.clone()) {
             ("signal", Value::Object(map)) => {
@@ -346,6 +354,7 @@ impl Context {
             }
             (_, body) => client.call(self.pid(), path, body).await,
         };
+        self.warn_of_foreign_folder(&client);
         match (first, &self.identity) {
             (Err(p), Some(identity))
                 if (p.is(Code::UnknownProject) || p.is(Code::NoPersona)) && !self.project.named =>
@@ -365,36 +374,19 @@ impl Context {
 
     /// The operator may write anywhere, but not by accident: says once when the project that was
     /// found belongs to another folder.
-    async fn warn_of_foreign_folder(&self, client: &Client) {
-        let Some(found) = &self.project.found else {
+    fn warn_of_foreign_folder(&self, client: &Client) {
+        let (Some(found), Some(there)) = (&self.project.found, client.elsewhere()) else {
             return;
         };
-        if self.folder_checked.swap(true, Ordering::Relaxed) {
+        if self.folder_told.swap(true, Ordering::Relaxed) {
             return;
         }
-        let list = client.call(self.pid(), "project_list", json!({})).await;
-        let Some(list) = list
-            .ok()
-            .and_then(|l| serde_json::from_value::<ProjectList>(l).ok())
-        else {
-            return;
-        };
-        let mine = list.projects.iter().filter(|p| p.pid == self.pid());
-        let machine = config::machine_id();
-        let folders = mine.flat_map(|p| &p.folders);
-        let folders: Vec<_> = folders.filter(|f| f.machine_id == machine).collect();
-        let Some(first) = folders.first() else {
-            return;
-        };
-        if !folders.iter().any(|f| f.folder == found.folder) {
-            note(&format!(
-                "warning: {pid} is the project of {there}, and this is {here}; name another with \
-                 --pid, or run `prism project allow {pid}` here if they are one",
-                pid = self.pid(),
-                there = first.folder,
-                here = found.folder
-            ));
-        }
+        note(&format!(
+            "warning: {pid} is the project of {there}, and this is {here}; name another with \
+             --pid, or run `prism project allow {pid}` here if they are one",
+            pid = self.pid(),
+            here = found.folder
+        ));
     }
 
     /// Calls a verb and reads its answer.
@@ -488,7 +480,7 @@ fn dispatch(cli: Cli) -> Outcome {
     };
     match cli.command {
         Command::Serve(serve) => return block_on(true, serve.run(context)),
-        Command::Bench(bench) => return block_on(true, bench.run(context)),
+        Command::Bench(bench) => return block_on(!bench.is_peer(), bench.run(context)),
         Command::Model(model) => return model.run(&context),
         Command::Up(up) => return up.run(&context),
         Command::Down(down) => return down.run(&context),
@@ -643,6 +635,13 @@ mod tests {
     use super::*;
     use crate::verb::{Is, VERBS};
 
+    /// The command line with all that its commands take.
+    fn whole() -> clap::Command {
+        let mut whole = Cli::command();
+        whole.build();
+        whole
+    }
+
     #[test]
     fn every_verb_of_an_agent_has_a_command() {
         let known: Vec<&str> = DOORS.iter().map(|(verb, _)| *verb).collect();
@@ -653,7 +652,7 @@ mod tests {
             assert!(crate::verb::by_name(verb).is_some(), "there is no {verb}");
             assert!(!commands.is_empty(), "{verb} has no command");
             for path in *commands {
-                let found = path.split(' ').try_fold(Cli::command(), |command, name| {
+                let found = path.split(' ').try_fold(whole(), |command, name| {
                     command.find_subcommand(name).cloned()
                 });
                 assert!(found.is_some(), "{verb}: there is no `prism {path}`");
@@ -672,12 +671,12 @@ mod tests {
             silent.extend(options.map(|o| format!("{path}: {}", o.get_id())));
             // Benches are for whoever changes Prism.
             let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
-            for command in shown.filter(|c| c.get_name() != "bench") {
+            for command in shown.filter(|c| !["bench", "help"].contains(&c.get_name())) {
                 look(command, &path, silent);
             }
         }
         let mut silent = Vec::new();
-        look(&Cli::command(), "", &mut silent);
+        look(&whole(), "", &mut silent);
         assert!(silent.is_empty(), "{silent:#?}");
     }
 

@@ -1,19 +1,23 @@
 //! The typed way to a server: the CLI and the shim both go through here.
 
+mod http;
+
 use crate::clock;
 use crate::config::ProjectChoice;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::home::Home;
 use crate::server::{
-    CREATE_HEADER, FOLDER_HEADER, FORMERLY_HEADER, FOUND_HEADER, MACHINE_HEADER, SESSION_HEADER,
-    VERSION_HEADER,
+    CREATE_HEADER, ELSEWHERE_HEADER, FOLDER_HEADER, FORMERLY_HEADER, FOUND_HEADER, MACHINE_HEADER,
+    SESSION_HEADER, VERSION_HEADER,
 };
+use http::{Http, Post};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use prism_core::access::may_carry_key;
-use prism_core::limits::{IDLE_CONNECTION_S, SEND_RETRY_S};
+use prism_core::limits::SEND_RETRY_S;
 use prism_core::memory::surface::Warning;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
-use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -145,16 +149,16 @@ pub fn not_running(message: &str) -> Problem {
     )
 }
 
-/// The one way an HTTP client is made here.
+/// The one way a client is made for whatever else speaks HTTP: hosts, shims' doors, servers behind
+/// TLS.
 pub fn http_client(https: bool, timeout: Duration) -> Result<reqwest::Client, Problem> {
     // The first provider installed wins; a second call changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder()
         .timeout(timeout)
-        .connect_timeout(Duration::from_secs(5))
+        .connect_timeout(http::CONNECT)
         .tcp_nodelay(true)
-        // Given up before the server does: a request must not meet the server's close.
-        .pool_idle_timeout(Duration::from_secs(IDLE_CONNECTION_S / 2))
+        .pool_idle_timeout(http::KEPT)
         // Wherever a server points, the key does not follow.
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy();
@@ -171,7 +175,7 @@ pub fn http_client(https: bool, timeout: Duration) -> Result<reqwest::Client, Pr
 
 #[derive(Clone)]
 pub struct Client {
-    http: reqwest::Client,
+    http: Http,
     locator: Locator,
     key: String,
     session: Option<Uuid>,
@@ -179,17 +183,20 @@ pub struct Client {
     create_project: bool,
     /// Where a caller stands who found its project.
     place: Vec<(&'static str, HeaderValue)>,
+    /// The folder that the server says this project belongs to, where it is another than ours.
+    elsewhere: Arc<OnceLock<String>>,
 }
 
 impl Client {
     pub fn new(locator: Locator, key: String) -> Result<Self, Problem> {
         Ok(Self {
-            http: http_client(locator.is_https(), REQUEST)?,
+            http: Http::default(),
             locator,
             key,
             session: None,
             create_project: false,
             place: Vec::new(),
+            elsewhere: Arc::default(),
         })
     }
 
@@ -210,32 +217,45 @@ impl Client {
     /// Says what a found project was called by the rule of earlier versions: where that one has
     /// rows, it goes on.
     pub fn once_called(&self, project: &ProjectChoice) -> Self {
-        let mut place = Vec::new();
-        if let Some(found) = &project.found
-            && let Some(formerly) = &found.formerly
-        {
-            place.push((FORMERLY_HEADER, header(formerly.as_str())));
-            place.push((FOLDER_HEADER, header(&found.folder)));
-            place.push((MACHINE_HEADER, header(&config::machine_id())));
+        let formerly = project.found.as_ref().and_then(|f| f.formerly.as_ref());
+        let Some(formerly) = formerly else {
+            let place = Vec::new();
+            return Self {
+                place,
+                ..self.clone()
+            };
+        };
+        let mut client = self.speaking_from(project);
+        client
+            .place
+            .push((FORMERLY_HEADER, header(formerly.as_str())));
+        client
+    }
+
+    /// Says which folder a found project was found in: the server tells when it belongs to another.
+    pub fn speaking_from(&self, project: &ProjectChoice) -> Self {
+        let mut client = self.clone();
+        let told = client.place.iter().any(|(name, _)| *name == FOLDER_HEADER);
+        if let Some(found) = project.found.as_ref().filter(|_| !told) {
+            let machine = header(&config::machine_id());
+            client.place.push((FOLDER_HEADER, header(&found.folder)));
+            client.place.push((MACHINE_HEADER, machine));
         }
-        Self {
-            place,
-            ..self.clone()
-        }
+        client
     }
 
     /// Says how and where the project was found, to be let into it.
     pub fn standing_at(&self, project: &ProjectChoice) -> Self {
-        let mut client = self.once_called(project);
+        let mut client = self.once_called(project).speaking_from(project);
         if let Some(found) = &project.found {
-            if found.formerly.is_none() {
-                client.place.push((FOLDER_HEADER, header(&found.folder)));
-                let machine = header(&config::machine_id());
-                client.place.push((MACHINE_HEADER, machine));
-            }
             client.place.push((FOUND_HEADER, header(found.by.name())));
         }
         client
+    }
+
+    /// The folder that the project belongs to, once the server has said that it is not ours.
+    pub fn elsewhere(&self) -> Option<&str> {
+        self.elsewhere.get().map(String::as_str)
     }
 
     pub fn key(&self) -> &str {
@@ -271,30 +291,18 @@ impl Client {
     async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
         let pid = ProjectName::parse(pid).map_err(Unanswered::unsent)?;
-        let url = self.locator.url().map_err(Unanswered::unsent)?;
-        let mut request = self
-            .http
-            .post(format!("{url}/api/v1/{pid}/{path}"))
-            .bearer_auth(&self.key)
-            .header(VERSION_HEADER, config::version())
-            .json(body);
-        if let Some(session) = self.session {
-            request = request.header(SESSION_HEADER, session.to_string());
+        let post = Post {
+            path: format!("/api/v1/{pid}/{path}"),
+            headers: self.headers(),
+            body: serde_json::to_vec(body).map_err(|e| Unanswered::unsent(unwritten(&e)))?,
+        };
+        let answered = self.http.post(&self.locator, post).await?;
+        let (url, status) = (answered.url, answered.status);
+        if let Some(folder) = answered.headers.get(ELSEWHERE_HEADER) {
+            let folder = String::from_utf8_lossy(folder.as_bytes()).into_owned();
+            self.elsewhere.get_or_init(|| folder);
         }
-        if self.create_project {
-            request = request.header(CREATE_HEADER, "true");
-        }
-        for (name, value) in &self.place {
-            request = request.header(*name, value);
-        }
-        let response = request
-            .send()
-            .await
-            .map_err(|e| Unanswered::transport(&url, &e))?;
-        let status = response.status();
-        let answer = response.bytes().await;
-        let answer = answer.map_err(|e| Unanswered::transport(&url, &e))?;
-        let answer: Value = serde_json::from_slice(&answer).map_err(|e| Unanswered {
+        let answer: Value = serde_json::from_slice(&answered.body).map_err(|e| Unanswered {
             problem: Problem::new(
                 Code::Internal,
                 format!("the answer of {url} ({status}) could not be read: {e}"),
@@ -320,6 +328,28 @@ impl Client {
             },
             sent: WasSent::Answered,
         })
+    }
+
+    /// Who calls, from where, and what it speaks.
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(8);
+        let mut key = header(&format!("Bearer {}", self.key));
+        key.set_sensitive(true);
+        headers.insert(AUTHORIZATION, key);
+        let mut say = |name: &'static str, value: HeaderValue| {
+            headers.insert(HeaderName::from_static(name), value);
+        };
+        say(VERSION_HEADER, header(config::version()));
+        if let Some(session) = self.session {
+            say(SESSION_HEADER, header(&session.to_string()));
+        }
+        if self.create_project {
+            say(CREATE_HEADER, HeaderValue::from_static("true"));
+        }
+        for (name, value) in &self.place {
+            say(name, value.clone());
+        }
+        headers
     }
 
     /// Sends a signal under an idempotency key, retrying while its fate is unknown.
@@ -398,8 +428,7 @@ impl Client {
             .creating_project()
             .call(pid, "persona_add", json!({ "identity": identity }))
             .await?;
-        serde_json::from_value(answer)
-            .map_err(|e| Problem::new(Code::Internal, e.to_string(), "report this"))
+        serde_json::from_value(answer).map_err(|e| unwritten(&e))
     }
 }
 
@@ -467,15 +496,12 @@ impl Unanswered {
         }
     }
 
-    fn transport(url: &str, error: &reqwest::Error) -> Self {
-        if error.is_connect() {
-            return Self::unsent(not_running(&format!("no prism server answers at {url}")));
-        }
-        let why = if error.is_timeout() {
-            "did not answer in time"
-        } else {
-            "closed the connection"
-        };
+    fn unreached(url: &str) -> Self {
+        Self::unsent(not_running(&format!("no prism server answers at {url}")))
+    }
+
+    /// A connection was made, and then this happened.
+    fn broken(url: &str, why: &str) -> Self {
         Self {
             problem: Problem::new(
                 Code::ServerUnreachable,
@@ -486,6 +512,10 @@ impl Unanswered {
             sent: WasSent::Perhaps,
         }
     }
+}
+
+fn unwritten(error: &serde_json::Error) -> Problem {
+    Problem::new(Code::Internal, error.to_string(), "report this")
 }
 
 /// Text as a header carries it; a folder's name may have letters of any alphabet.

@@ -12,7 +12,7 @@ use crate::store::{DueRow, Escalated};
 use prism_core::api::ServerFrame;
 use prism_core::bell::Notice;
 use prism_core::escalation::{self, Due, Escalation, Program, Reach, Step, Told};
-use prism_core::limits::{ESCALATION_ROWS, NOTIFY_S, RING_ENTRIES_MAX};
+use prism_core::limits::{ESCALATION_ROWS, NOTIFY_RETRY_US, NOTIFY_S, RING_ENTRIES_MAX};
 use prism_core::presence::RecipientState;
 use prism_core::ring::Entry;
 use prism_core::{Moment, Problem};
@@ -21,7 +21,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use uuid::Uuid;
 
 pub struct Escalator {
@@ -34,6 +34,8 @@ pub struct Escalator {
     to_notify: AtomicBool,
     /// The command runs: one at a time.
     notifying: Arc<AtomicBool>,
+    /// When it could not be started last.
+    not_started: Mutex<Option<Moment>>,
 }
 
 impl Escalator {
@@ -44,7 +46,20 @@ impl Escalator {
             shown: Mutex::default(),
             to_notify: AtomicBool::new(true),
             notifying: Arc::default(),
+            not_started: Mutex::default(),
         }
+    }
+
+    /// Whether the command may be tried; a clock that was set back asks for no patience.
+    fn may_notify(&self, now: Moment) -> bool {
+        let last = self.not_started.lock();
+        let last = *last.unwrap_or_else(PoisonError::into_inner);
+        last.is_none_or(|at| !(0..NOTIFY_RETRY_US).contains(&now.since_us(at)))
+    }
+
+    fn not_started(&self, now: Moment) {
+        let last = self.not_started.lock();
+        *last.unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 }
 
@@ -52,7 +67,9 @@ impl Prism {
     /// One round: what is due takes its step, and the operator's line says what waits.
     pub async fn escalate(&self) -> Result<(), Problem> {
         let now = clock::now();
-        let due = self.store.escalation_due(now, ESCALATION_ROWS).await?;
+        let latest = now.plus_us(self.escalator.settings.ahead_us());
+        let due = self.store.escalation_due(now, latest, ESCALATION_ROWS);
+        let due = due.await?;
         if !due.is_empty() {
             let steps = due.into_iter().map(|row| self.step_of(row, now)).collect();
             let taken = self.store.escalate(steps, now).await?;
@@ -135,8 +152,8 @@ impl Prism {
         }
     }
 
-    /// Runs the operator's command for what is new, all of it at once. It is noted before: a
-    /// command that was started is never started again for the same signals.
+    /// Runs the operator's command for what is new, all of it at once. That is noted when it runs:
+    /// a command that cannot be started is tried again, one that was started is not.
     async fn notify_operator(&self, now: Moment) -> Result<(), Problem> {
         let escalator = &self.escalator;
         let Some(program) = escalator.settings.notify.clone() else {
@@ -144,51 +161,60 @@ impl Prism {
         };
         if program.parts().is_none()
             || escalator.notifying.load(Ordering::Relaxed)
+            || !escalator.may_notify(now)
             || !escalator.to_notify.swap(false, Ordering::Relaxed)
         {
             return Ok(());
         }
-        let claimed = self.store.claim_notification(now, RING_ENTRIES_MAX).await;
-        let told = claimed.inspect_err(|_| escalator.to_notify.store(true, Ordering::Relaxed))?;
+        let again = || escalator.to_notify.store(true, Ordering::Relaxed);
+        let told = self.store.unnotified(RING_ENTRIES_MAX).await;
+        let told = told.inspect_err(|_| again())?;
         let Some((title, body)) = escalation::notification(&told) else {
             return Ok(());
         };
-        // There may be more than one command can tell.
-        escalator.to_notify.store(true, Ordering::Relaxed);
+        // There may be more than one command can tell, and this one may not start.
+        again();
+        let child = match start(&program, &title, &body) {
+            Ok(child) => child,
+            Err(error) => {
+                escalator.not_started(now);
+                tracing::warn!(%error, "The operator's notify command cannot be started");
+                return Ok(());
+            }
+        };
+        let signals = told.into_iter().map(|t| t.entry.sid).collect();
+        self.store.notified(signals, now).await?;
         escalator.notifying.store(true, Ordering::Relaxed);
         let running = escalator.notifying.clone();
         tokio::spawn(async move {
-            run(&program, &title, &body).await;
+            to_its_end(child).await;
             running.store(false, Ordering::Relaxed);
         });
         Ok(())
     }
 }
 
-/// Runs a command to its end, without a shell, for a limited time; what it prints is not read.
-async fn run(program: &Program, title: &str, body: &str) {
-    let Some((name, arguments)) = program.parts() else {
-        return;
-    };
-    let child = Command::new(name)
+/// Starts a command, without a shell; what it prints is not read.
+fn start(program: &Program, title: &str, body: &str) -> std::io::Result<Child> {
+    let (name, arguments) = program.parts().ok_or(std::io::ErrorKind::InvalidInput)?;
+    Command::new(name)
         .args(arguments)
         .args([title, body])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
-        .spawn();
-    let ended = match child {
-        Ok(mut child) => tokio::time::timeout(Duration::from_secs(NOTIFY_S), child.wait())
-            .await
-            .map_err(|_| format!("it did not end within {NOTIFY_S} s")),
-        Err(error) => Err(error.to_string()),
-    };
+        .spawn()
+}
+
+/// Lets a command come to its end, for a limited time.
+async fn to_its_end(mut child: Child) {
+    let ended = tokio::time::timeout(Duration::from_secs(NOTIFY_S), child.wait()).await;
     let failed = match ended {
         Ok(Ok(status)) if status.success() => return,
         Ok(Ok(status)) => status.to_string(),
         Ok(Err(error)) => error.to_string(),
-        Err(error) => error,
+        Err(_) => format!("it did not end within {NOTIFY_S} s"),
     };
-    tracing::warn!(command = name, %failed, "The operator's notify command failed");
+    tracing::warn!(%failed, "The operator's notify command failed");
 }

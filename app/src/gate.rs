@@ -10,8 +10,8 @@ use prism_core::gate::{
     Assignment, AssignmentSource, GateOutcome, GateWarning, Mode, TaskClass, Trigger, classify,
     warning,
 };
-use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use uuid::Uuid;
 
 /// Personas the cache holds; beyond that it is emptied and fills again.
@@ -23,8 +23,12 @@ pub struct Gate {
     mode: Mode,
     /// By persona, the actors whose output is on record already and who have no open window: more
     /// output of theirs changes no judgement until something is drained or a window opens.
-    on_record: Mutex<HashMap<Uuid, HashSet<Uuid>>>,
+    on_record: Mutex<HashMap<Uuid, HashMap<Uuid, OnRecord>>>,
 }
+
+/// Whether an actor's output is on record; held by whoever puts it there, so that the next output
+/// is answered no sooner.
+type OnRecord = Arc<tokio::sync::Mutex<bool>>;
 
 impl Gate {
     pub fn new(mode: Mode) -> Self {
@@ -34,7 +38,7 @@ impl Gate {
         }
     }
 
-    fn on_record(&self) -> MutexGuard<'_, HashMap<Uuid, HashSet<Uuid>>> {
+    fn on_record(&self) -> MutexGuard<'_, HashMap<Uuid, HashMap<Uuid, OnRecord>>> {
         self.on_record
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -103,24 +107,74 @@ impl Gate {
         let Some(actor) = self.actor(caller) else {
             return;
         };
-        let (persona, id) = (actor.persona_id, actor.id());
-        {
-            // Before it is written: an assignment that comes meanwhile takes the note back.
-            let mut on_record = self.on_record();
-            if on_record.len() >= PERSONAS_CACHED_MAX {
-                on_record.clear();
-            }
-            let actors = on_record.entry(persona).or_default();
-            if actors.len() >= ACTORS_CACHED_MAX {
-                actors.clear();
-            }
-            if !actors.insert(id) {
-                return;
+        // An assignment that comes from here on takes the note back.
+        let noted = self.note_of(actor.persona_id, actor.id());
+        let mut noted = noted.lock().await;
+        if *noted {
+            return;
+        }
+        match store.produced_before_gate(actor, clock::now()).await {
+            Ok(()) => *noted = true,
+            Err(error) => {
+                tracing::warn!(%error, "The gate could not note an output; the next one is noted");
             }
         }
-        if let Err(error) = store.produced_before_gate(actor, clock::now()).await {
-            tracing::warn!(%error, "The gate could not note an output; the next one is noted");
-            self.assignment_comes(persona);
+    }
+
+    fn note_of(&self, persona: Uuid, actor: Uuid) -> OnRecord {
+        let mut on_record = self.on_record();
+        if on_record.len() >= PERSONAS_CACHED_MAX {
+            on_record.clear();
         }
+        let actors = on_record.entry(persona).or_default();
+        if actors.len() >= ACTORS_CACHED_MAX {
+            actors.clear();
+        }
+        actors.entry(actor).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Persona, Project};
+    use prism_core::{Identity, Moment, ProjectName};
+
+    #[tokio::test]
+    async fn a_second_output_is_answered_no_sooner_than_the_first_is_on_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open_embedded(&dir.path().join("x.db")).unwrap();
+        let (project_id, id) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let caller = Caller {
+            project: Project {
+                id: project_id,
+                pid: ProjectName::parse("P").unwrap(),
+            },
+            persona: Persona {
+                id,
+                project_id,
+                identity: Identity::parse("Texi").unwrap(),
+                is_operator: false,
+                created_at: Moment(0),
+            },
+            session: None,
+            is_operator: false,
+        };
+        let gate = Gate::new(Mode::Advisory);
+        let first = gate.note_of(id, gate.actor(&caller).unwrap().id());
+        let mut first = first.lock_owned().await;
+        let mut second = Box::pin(gate.produced(&store, &caller));
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        *first = true;
+        drop(first);
+        assert!(futures_util::poll!(second.as_mut()).is_ready());
+        let mut third = Box::pin(gate.produced(&store, &caller));
+        assert!(futures_util::poll!(third.as_mut()).is_ready());
+        gate.assignment_comes(id);
+        let taken_back = gate.note_of(id, gate.actor(&caller).unwrap().id());
+        assert!(!*taken_back.lock().await);
+        gate.produced(&store, &caller).await;
+        assert!(*taken_back.lock().await);
+        store.close().await;
     }
 }

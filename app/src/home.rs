@@ -17,7 +17,30 @@ pub struct Home {
 
 /// Holds a lock file until dropped.
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+/// Which file stands under a name: another one in its place is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    number: u64,
+}
+
+impl FileId {
+    fn of(found: &fs::Metadata) -> Self {
+        Self {
+            device: found.dev(),
+            number: found.ino(),
+        }
+    }
+}
+
+impl Lock {
+    /// The file that is held, whatever stands under its name by now.
+    pub fn id(&self) -> Option<FileId> {
+        self.file.metadata().ok().map(|found| FileId::of(&found))
+    }
 }
 
 impl Home {
@@ -155,6 +178,12 @@ impl Home {
             .with_context(|| format!("cannot write {}", self.path(to).display()))
     }
 
+    /// Which file stands under this name now; none when there is none.
+    pub fn file_id(&self, name: &str) -> Option<FileId> {
+        let found = fs::metadata(self.path(name)).ok()?;
+        Some(FileId::of(&found))
+    }
+
     pub fn size(&self, name: &str) -> Option<u64> {
         fs::metadata(self.path(name)).ok().map(|m| m.len())
     }
@@ -185,7 +214,7 @@ impl Home {
         let file = self.lock_file(name)?;
         file.lock()
             .with_context(|| format!("cannot lock {}", self.path(name).display()))?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 
     /// Takes a lock and leaves our pid in it, or says which pid has it.
@@ -195,7 +224,7 @@ impl Home {
             Ok(()) => {
                 file.set_len(0)?;
                 file.write_all(std::process::id().to_string().as_bytes())?;
-                Ok(Ok(Lock { _file: file }))
+                Ok(Ok(Lock { file }))
             }
             Err(TryLockError::WouldBlock) => {
                 Ok(Err(self.read(name).unwrap_or_default().trim().to_owned()))

@@ -29,6 +29,7 @@ pub mod retention;
 pub mod server;
 pub mod shim;
 pub mod store;
+pub mod timing;
 pub mod ui;
 pub mod verb;
 

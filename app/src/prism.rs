@@ -18,24 +18,32 @@ use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
 use crate::store::Store;
+use futures_util::FutureExt;
 use prism_core::access::Bucket;
 use prism_core::gate::Mode;
 use prism_core::retention::Retention;
 use prism_core::{Code, Identity, Moment, Problem};
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 /// Verbs under way at once; more wait for one to end.
 const VERBS_UNDER_WAY_MAX: usize = 4_096;
+/// How long a write that was taken shows that the next one would be.
+const READY_FOR: Duration = Duration::from_secs(1);
 
 pub struct Prism {
     pub store: Store,
     pub hub: Arc<Hub>,
     pub directory: Directory,
-    pub presence: Presence,
+    pub presence: Arc<Presence>,
     pub metrics: Metrics,
     pub gate: Gate,
     pub embedder: Embedder,
@@ -48,6 +56,10 @@ pub struct Prism {
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
+    /// When the store was last seen to take a write.
+    ready_at: tokio::sync::Mutex<Option<Instant>>,
+    /// The names in memory may be older than those of the store.
+    pub(crate) names_are_old: AtomicBool,
 }
 
 impl Prism {
@@ -64,7 +76,11 @@ impl Prism {
         let gate = Gate::new(gate_mode);
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
-            presence: Presence::new(loaded.open_sessions, loaded.started_personas, now),
+            presence: Arc::new(Presence::new(
+                loaded.open_sessions,
+                loaded.started_personas,
+                now,
+            )),
             hub: store.bus().hub().clone(),
             metrics: Metrics::default(),
             gate,
@@ -77,6 +93,8 @@ impl Prism {
             escalator: Escalator::new(config, home),
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
+            ready_at: tokio::sync::Mutex::default(),
+            names_are_old: AtomicBool::new(false),
             store,
         });
         prism.know_operator(&config.api_key).await?;
@@ -98,13 +116,14 @@ impl Prism {
         };
         let permit = self.under_way.clone().acquire_owned().await;
         let permit = permit.map_err(|_| broken("the server stops"))?;
-        let running = tokio::spawn(async move {
+        let verb = AssertUnwindSafe(async move {
             let answer = verb.await;
             drop(permit);
             answer
         });
-        running.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "A verb broke off");
+        let ended = Unstopped(Some(Box::pin(verb.catch_unwind()))).await;
+        ended.unwrap_or_else(|_| {
+            tracing::error!("A verb broke off");
             Err(broken("see the server's log"))
         })
     }
@@ -118,8 +137,70 @@ impl Prism {
         self.under_way.close();
     }
 
+    /// Whether a write would be taken now. Anybody may ask, so the disk is asked once a second.
+    pub async fn ready(&self) -> Result<(), Problem> {
+        let mut ready_at = self.ready_at.lock().await;
+        if ready_at.is_some_and(|at| at.elapsed() < READY_FOR) {
+            return Ok(());
+        }
+        *ready_at = None;
+        self.store.ready().await?;
+        *ready_at = Some(Instant::now());
+        Ok(())
+    }
+
     /// How many connections the configuration allows.
     pub fn connections(&self) -> usize {
         self.limits.connections
+    }
+}
+
+/// Something that comes to its end: on its caller's own task while that one waits, and by itself
+/// once the caller has gone.
+struct Unstopped<F: Future<Output: Send + 'static> + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future<Output: Send + 'static> + Send + 'static> Future for Unstopped<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(running) = &mut self.0 else {
+            return Poll::Pending;
+        };
+        let polled = running.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output: Send + 'static> + Send + 'static> Drop for Unstopped<F> {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn what_was_begun_comes_to_its_end_whoever_waits() {
+        let (go_on, wait) = oneshot::channel::<()>();
+        let (done, end) = oneshot::channel();
+        let mut begun = Box::pin(Unstopped(Some(Box::pin(async move {
+            drop(wait.await);
+            let _ = done.send(7);
+        }))));
+        assert!(futures_util::poll!(begun.as_mut()).is_pending());
+        drop(begun);
+        drop(go_on);
+        assert_eq!(end.await, Ok(7));
+        assert_eq!(Unstopped(Some(Box::pin(async { 8 }))).await, 8);
     }
 }

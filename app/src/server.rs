@@ -9,13 +9,14 @@ mod upgrade;
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
-use crate::home::{Home, Lock};
+use crate::home::{FileId, Home, Lock};
 use crate::prism::{Formerly, Prism};
+use crate::timing;
 use crate::verb;
 use anyhow::{Context, Result, bail};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router, middleware};
@@ -27,7 +28,7 @@ use prism_core::{Code, Problem, ProjectName};
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -37,7 +38,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// How long a stopping server waits for requests that are under way.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a background server looks whether its home is still there.
+/// How often a server looks whether its files are still there.
 const HOME_LOOK: Duration = Duration::from_secs(1);
 
 /// Which session of its identity a call comes from.
@@ -49,6 +50,11 @@ pub const CREATE_HEADER: &str = "prism-create-project";
 pub const FOUND_HEADER: &str = "prism-found";
 pub const FOLDER_HEADER: &str = "prism-folder";
 pub const MACHINE_HEADER: &str = "prism-machine";
+/// Asks where the time of this call went; `Server-Timing` tells.
+pub const TIMING_HEADER: &str = "prism-timing";
+/// In an answer to the operator: the folder that the project belongs to, where the one that speaks
+/// is another.
+pub const ELSEWHERE_HEADER: &str = "prism-elsewhere";
 /// Which version of Prism speaks, in both directions.
 pub const VERSION_HEADER: &str = "prism-version";
 /// What the found project was called by the rule of earlier versions.
@@ -86,7 +92,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let home = &options.home;
     let config = Config::load_or_create(home, env)?;
-    let _lock = only_server(home).await?;
+    let lock = only_server(home).await?;
     // A file that outlived its server; the one of this server comes when it listens.
     home.remove(ServerFile::NAME);
     let replaces = options
@@ -113,11 +119,15 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let of_background = options.background.is_some();
     // A terminal or a login that ends is none of its business.
     let _hangup = of_background.then(hangup).transpose()?;
-    let left_alone = of_background.then(|| home.clone());
+    let ground = Ground::of(home, &lock);
+    let (lost, mut was_lost) = tokio::sync::oneshot::channel();
     let stop = async move {
         tokio::select! {
             () = stop => {}
-            () = home_is_gone(left_alone) => tracing::warn!("The home is gone"),
+            name = ground.lost() => {
+                tracing::error!("{name} is gone or another file by now: this server stops");
+                let _ = lost.send(name);
+            }
         }
     };
     let address = listener.local_addr()?;
@@ -137,12 +147,51 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let embedding = tokio::spawn(embedding.run(store));
     let result = run(listener, prism.clone(), stop).await;
     embedding.abort();
-    home.remove(ServerFile::NAME);
+    let was_lost = was_lost.try_recv().ok();
+    // Without its lock, the home may have another server by now, and that file may be its.
+    if was_lost != Some(ServerFile::LOCK) {
+        home.remove(ServerFile::NAME);
+    }
     prism.finish_verbs(GRACE).await;
     prism.store.touch_sessions(prism.presence.take_dirty());
     prism.store.close().await;
     tracing::info!("Stopped");
+    drop(lock);
+    if let Some(name) = was_lost {
+        bail!(
+            "{} was taken away from under this server, which stopped: what it holds since then is \
+             lost; put the file back, or start again",
+            home.path(name).display()
+        );
+    }
     result
+}
+
+/// The files that a server stands on. Nobody would find it, or what it writes, without them.
+struct Ground {
+    home: Home,
+    files: Vec<(&'static str, Option<FileId>)>,
+}
+
+impl Ground {
+    fn of(home: &Home, lock: &Lock) -> Self {
+        let database = home.file_id(upgrade::DATABASE);
+        Self {
+            home: home.clone(),
+            files: vec![(ServerFile::LOCK, lock.id()), (upgrade::DATABASE, database)],
+        }
+    }
+
+    /// Ends when one of them is gone, or another stands in its place; says which.
+    async fn lost(self) -> &'static str {
+        loop {
+            let moved = |(name, id): &&(&str, _)| self.home.file_id(name) != *id;
+            if let Some((name, _)) = self.files.iter().find(moved) {
+                return name;
+            }
+            tokio::time::sleep(HOME_LOOK).await;
+        }
+    }
 }
 
 /// Takes the lock that says: this server runs on this home.
@@ -203,16 +252,6 @@ pub async fn run(
 fn hangup() -> Result<tokio::signal::unix::Signal> {
     use tokio::signal::unix::{SignalKind, signal};
     Ok(signal(SignalKind::hangup())?)
-}
-
-/// Ends when the home has been removed: nobody could find this server any more.
-async fn home_is_gone(home: Option<Home>) {
-    let Some(home) = home else {
-        return std::future::pending().await;
-    };
-    while home.mode(ServerFile::LOCK).is_some() {
-        tokio::time::sleep(HOME_LOOK).await;
-    }
 }
 
 /// Listens for SIGINT, SIGTERM and, if asked to, the end of standard input from this moment on.
@@ -301,16 +340,40 @@ async fn call(
     body: Body,
 ) -> Response {
     let verb = verb::by_path(&path);
-    let answer = answer(&prism, pid, &path, &headers, body).await;
-    let response = match answer {
+    let began = Instant::now();
+    let asked = headers.contains_key(TIMING_HEADER);
+    let answering = answer(&prism, pid, &path, &headers, body);
+    let (answered, spent) = match asked {
+        true => timing::measured(began, answering).await,
+        false => (answering.await, None),
+    };
+    let (outcome, elsewhere) = match answered {
+        Ok(answered) => (answered.outcome, answered.elsewhere),
+        Err(problem) => (Err(problem), None),
+    };
+    let mut response = match outcome {
         Ok(value) => Json(value).into_response(),
         Err(problem) => Refusal(problem).into_response(),
     };
+    let elsewhere = elsewhere.and_then(|folder| HeaderValue::from_bytes(folder.as_bytes()).ok());
+    if let Some(folder) = elsewhere {
+        response.headers_mut().insert(ELSEWHERE_HEADER, folder);
+    }
+    if let Some(spent) = spent {
+        response.headers_mut().insert("server-timing", spent);
+    }
     prism.metrics.request(
         verb.map_or("unknown", |v| v.path),
         response.status().as_u16(),
     );
     response
+}
+
+/// What an admitted call came to.
+struct Answered {
+    outcome: Result<Value, Problem>,
+    /// The folder that the operator's project belongs to, where they speak from another.
+    elsewhere: Option<String>,
 }
 
 async fn answer(
@@ -319,7 +382,7 @@ async fn answer(
     path: &str,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Value, Problem> {
+) -> Result<Answered, Problem> {
     let key = prism.authenticate(text(headers, header::AUTHORIZATION.as_str()))?;
     let verb = verb::by_path(path).ok_or_else(|| {
         let paths = verb::VERBS.iter().map(|v| v.path);
@@ -337,6 +400,7 @@ async fn answer(
     let creates_project = key.identity.is_none() && headers.contains_key(CREATE_HEADER);
     let session = session_of(headers)?;
     let (place, formerly) = (place_of(headers)?, formerly_of(headers)?);
+    let speaks_from = key.identity.is_none().then(|| folder_of(headers)).flatten();
     let body = read_body(body).await?;
     // A body may take its time, and a key may be revoked meanwhile.
     prism.still_in_force(&key)?;
@@ -350,7 +414,10 @@ async fn answer(
             // Whoever is nobody here binds no folder, and learns of none.
             let caller = running.caller(&key, &pid, session)?;
             running.enter(&caller.project.pid, place).await?;
-            verb.call(&running, &caller, body).await
+            let elsewhere = running.elsewhere(&caller.project, speaks_from).await;
+            timing::admitted();
+            let outcome = verb.call(&running, &caller, body).await;
+            Ok(Answered { outcome, elsewhere })
         })
         .await
 }
@@ -394,6 +461,15 @@ fn place_of(headers: &HeaderMap) -> Result<Option<Place>, Problem> {
         folder,
         by,
     }))
+}
+
+/// The machine and folder that a call comes from, where it says so.
+fn folder_of(headers: &HeaderMap) -> Option<(String, String)> {
+    let place = (
+        letters(headers, MACHINE_HEADER),
+        letters(headers, FOLDER_HEADER),
+    );
+    (!place.0.is_empty() && !place.1.is_empty()).then_some(place)
 }
 
 /// The project's name of earlier versions, with the machine and folder that asks.
@@ -460,12 +536,12 @@ async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
 }
 
 async fn ready(State(prism): State<Arc<Prism>>) -> Response {
-    match prism.store.ready().await {
+    match prism.ready().await {
         Ok(()) => Json(
             serde_json::json!({"ready": true, "store": "sqlite", "sockets": prism.hub.sockets()}),
         )
         .into_response(),
-        Err(error) => Refusal(error.into()).into_response(),
+        Err(problem) => Refusal(problem).into_response(),
     }
 }
 

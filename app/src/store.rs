@@ -50,6 +50,9 @@ pub enum StoreError {
     Unwritable(String),
     #[error("the database answered: {0}")]
     Failed(String),
+    /// A row would have referred to one that is not there; nothing was written.
+    #[error("the database refused a row that refers to nothing")]
+    Dangling,
     #[error("the store is closed")]
     Closed,
 }
@@ -454,6 +457,16 @@ impl Store {
         on_engine!(self, s => s.enter_project(pid, place, now))
     }
 
+    /// The folder of this machine that a project belongs to, where this one is none of its own.
+    pub async fn elsewhere(
+        &self,
+        project: Uuid,
+        machine: String,
+        folder: String,
+    ) -> Result<Option<String>> {
+        on_engine!(self, s => s.elsewhere(project, machine, folder))
+    }
+
     pub async fn goes_on(&self, project: Uuid, machine: String, folder: String) -> Result<bool> {
         on_engine!(self, s => s.goes_on(project, machine, folder))
     }
@@ -499,8 +512,14 @@ impl Store {
         on_engine!(self, s => s.name_session(id, name))
     }
 
-    pub async fn session_waits(&self, id: Uuid, waits: Option<WaitsFor>) -> Result<()> {
-        on_engine!(self, s => s.session_waits(id, waits))
+    /// Notes what a session waits for, then tells it, in the order of the rows.
+    pub async fn session_waits(
+        &self,
+        id: Uuid,
+        waits: Option<WaitsFor>,
+        then: impl FnOnce(Option<WaitsFor>) + Send + 'static,
+    ) -> Result<()> {
+        on_engine!(self, s => s.session_waits(id, waits, then))
     }
 
     pub async fn session_attention(&self, id: Uuid, attention: Attention) -> Result<()> {
@@ -548,9 +567,14 @@ impl Store {
         }
     }
 
-    /// What has waited for its time by now.
-    pub async fn escalation_due(&self, now: Moment, limit: usize) -> Result<Vec<DueRow>> {
-        on_engine!(self, s => s.escalation_due(now, limit))
+    /// What has waited for its time by now, and what would be due later than anything can be.
+    pub async fn escalation_due(
+        &self,
+        now: Moment,
+        latest: Moment,
+        limit: usize,
+    ) -> Result<Vec<DueRow>> {
+        on_engine!(self, s => s.escalation_due(now, latest, limit))
     }
 
     /// Takes the steps that still stand; returns those.
@@ -563,9 +587,14 @@ impl Store {
         on_engine!(self, s => s.at_operator())
     }
 
-    /// Takes what the operator's command is to be run for; nobody else gets it again.
-    pub async fn claim_notification(&self, now: Moment, limit: usize) -> Result<Vec<Told>> {
-        on_engine!(self, s => s.claim_notification(now, limit))
+    /// What the operator's command was not run for.
+    pub async fn unnotified(&self, limit: usize) -> Result<Vec<Told>> {
+        on_engine!(self, s => s.unnotified(limit))
+    }
+
+    /// Notes that the operator's command runs for these signals.
+    pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<()> {
+        on_engine!(self, s => s.notified(signals, now))
     }
 
     /// Takes receipts without waiting for the disk; waits only while too many are on their way.
@@ -613,7 +642,7 @@ impl Store {
         session: Option<Uuid>,
         signal_ids: Vec<String>,
         now: Moment,
-    ) -> Result<u64> {
+    ) -> Result<prism_core::api::Dismissed> {
         on_engine!(self, s => s.dismiss(persona, session, signal_ids, now))
     }
 
@@ -1041,7 +1070,7 @@ impl Store {
 
     /// Checks that the database answers and can be written.
     pub async fn ready(&self) -> Result<()> {
-        on_engine!(self, s => s.settle())
+        on_engine!(self, s => s.ready())
     }
 
     pub async fn close(&self) {

@@ -2,6 +2,7 @@
 
 use prism_core::signal::Category;
 use prism_core::{Moment, Problem, text};
+use rustix::fs::OFlags;
 use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
 
@@ -181,6 +182,18 @@ pub fn out(text: &str) {
             std::process::exit(2);
         }
     }
+}
+
+/// Whether anybody chose where standard output goes. A process that is started without one is given
+/// the null device, open in both directions; whoever throws output away opens it to write.
+pub fn is_heard() -> bool {
+    let stdout = std::io::stdout();
+    let (Ok(here), Ok(null)) = (rustix::fs::fstat(&stdout), rustix::fs::stat("/dev/null")) else {
+        return false;
+    };
+    let both_ways =
+        || rustix::fs::fcntl_getfl(&stdout).is_ok_and(|f| f & OFlags::RWMODE == OFlags::RDWR);
+    !((here.st_dev, here.st_ino) == (null.st_dev, null.st_ino) && both_ways())
 }
 
 /// Prints to stdout; a reader that went away changes nothing, for there is still something to tidy

@@ -24,6 +24,7 @@ use crate::config::failpoint;
 use crate::presence::Came;
 use crate::prism::{Caller, Prism};
 use crate::store::DrainLimit;
+use crate::timing::{self, Part};
 use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool};
 use prism_core::api::memory as wire;
 use prism_core::gate::Material::{self, Always, CreateOrUpdate, UnlessAcknowledging};
@@ -299,7 +300,8 @@ impl Verb {
             && let Value::Object(answer) = &mut answer
         {
             // The verb has done its work: an inbox that cannot be read now is read with the next.
-            if let Err(problem) = piggyback(prism, caller, session, answer).await {
+            let adding = piggyback(prism, caller, session, answer);
+            if let Err(problem) = timing::of(Part::Piggyback, adding).await {
                 tracing::warn!(%problem, "Could not add what waits to an answer");
             }
         }

@@ -209,7 +209,11 @@ wire! {
         #[serde(default, skip_serializing_if = "is_zero")] more: u64,
     }
 
-    Dismissed { dismissed: u64 }
+    Dismissed {
+        dismissed: u64,
+        /// Only so many of the newest places in the inbox were looked at, and it has more.
+        #[serde(default, skip_serializing_if = "Option::is_none")] only_newest: Option<u64>,
+    }
 
     Confirmed { confirmed: u64 }
 

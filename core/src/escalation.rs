@@ -1,6 +1,6 @@
 //! What becomes of an ASK or BLOCKER that nobody reads: one rung up, then the operator.
 
-use crate::limits::{ESCALATION_RETRY_US, SECOND_US, SUMMARY_CHARS_MAX};
+use crate::limits::{ESCALATION_RETRY_US, LEASE_AHEAD_US, LEASE_US, SECOND_US, SUMMARY_CHARS_MAX};
 use crate::moment::Moment;
 use crate::ring::Entry;
 use crate::signal::Category;
@@ -62,6 +62,14 @@ impl Escalation {
         };
         (seconds > 0).then(|| i64::from(seconds) * SECOND_US)
     }
+
+    /// How far ahead the next look at a signal can lie at the most, twice: what lies further was put
+    /// off before the clock was set back.
+    pub fn ahead_us(&self) -> i64 {
+        let windows = [Category::Ask, Category::Blocker].map(|c| self.window_us(c).unwrap_or(0));
+        let waits = windows.into_iter().chain([ESCALATION_RETRY_US, LEASE_US]);
+        2 * waits.max().unwrap_or(LEASE_US)
+    }
 }
 
 /// How the recipient of a signal can be reached right now.
@@ -99,7 +107,10 @@ pub enum Step {
 /// One step: the next rung once, then the operator; straight to the operator where nobody is.
 pub fn step(due: Due, now: Moment) -> Step {
     match due.leased_until {
-        Some(until) if until > now => return Step::Later(until),
+        // One that ends later than any lease can was given before the clock was set back.
+        Some(until) if until > now && until.since_us(now) <= LEASE_AHEAD_US => {
+            return Step::Later(until);
+        }
         _ => {}
     }
     match (due.climbed, due.reach) {
@@ -185,6 +196,19 @@ mod tests {
             (false, Some(5), Reach::Connected, later(5)),
             (true, Some(5), Reach::Nobody, later(5)),
             (false, Some(0), Reach::Connected, Step::Climb),
+            (
+                false,
+                Some(LEASE_AHEAD_US),
+                Reach::Connected,
+                later(LEASE_AHEAD_US),
+            ),
+            // A lease of before the clock was set back is over.
+            (
+                false,
+                Some(LEASE_AHEAD_US + 1),
+                Reach::Connected,
+                Step::Climb,
+            ),
         ] {
             let due = Due {
                 climbed,
@@ -193,6 +217,15 @@ mod tests {
             };
             assert_eq!(step(due, NOW), expected, "{due:?}");
         }
+    }
+
+    #[test]
+    fn nothing_is_put_off_further_than_its_longest_window() {
+        let settings: Escalation =
+            serde_json::from_str(r#"{"ask_s": 500, "blocker_s": 0}"#).unwrap();
+        assert_eq!(settings.ahead_us(), 1000 * SECOND_US);
+        let off: Escalation = serde_json::from_str(r#"{"ask_s": 0, "blocker_s": 0}"#).unwrap();
+        assert_eq!(off.ahead_us(), 2 * LEASE_US);
     }
 
     fn told(n: u128, summary: &str) -> Told {

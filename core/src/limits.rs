@@ -222,6 +222,8 @@ pub const ESCALATION_RETRY_US: i64 = 2 * SECOND_US;
 pub const ESCALATION_ROWS: usize = 100;
 /// How long the operator's `notify` command may run.
 pub const NOTIFY_S: u64 = 10;
+/// How long the operator's `notify` command is left alone that could not be started.
+pub const NOTIFY_RETRY_US: i64 = 60 * SECOND_US;
 /// How long a send whose fate is unknown is retried under its key, in all.
 pub const SEND_RETRY_S: u64 = 10;
 /// Life of a signal whose sender named none.

@@ -1,14 +1,13 @@
-//! What needs no server: the statusline's process and the local verb.
+//! What needs no server: the statusline's process.
 
 use super::{Report, command, ms, p50_p99, percentile};
 use crate::clock;
 use crate::home::Home;
 use crate::shim::cache::{Arrival, Cache};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use prism_core::Identity;
 use prism_core::envelope::Envelope;
 use serde_json::json;
-use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -55,52 +54,6 @@ pub fn statusline(runs: usize) -> Result<Report> {
     let mut figures = p50_p99(&mut ours);
     figures.push(("p50 over it", figures[0].1 - percentile(&mut peer, 0.5)));
     report.add("prism statusline", figures);
-    std::fs::remove_dir_all(home.dir())?;
-    Ok(report)
-}
-
-/// The round trip of `prism_signals` through the shim's standard streams.
-pub fn verb(runs: usize) -> Result<Report> {
-    let home = full_ring()?;
-    let mut process = command(&home)?
-        .env("PRISM_AGENT_IDENTITY", "Texi")
-        .arg("mcp")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut stdin = process.stdin.take().context("no stdin")?;
-    let mut lines = BufReader::new(process.stdout.take().context("no stdout")?).lines();
-    let mut ask = |id: usize, method: &str, params: serde_json::Value| -> Result<f64> {
-        let started = Instant::now();
-        writeln!(
-            stdin,
-            "{}",
-            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-        )?;
-        lines.next().context("no answer")??;
-        Ok(ms(started))
-    };
-    ask(
-        1,
-        "initialize",
-        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}),
-    )?;
-    let mut report = Report::default();
-    let mut pings = Vec::new();
-    let mut samples = Vec::new();
-    for i in 0..runs {
-        pings.push(ask(10 + 2 * i, "ping", json!({}))?);
-        samples.push(ask(
-            11 + 2 * i,
-            "tools/call",
-            json!({"name": "prism_signals", "arguments": {"action": "both"}}),
-        )?);
-    }
-    report.add("MCP ping", p50_p99(&mut pings));
-    report.add("prism_signals, both", p50_p99(&mut samples));
-    drop(stdin);
-    process.wait()?;
     std::fs::remove_dir_all(home.dir())?;
     Ok(report)
 }

@@ -67,17 +67,35 @@ pub async fn run(sends: usize, sessions: usize, senders: &[usize]) -> Result<Rep
 
 /// What durability costs on this disk, whoever asks for it.
 fn fsync_samples(n: usize) -> Result<Vec<f64>> {
-    let path = std::env::temp_dir().join(format!("prism-fsync-{}", clock::new_id()));
-    let mut file = std::fs::File::create(&path)?;
-    let mut samples = Vec::with_capacity(n);
-    for _ in 0..n {
-        file.write_all(&[7; 4096])?;
-        let started = Instant::now();
-        file.sync_data()?;
-        samples.push(ms(started));
+    let mut flush = Flush::new()?;
+    (0..n).map(|_| flush.sample()).collect()
+}
+
+/// A file that is written and flushed, 4 KiB at a time.
+pub struct Flush {
+    file: std::fs::File,
+    path: std::path::PathBuf,
+}
+
+impl Flush {
+    pub fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("prism-fsync-{}", clock::new_id()));
+        let file = std::fs::File::create(&path)?;
+        Ok(Self { file, path })
     }
-    std::fs::remove_file(path)?;
-    Ok(samples)
+
+    pub fn sample(&mut self) -> Result<f64> {
+        self.file.write_all(&[7; 4096])?;
+        let started = Instant::now();
+        self.file.sync_data()?;
+        Ok(ms(started))
+    }
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.path));
+    }
 }
 
 /// The limit: the same file format and flush, one insert a row, nothing else.

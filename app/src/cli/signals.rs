@@ -3,7 +3,7 @@
 use super::{Context, print_json, print_warnings, written};
 use crate::clock;
 use crate::shim::cache::Cache;
-use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
+use crate::ui::{self, Failure, Outcome, Style, ago, out, short, table};
 use clap::{Args, Subcommand};
 use prism_core::envelope::Envelope;
 use prism_core::limits::{WAIT_DEFAULT_S, WAIT_MAX_S};
@@ -118,6 +118,7 @@ pub struct Pending {
 
 impl Pending {
     pub async fn run(self, context: Context) -> Outcome {
+        heard()?;
         let (pending, answer) = context
             .ask("signals_pending", json!({"limit": self.limit}))
             .await?;
@@ -141,6 +142,7 @@ pub struct Wait {
 
 impl Wait {
     pub async fn run(self, context: Context) -> Outcome {
+        heard()?;
         let until = tokio::time::Instant::now() + Duration::from_secs(self.timeout);
         loop {
             let (pending, answer): (api::Pending, Value) = context
@@ -159,6 +161,20 @@ impl Wait {
             tokio::time::sleep_until(look.min(until)).await;
         }
     }
+}
+
+/// Refuses to read an inbox to nobody: what is printed leaves the queue.
+fn heard() -> Outcome {
+    if ui::is_heard() {
+        return Ok(());
+    }
+    Err(Failure::Unable {
+        message: "standard output is closed, so nobody would see what is read".into(),
+        hint: Some(
+            "leave it open, or send it to a file or with `> /dev/null` to take what waits unseen"
+                .into(),
+        ),
+    })
 }
 
 /// Shows what was drained, and only then lets it leave the queue.
@@ -453,6 +469,11 @@ async fn plain(context: &Context, path: &str, body: Value, done: &str) -> Outcom
             .map(|n| format!("{n} "))
             .unwrap_or_default();
         out(&format!("{n}{done}"));
+        if let Some(places) = answer.get("only_newest") {
+            out(&context.style.dim(&format!(
+                "among the newest {places} of the inbox; older ones are dismissed by their ids"
+            )));
+        }
         print_warnings(&answer);
     }
     Ok(())

@@ -6,6 +6,7 @@ use crate::store::{KeyRow, Persona, Project};
 use prism_core::access::Place;
 use prism_core::signal::sha256_hex;
 use prism_core::{Code, Identity, Problem, ProjectName};
+use std::sync::atomic::Ordering;
 
 /// What a project was called by the rule of earlier versions, and where that was asked.
 pub struct Formerly {
@@ -69,6 +70,19 @@ impl Prism {
         }
     }
 
+    /// Reads the names of projects and personas again, where memory's may be older than the store's.
+    pub async fn read_names(&self) -> Result<(), Problem> {
+        while self.names_are_old.load(Ordering::Relaxed) {
+            let version = self.directory.version();
+            let loaded = self.store.load().await?;
+            if self.directory.replace(version, &loaded) {
+                self.presence.have_started(loaded.started_personas);
+                self.names_are_old.store(false, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     /// The name to use for a project that was found: the one of earlier versions goes on where it
     /// has rows, until the operator merges the two.
     pub async fn name_in_use(
@@ -87,6 +101,18 @@ impl Prism {
             .goes_on(old.id, formerly.machine_id, formerly.folder)
             .await?;
         Ok(if goes_on { old.pid.to_string() } else { pid })
+    }
+
+    /// The folder that a project belongs to, where whoever speaks does so from another.
+    pub async fn elsewhere(
+        &self,
+        project: &Project,
+        speaks_from: Option<(String, String)>,
+    ) -> Option<String> {
+        let (machine, folder) = speaks_from?;
+        let found = self.store.elsewhere(project.id, machine, folder).await;
+        // Worth a word, and not worth a refusal.
+        found.ok().flatten()
     }
 
     /// Lets whoever found a project into it, if its folder is one of the project's.

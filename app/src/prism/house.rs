@@ -152,6 +152,9 @@ impl Prism {
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
             }
+            if let Err(problem) = self.read_names().await {
+                tracing::warn!(%problem, "Names that a merge changed could not be read yet");
+            }
             if let Err(problem) = self.escalate().await {
                 tracing::warn!(%problem, "What waits too long could not be looked at");
             }

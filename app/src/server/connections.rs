@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
 
 /// How often an idle connection looks at the clock; a test moves the clock meanwhile.
@@ -32,6 +32,11 @@ const TELLING: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a newcomer waits for the place of a connection that was told to end.
 const LEAVING: Duration = Duration::from_millis(250);
+
+/// Newcomers who wait for that at once: each holds a descriptor beyond the limit.
+fn outside_max(most: usize) -> usize {
+    (most / 8).clamp(1, FILES_RESERVED / 2)
+}
 
 /// The configured number, as far as the process may open so many files.
 pub fn capped(wanted: usize) -> usize {
@@ -54,6 +59,17 @@ pub struct Limited {
     open: Arc<Places>,
     telling: Arc<Places>,
     connections: Vec<Arc<Activity>>,
+    /// Newcomers who wait for the place of a connection that was told to end.
+    outside: Arc<Places>,
+    came_in: mpsc::UnboundedSender<Newcomer>,
+    coming_in: mpsc::UnboundedReceiver<Newcomer>,
+}
+
+/// Who has waited outside, and has a place now.
+struct Newcomer {
+    stream: TcpStream,
+    address: SocketAddr,
+    place: Place,
 }
 
 /// What a connection does now: serve requests, carry a WebSocket, or nothing.
@@ -167,37 +183,58 @@ impl Connected<IncomingStream<'_, Limited>> for Connection {
 
 impl Limited {
     pub fn new(listener: TcpListener, most: usize) -> Self {
+        let (came_in, coming_in) = mpsc::unbounded_channel();
         Self {
             listener,
             most,
             open: Arc::default(),
             telling: Arc::default(),
             connections: Vec::new(),
+            outside: Arc::default(),
+            came_in,
+            coming_in,
         }
     }
 
-    /// Has a place for a newcomer, if need be that of the connection that is idle longest; false
-    /// when all are in use, or none of those told to end has gone yet.
-    async fn has_room(&mut self) -> bool {
-        if self.open.taken() < self.most {
-            return true;
-        }
+    /// A place for a newcomer; who waits for one already goes first.
+    fn place(&self) -> Option<Place> {
+        let nobody_waits = self.outside.taken.load(Ordering::Relaxed) == 0;
+        let place = nobody_waits.then(|| Place::take_of(&self.open, self.most));
+        place.flatten()
+    }
+
+    /// Has a newcomer wait for the place of a connection that was told to end, if there is one. Who
+    /// comes after them is held up only while as many wait as may.
+    async fn wait_outside(&mut self, stream: TcpStream, address: SocketAddr) {
         self.evict_longest_idle();
-        // Also a place that somebody told before leaves late will do.
-        let free = async {
-            loop {
-                let left = self.open.left.notified();
-                if self.open.taken() < self.most {
-                    return;
-                }
-                left.await;
+        if !self.connections.iter().any(|c| c.is_evicted()) {
+            return refuse(stream, self.most, &self.telling);
+        }
+        let outside = Place::free(&self.outside, outside_max(self.most)).await;
+        let (open, telling) = (self.open.clone(), self.telling.clone());
+        let (most, came_in) = (self.most, self.came_in.clone());
+        tokio::spawn(async move {
+            let place = tokio::time::timeout(LEAVING, Place::free(&open, most)).await;
+            drop(outside);
+            match place {
+                Ok(place) => drop(came_in.send(Newcomer {
+                    stream,
+                    address,
+                    place,
+                })),
+                Err(_) => refuse(stream, most, &telling),
             }
-        };
-        let patience = match self.connections.iter().any(|c| c.is_evicted()) {
-            true => LEAVING,
-            false => Duration::ZERO,
-        };
-        tokio::time::timeout(patience, free).await.is_ok()
+        });
+    }
+
+    /// Whoever came in may be what somebody behind them waits for.
+    fn evict_for_those_outside(&mut self) {
+        self.connections.retain(|c| Arc::strong_count(c) > 1);
+        let leaving = self.connections.iter().filter(|c| c.is_evicted()).count();
+        let waiting = self.outside.taken.load(Ordering::Relaxed);
+        for _ in leaving..waiting {
+            self.evict_longest_idle();
+        }
     }
 
     /// Tells the connection that is idle longest to end; false when all are in use.
@@ -213,7 +250,7 @@ impl Limited {
         true
     }
 
-    fn admit(&mut self, stream: TcpStream) -> Limit {
+    fn admit(&mut self, stream: TcpStream, place: Place) -> Limit {
         if self.connections.len() >= self.most {
             self.connections.retain(|c| Arc::strong_count(c) > 1);
         }
@@ -224,34 +261,34 @@ impl Limited {
             activity,
             tick: Some(Box::pin(tokio::time::sleep(tick()))),
             unread: None,
-            _place: Place::take(&self.open),
+            _place: place,
         }
     }
+}
 
-    fn refuse(&self, mut stream: TcpStream) {
-        if self.telling.taken() >= TOLD_AT_ONCE {
-            return;
-        }
-        let place = Place::take(&self.telling);
-        let body = refusal(self.most).body().to_string();
-        tokio::spawn(async move {
-            let _place = place;
-            let answer = format!(
-                "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
-                 retry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            // Unread bytes would turn the close into a reset, and the reason would be lost.
-            let tell = async {
-                stream.write_all(answer.as_bytes()).await?;
-                stream.shutdown().await?;
-                let mut unread = [0; 1024];
-                while stream.read(&mut unread).await? > 0 {}
-                io::Result::Ok(())
-            };
-            drop(tokio::time::timeout(TELLING, tell).await);
-        });
-    }
+/// Tells a newcomer that there is no room, beside everything else.
+fn refuse(mut stream: TcpStream, most: usize, telling: &Arc<Places>) {
+    let Some(place) = Place::take_of(telling, TOLD_AT_ONCE) else {
+        return;
+    };
+    let body = refusal(most).body().to_string();
+    tokio::spawn(async move {
+        let _place = place;
+        let answer = format!(
+            "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
+             retry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        // Unread bytes would turn the close into a reset, and the reason would be lost.
+        let tell = async {
+            stream.write_all(answer.as_bytes()).await?;
+            stream.shutdown().await?;
+            let mut unread = [0; 1024];
+            while stream.read(&mut unread).await? > 0 {}
+            io::Result::Ok(())
+        };
+        drop(tokio::time::timeout(TELLING, tell).await);
+    });
 }
 
 fn refusal(most: usize) -> Problem {
@@ -269,7 +306,16 @@ impl Listener for Limited {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            let (stream, address) = match self.listener.accept().await {
+            let accepted = tokio::select! {
+                biased;
+                Some(newcomer) = self.coming_in.recv() => {
+                    let admitted = self.admit(newcomer.stream, newcomer.place);
+                    self.evict_for_those_outside();
+                    return (admitted, newcomer.address);
+                }
+                accepted = self.listener.accept() => accepted,
+            };
+            let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "A connection could not be accepted");
@@ -289,10 +335,10 @@ impl Listener for Limited {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "A connection sends its frames in its own time");
             }
-            if self.has_room().await {
-                return (self.admit(stream), address);
+            match self.place() {
+                Some(place) => return (self.admit(stream, place), address),
+                None => self.wait_outside(stream, address).await,
             }
-            self.refuse(stream);
         }
     }
 
@@ -327,19 +373,31 @@ struct Places {
     left: Notify,
 }
 
-impl Places {
-    fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
-    }
-}
-
 /// One of them, until it is dropped.
 struct Place(Arc<Places>);
 
 impl Place {
-    fn take(of: &Arc<Places>) -> Self {
-        of.taken.fetch_add(1, Ordering::Relaxed);
-        Self(of.clone())
+    /// One of so many, if one is free.
+    fn take_of(of: &Arc<Places>, most: usize) -> Option<Self> {
+        let one_more = |taken| (taken < most).then_some(taken + 1);
+        let took = of
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        took.ok().map(|_| Self(of.clone()))
+    }
+
+    /// One of so many, as soon as one is free.
+    async fn free(of: &Arc<Places>, most: usize) -> Self {
+        loop {
+            let left = of.left.notified();
+            tokio::pin!(left);
+            // From here on: a place that becomes free while we look is not missed.
+            left.as_mut().enable();
+            if let Some(place) = Self::take_of(of, most) {
+                return place;
+            }
+            left.await;
+        }
     }
 }
 
@@ -481,5 +539,43 @@ impl AsyncWrite for Limit {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_a_place_holds_up_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut limited = Limited::new(listener, 16);
+        let mut house = Vec::new();
+        for _ in 0..16 {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let (held, _) = limited.accept().await;
+            let busy = held.activity.clone().request();
+            house.push((stream, held, busy));
+        }
+        // Told to end, and busy with what it asked at that very moment.
+        house[0].1.activity.evict();
+        let outside = limited.outside.clone();
+        let _others = (
+            TcpStream::connect(address).await.unwrap(),
+            TcpStream::connect(address).await.unwrap(),
+        );
+        let both_wait = async {
+            while outside.taken.load(Ordering::Relaxed) < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = limited.accept() => panic!("there is no place yet"),
+            () = both_wait => {}
+        }
+        drop(house.remove(0));
+        let (_newcomer, _) = limited.accept().await;
+        assert_eq!(limited.open.taken.load(Ordering::Relaxed), 16);
     }
 }

@@ -7,29 +7,44 @@ use anyhow::{Context, Result};
 use prism_core::limits::BACKUPS_KEPT;
 use std::path::PathBuf;
 
-const DATABASE: &str = "prism.db";
+pub const DATABASE: &str = "prism.db";
 const FOLDER: &str = "backups";
+/// The copy of a database that could not be upgraded: one, however often that was tried.
+const NOT_UPGRADED: &str = "backups/not-upgraded.db";
 
 /// Opens this home's store, and says where the copy is if it had to be upgraded.
 pub fn open(home: &Home, replaces: Option<&str>) -> Result<(Store, Option<PathBuf>)> {
     let file = home.path(DATABASE);
     let backup = before_upgrade(home, replaces)?;
     let shown = file.display();
-    let store = Store::open_embedded(&file).with_context(|| match &backup {
-        None => format!("cannot open {shown}"),
-        Some(copy) => format!(
-            "cannot upgrade {shown}; it is as it was, and a copy is at {}",
-            copy.display()
-        ),
-    })?;
-    if let Some(copy) = &backup {
-        tracing::info!(copy = %copy.display(), "The database was upgraded; the old one is kept");
+    let store = Store::open_embedded(&file);
+    let Some(name) = backup else {
+        let store = store.with_context(|| format!("cannot open {shown}"))?;
+        return Ok((store, None));
+    };
+    let copy = home.path(&name);
+    match store {
+        Ok(store) => {
+            tracing::info!(copy = %copy.display(), "The database was upgraded; the old one is kept");
+            // Only now: a start that fails makes a copy, too, and must not push out an older one.
+            forget_oldest(home);
+            Ok((store, Some(copy)))
+        }
+        Err(error) => {
+            home.rename(&name, NOT_UPGRADED)?;
+            let copy = home.path(NOT_UPGRADED);
+            Err(error).with_context(|| {
+                format!(
+                    "cannot upgrade {shown}; it is as it was, and a copy is at {}",
+                    copy.display()
+                )
+            })
+        }
     }
-    Ok((store, backup))
 }
 
-/// Copies a database whose schema is older than this program's.
-fn before_upgrade(home: &Home, replaces: Option<&str>) -> Result<Option<PathBuf>> {
+/// Copies a database whose schema is older than this program's; the copy's name in the home.
+fn before_upgrade(home: &Home, replaces: Option<&str>) -> Result<Option<String>> {
     let file = home.path(DATABASE);
     let Some(schema) =
         Store::older_schema(&file).with_context(|| format!("cannot open {}", file.display()))?
@@ -37,6 +52,10 @@ fn before_upgrade(home: &Home, replaces: Option<&str>) -> Result<Option<PathBuf>
         return Ok(None);
     };
     home.folder(FOLDER)?;
+    // Copies that a killed start began; whoever runs now holds the home's lock.
+    for unfinished in home.list(FOLDER, "prism-", ".db.tmp") {
+        home.remove(&format!("{FOLDER}/{unfinished}"));
+    }
     // What another program wrote there is text, and part of a file's name here.
     let writer = replaces.filter(|v| {
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-+".contains(c);
@@ -47,7 +66,6 @@ fn before_upgrade(home: &Home, replaces: Option<&str>) -> Result<Option<PathBuf>
     let time: String = time.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     let name = format!("{FOLDER}/prism-{writer}-{time}.db");
     let unfinished = format!("{name}.tmp");
-    home.remove(&unfinished);
     let copied = Store::copy(&file, &home.path(&unfinished));
     if copied.is_err() {
         home.remove(&unfinished);
@@ -60,8 +78,7 @@ fn before_upgrade(home: &Home, replaces: Option<&str>) -> Result<Option<PathBuf>
         )
     })?;
     home.rename(&unfinished, &name)?;
-    forget_oldest(home);
-    Ok(Some(home.path(&name)))
+    Ok(Some(name))
 }
 
 /// Keeps the newest copies; the time is the end of a copy's name.
@@ -78,6 +95,36 @@ fn forget_oldest(home: &Home) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starts_that_fail_leave_one_copy_and_the_older_ones_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        home.folder(FOLDER).unwrap();
+        let older: Vec<String> = (1..=BACKUPS_KEPT)
+            .map(|n| format!("prism-0.{n}.0-2026010{n}T000000Z.db"))
+            .collect();
+        for name in older
+            .iter()
+            .map(String::as_str)
+            .chain(["prism-0.9.0-x.db.tmp"])
+        {
+            home.write(&format!("{FOLDER}/{name}"), b"x").unwrap();
+        }
+        // An older schema whose tables are not what an upgrade expects.
+        let database = rusqlite::Connection::open(home.path(DATABASE)).unwrap();
+        database
+            .execute_batch("create table stranger (x); pragma user_version = 1;")
+            .unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let said = open(&home, Some("0.9.0")).err().unwrap();
+            assert!(format!("{said:#}").contains("not-upgraded.db"), "{said:#}");
+        }
+        let mut kept = older;
+        kept.insert(0, "not-upgraded.db".into());
+        assert_eq!(home.list(FOLDER, "", ""), kept);
+    }
 
     #[test]
     fn only_the_newest_copies_are_kept_whatever_version_wrote_them() {

@@ -34,11 +34,13 @@ mod writer;
 
 use super::{Result, StoreError};
 use crate::bus::Bus;
+use crate::timing::{self, Part};
 use prism_core::{Code, Problem};
 use readers::Readers;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 pub use words::WordHits;
 
@@ -62,6 +64,8 @@ pub struct Sqlite {
     inboxes: Arc<inboxes::Inboxes>,
     /// Told whenever a row may wait for its vectors.
     embed_wanted: Arc<Notify>,
+    /// Whether two projects have become one since the start.
+    merged: Arc<AtomicBool>,
 }
 
 impl Sqlite {
@@ -92,6 +96,7 @@ impl Sqlite {
             riding,
             inboxes: Arc::default(),
             embed_wanted: Arc::default(),
+            merged: Arc::default(),
         })
     }
 
@@ -100,7 +105,21 @@ impl Sqlite {
         &self,
         job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.write(job, |value| value).await
+        self.written(job, |value| value).await
+    }
+
+    /// The same, with something to do on the writer's thread once it is on disk.
+    async fn written<T: 'static, U: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        then: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U> {
+        let written = timing::of(Part::Store, self.writer.write(job, then)).await;
+        // Projects and personas go in a merge alone; whoever was admitted before it is told.
+        written.map_err(|error| match error {
+            StoreError::Dangling if self.merged.load(Ordering::Relaxed) => gone().into(),
+            error => error,
+        })
     }
 
     /// Runs one short read of a signal's way; it never waits behind a recall.
@@ -108,7 +127,16 @@ impl Sqlite {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.signal_readers.read(query).await
+        timing::of(Part::Store, self.signal_readers.read(query)).await
+    }
+
+    /// Runs one read of a few rows on the caller's own thread: to hand it to another would take
+    /// longer than the read.
+    async fn glance<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        timing::of(Part::Store, self.signal_readers.glance(query)).await
     }
 
     /// Runs one read that may take its time: recall, lists of memory, reports.
@@ -124,7 +152,7 @@ impl Sqlite {
             }
             query(c)
         };
-        self.memory_readers.read(query).await
+        timing::of(Part::Store, self.memory_readers.read(query)).await
     }
 
     pub fn bus(&self) -> &Bus {
@@ -132,7 +160,16 @@ impl Sqlite {
     }
 
     pub async fn settle(&self) -> Result<()> {
-        self.writer.settle().await
+        timing::of(Part::Store, self.writer.settle()).await
+    }
+
+    /// Writes something that changes nothing, and waits until it is on disk.
+    pub async fn ready(&self) -> Result<()> {
+        self.write(|c| {
+            c.pragma_update(None, "user_version", migrate::NEWEST as i64)
+                .map_err(failed)
+        })
+        .await
     }
 
     pub async fn close(&self) {
@@ -177,12 +214,11 @@ fn gone() -> Problem {
 /// Names a failure of SQLite by what the operator can do about it.
 fn failed(error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as E;
-    // Projects and personas go in a merge alone; whoever was admitted before it is told.
     let refers_to_nothing = error
         .sqlite_error()
         .is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY);
     if refers_to_nothing {
-        return gone().into();
+        return StoreError::Dangling;
     }
     match error.sqlite_error_code() {
         Some(
@@ -229,6 +265,39 @@ mod column {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[tokio::test]
+    async fn a_row_that_refers_to_nothing_is_told_as_a_merge_only_after_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&dir.path().join("x.db")).unwrap();
+        let dangling = || {
+            store.write(|c| {
+                c.execute_batch(
+                    "insert into projects (id, tenant_id, pid, created_at)
+                     values ('a', 'none', 'P', 0)",
+                )
+                .map_err(failed)
+            })
+        };
+        let before = dangling().await.unwrap_err();
+        assert!(matches!(before, StoreError::Dangling), "{before}");
+        store.merged.store(true, Ordering::Relaxed);
+        let after = dangling().await.unwrap_err();
+        assert!(after.to_string().contains("part of another"), "{after}");
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_store_is_ready_while_it_can_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&dir.path().join("x.db")).unwrap();
+        store.ready().await.unwrap();
+        let full = |c: &Connection| c.pragma_update(None, "query_only", true).map_err(failed);
+        store.write(full).await.unwrap();
+        let said = store.ready().await.unwrap_err();
+        assert!(matches!(said, StoreError::Unwritable(_)), "{said}");
+        store.close().await;
+    }
 
     #[tokio::test]
     async fn reads_of_memory_never_take_the_readers_of_a_signal() {

@@ -147,8 +147,12 @@ pub async fn waiting(
             Some(waits) if waits.r#for == r#for => waits.clone(),
             _ => api::WaitsFor { r#for, since },
         });
-        prism.store.session_waits(session.id, waits.clone()).await?;
-        prism.presence.waits(session.id, waits);
+        let (presence, id) = (prism.presence.clone(), session.id);
+        // Memory follows the rows in their order: two hooks may come at once.
+        prism
+            .store
+            .session_waits(id, waits, move |waits| presence.waits(id, waits))
+            .await?;
     }
     Ok(api::Ok { ok: true })
 }

@@ -214,16 +214,13 @@ pub async fn dismiss(
             format!("has {n} and may have {DISMISS_IDS_MAX}; dismiss the rest with another call"),
         ));
     }
-    let dismissed = prism
-        .store
-        .dismiss(
-            caller.persona.id,
-            caller.session_id(),
-            request.signal_ids,
-            clock::now(),
-        )
-        .await?;
-    Ok(api::Dismissed { dismissed })
+    let dismissed = prism.store.dismiss(
+        caller.persona.id,
+        caller.session_id(),
+        request.signal_ids,
+        clock::now(),
+    );
+    Ok(dismissed.await?)
 }
 
 pub async fn acknowledge(

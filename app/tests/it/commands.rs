@@ -476,3 +476,36 @@ fn without_a_home_nothing_is_written_into_the_working_folder() {
     assert!(line.status.success() && !line.stdout.is_empty(), "{line:?}");
     assert!(!server.folder().join(".prism").exists());
 }
+
+#[test]
+fn an_inbox_is_not_read_to_a_closed_output() {
+    let server = Server::start();
+    let donna = server.agent("Donna");
+    server.ok(None, &["send", "Donna", "somebody must see this"]);
+    drop(donna);
+    for (command, ends) in [
+        ("\"$0\" pending >&-", Some(2)),
+        ("\"$0\" wait --timeout 1 >&-", Some(2)),
+        ("\"$0\" pending > /dev/null", Some(0)),
+    ] {
+        let waits = server.ok(None, &["--json", "status"]);
+        let waits: Value = serde_json::from_str(&waits).unwrap();
+        let donna = waits["personas"].as_array().unwrap().iter();
+        let mut donna = donna.filter(|p| p["identity"] == "Donna");
+        assert_eq!(donna.next().unwrap()["pending"]["INFO"], 1, "{waits}");
+        let prism = server.command(Some("Donna"));
+        let mut shell = std::process::Command::new("sh");
+        shell.env_clear().current_dir(server.folder());
+        for (name, value) in prism.get_envs() {
+            shell.env(name, value.unwrap_or_default());
+        }
+        let shell = shell.arg("-c").arg(command).arg(prism.get_program());
+        let ended = shell.output().unwrap();
+        assert_eq!(ended.status.code(), ends, "{command}: {}", stderr(&ended));
+    }
+    assert!(
+        server
+            .ok(Some("Donna"), &["pending"])
+            .contains("nothing waits")
+    );
+}

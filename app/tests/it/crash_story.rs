@@ -1,6 +1,6 @@
 //! Nothing lost: the server is killed again and again while clients send and drain.
 
-use crate::harness::{PID, Server, ids};
+use crate::harness::{PID, Server, ids, wait_for};
 use prism::client::Client;
 use prism_core::Code;
 use serde_json::{Value, json};
@@ -161,5 +161,32 @@ async fn every_accepted_send_is_drained_exactly_once_under_kill_9() {
             .await
             .unwrap();
         assert!(ids(&rest).is_empty());
+    }
+}
+
+#[test]
+fn a_server_whose_lock_or_database_was_taken_away_stops_and_says_so() {
+    for (name, put) in [
+        ("serve.lock", false),
+        ("prism.db", false),
+        ("prism.db", true),
+    ] {
+        let mut server = Server::none();
+        let mut serve = server.command(None);
+        serve.args(["serve", "--port", "0"]);
+        let serve = serve.stdout(std::process::Stdio::null());
+        let mut process = serve.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let home = server.home();
+        wait_for("server.json", || prism::config::ServerFile::load(&home));
+        std::fs::remove_file(home.path(name)).unwrap();
+        if put {
+            std::fs::write(home.path(name), b"").unwrap();
+        }
+        let ended = wait_for("the end of the server", || process.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(2), "{name}");
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut process.stderr.take().unwrap(), &mut said).unwrap();
+        assert!(said.contains(name) && said.contains("taken away"), "{said}");
+        server.kill();
     }
 }

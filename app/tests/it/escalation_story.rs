@@ -266,3 +266,53 @@ fn a_pinned_bell_says_that_it_does_not_climb() {
     wait_for_state(&mut donna, &sent, "no_rung_left");
     assert_eq!(texi.bells_so_far(), 0);
 }
+
+#[test]
+fn a_command_that_cannot_be_started_is_tried_again_and_then_run_once() {
+    let mut server = Server::start_with(FAST);
+    let noted = with_notify(&mut server);
+    let program = server.folder().join("tell me");
+    let away = server.folder().join("away");
+    std::fs::rename(&program, &away).unwrap();
+    let mut donna = server.agent("Donna");
+    let sent = donna.call(
+        "prism_signal",
+        signal("frank", "BLOCKER", "the disk is full"),
+    );
+    server.advance(Duration::from_secs(31));
+    wait_for_steps(&mut donna, &sent, &[OPERATOR]);
+    wait_for("the line", || {
+        line(&server).contains("🔔 1 BLOCKER").then_some(())
+    });
+    // Another round has begun when another one got there: the command was tried by then.
+    let next = donna.call("prism_signal", signal("frank", "BLOCKER", "still"));
+    server.advance(Duration::from_secs(31));
+    wait_for_steps(&mut donna, &next, &[OPERATOR]);
+    assert!(notified(&noted).is_empty());
+    std::fs::rename(&away, &program).unwrap();
+    server.advance(Duration::from_secs(61));
+    wait_for("the command", || {
+        (notified(&noted).len() == 1).then_some(())
+    });
+    assert!(notified(&noted)[0].contains("(and 1 more)"));
+    server.advance(Duration::from_secs(120));
+    let third = donna.call("prism_signal", signal("frank", "BLOCKER", "again"));
+    server.advance(Duration::from_secs(31));
+    wait_for_steps(&mut donna, &third, &[OPERATOR]);
+    wait_for("the command for the third alone", || {
+        (notified(&noted).len() == 2).then_some(())
+    });
+    assert!(!notified(&noted)[1].contains("more"));
+}
+
+#[test]
+fn a_clock_that_is_set_back_puts_no_escalation_off() {
+    let server = Server::start_with(FAST);
+    let mut donna = server.agent("Donna");
+    let sent = donna.call(
+        "prism_signal",
+        signal("frank", "BLOCKER", "the build is red"),
+    );
+    server.set_back(Duration::from_secs(3600));
+    wait_for_steps(&mut donna, &sent, &[OPERATOR]);
+}

@@ -530,7 +530,7 @@ fn ask_door(port: &Value, token: &str, loopback_id: &str) -> u16 {
 }
 
 /// Status and body of a page.
-fn get(url: &str, token: &str) -> (u16, String) {
+pub fn get(url: &str, token: &str) -> (u16, String) {
     drop(rustls::crypto::ring::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,6 +1,7 @@
 //! Which folder is which project: found, named, allowed and merged.
 
-use crate::harness::{Agent, PATIENCE, PID, Server, task};
+use crate::harness::{Agent, PATIENCE, PID, Server, task, wait_for};
+use crate::loopback_story::get;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -373,4 +374,45 @@ fn the_operator_is_told_when_the_project_of_a_folder_is_another_folders() {
     assert_eq!(told(&second, &["--pid", "app", "note", "meant so"]), "");
     told(&second, &["project", "allow", "app"]);
     assert_eq!(told(&second, &["note", "ours as well"]), "");
+}
+
+#[test]
+fn names_that_a_merge_could_not_read_again_are_read_later() {
+    let mut server = Server::start();
+    server.kill();
+    server.resume_with(&[("PRISM_FAILPOINTS", "merge.names_stay_old")]);
+    for pid in ["OLD", "NEW"] {
+        let mut donna = Agent::launch(&server, Some("Donna"), &[("PRISM_PID", pid)]);
+        donna.call("prism_start", json!({}));
+        donna.call("prism_wrap", json!({"summary": "done here"}));
+        donna.close();
+    }
+    server.ok(None, &["project", "merge", "OLD", "NEW"]);
+    wait_for("the old name is gone", || {
+        let list = server.ok(None, &["project", "list", "--json"]);
+        (!list.contains("OLD")).then_some(())
+    });
+}
+
+#[test]
+fn the_operator_is_told_of_a_foreign_folder_without_a_call_of_its_own() {
+    let server = Server::start();
+    let (first, second) = (folder(&server, "a/shop"), folder(&server, "b/shop"));
+    drop(finds(&server, "Texi", &first).call("prism_start", json!({})));
+    let told = cli(&server, &second, &["send", "Texi", "which shop is this?"]);
+    assert!(told.status.success(), "{told:?}");
+    let said = String::from_utf8_lossy(&told.stderr);
+    let there = first.canonicalize().unwrap();
+    assert!(
+        said.contains(&format!("is the project of {}", there.display())),
+        "{said}"
+    );
+    let at_home = cli(&server, &first, &["send", "Texi", "this one"]);
+    assert!(
+        at_home.status.success() && at_home.stderr.is_empty(),
+        "{at_home:?}"
+    );
+    let (_, metrics) = get(&format!("{}/metrics", server.url()), "");
+    assert!(metrics.contains("verb=\"signal\""), "{metrics}");
+    assert!(!metrics.contains("project_list"), "{metrics}");
 }

@@ -669,8 +669,8 @@ async fn a_session_acknowledges_once_and_its_newest_note_counts() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_session_dismisses_what_it_was_given_lately() {
-    let server = Server::start();
+async fn whoever_has_no_session_dismisses_what_it_was_given_lately_and_is_told_how_far_back() {
+    let mut server = Server::start();
     let donna = server.identity("Donna").await;
     let texi = server.identity("Texi").await;
     for n in 0..3 {
@@ -687,6 +687,18 @@ async fn whoever_has_no_session_dismisses_what_it_was_given_lately() {
     texi.call(PID, "signals_confirm", lease).await.unwrap();
     let dismissed = texi.call(PID, "signals_ack", json!({})).await.unwrap();
     assert_eq!(dismissed["dismissed"], 2, "what waits is left alone");
+    assert!(
+        dismissed["only_newest"].is_null(),
+        "that was the whole inbox"
+    );
     let again = texi.call(PID, "signals_ack", json!({})).await.unwrap();
     assert_eq!(again["dismissed"], 0);
+    server.terminate();
+    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    db.execute_batch("update personas set inbox_seq = 2001 where identity = 'Texi'")
+        .unwrap();
+    drop(db);
+    server.resume();
+    let longer = texi.call(PID, "signals_ack", json!({})).await.unwrap();
+    assert_eq!(longer["only_newest"], 2000, "{longer}");
 }

@@ -8,7 +8,7 @@ use crate::store::{DueRow, Escalated};
 use prism_core::Moment;
 use prism_core::bell::Notice;
 use prism_core::escalation::{Step, Told};
-use prism_core::limits::RING_ENTRIES_MAX;
+use prism_core::limits::{LEASE_AHEAD_US, RING_ENTRIES_MAX};
 use prism_core::receipt::Layer;
 use prism_core::ring::Entry;
 use prism_core::signal::Category;
@@ -24,12 +24,16 @@ pub(super) const DUE: &str = "select q.id, q.from_identity, q.signal_type, q.cat
         cross join personas p on p.id = q.to_persona_id
     where q.escalate_at <= ?1 and q.drained_at is null and q.ended_at is null
     order by q.escalate_at limit ?2";
+/// What is due later than anything can be: it was put off before the clock was set back, and is due.
+pub(super) fn due_too_late() -> String {
+    DUE.replacen("q.escalate_at <= ?1", "q.escalate_at > ?1", 1)
+}
 /// Moves a row on, unless somebody has read it or moved it on meanwhile.
 pub(super) const MOVE_ON: &str = "update signal_queue
     set escalate_at = ?3, escalation = coalesce(?4, escalation),
         escalated_at = iif(?4 is null, escalated_at, ?5)
     where id = ?1 and escalate_at = ?2 and drained_at is null and ended_at is null
-        and (leased_until is null or leased_until <= ?5 or ?4 is null)";
+        and (leased_until is null or leased_until <= ?5 or leased_until > ?5 + ?6 or ?4 is null)";
 /// What the operator is told of and nobody has read, the newest first.
 pub(super) const AT_OPERATORS: &str = "select q.id, q.signal_type, q.category, q.from_identity,
         q.from_session, q.to_identity, q.payload, q.in_reply_to, q.created_at, q.trace_id, q.seq,
@@ -38,22 +42,33 @@ pub(super) const AT_OPERATORS: &str = "select q.id, q.signal_type, q.category, q
         cross join projects p on p.id = q.project_id
     where q.escalation = 2 and q.drained_at is null and q.ended_at is null
     order by q.escalated_at desc limit ?1";
-/// Takes what the operator's command was not run for.
-pub(super) const UNNOTIFIED: &str = "update signal_queue set notified_at = ?1
-    where rowid in (select rowid from signal_queue indexed by ix_signal_unnotified
-        where escalation = 2 and notified_at is null and drained_at is null and ended_at is null
-        limit ?2)
-    returning id, signal_type, category, from_identity, from_session, to_identity, payload,
-        in_reply_to, created_at, trace_id, seq, escalated_at,
-        (select pid from projects where projects.id = project_id) as pid";
+/// What the operator's command was not run for.
+pub(super) const UNNOTIFIED: &str = "select q.id, q.signal_type, q.category, q.from_identity,
+        q.from_session, q.to_identity, q.payload, q.in_reply_to, q.created_at, q.trace_id, q.seq,
+        q.escalated_at, p.pid
+    from signal_queue q indexed by ix_signal_unnotified
+        cross join projects p on p.id = q.project_id
+    where q.escalation = 2 and q.notified_at is null and q.drained_at is null
+        and q.ended_at is null
+    limit ?1";
 
 impl Sqlite {
-    pub async fn escalation_due(&self, now: Moment, limit: usize) -> Result<Vec<DueRow>> {
+    pub async fn escalation_due(
+        &self,
+        now: Moment,
+        latest: Moment,
+        limit: usize,
+    ) -> Result<Vec<DueRow>> {
         self.read(move |c| {
-            let mut statement = c.prepare_cached(DUE).map_err(failed)?;
-            let rows = statement.query_map(params![now.0, limit as i64], due_row);
-            let rows = rows.map_err(failed)?.collect::<rusqlite::Result<_>>();
-            rows.map_err(failed)
+            let mut due = Vec::new();
+            for (sql, at) in [(DUE, now), (&due_too_late(), latest)] {
+                let mut statement = c.prepare_cached(sql).map_err(failed)?;
+                let rows = statement.query_map(params![at.0, limit as i64], due_row);
+                for row in rows.map_err(failed)? {
+                    due.push(row.map_err(failed)?);
+                }
+            }
+            Ok(due)
         })
         .await
     }
@@ -78,15 +93,28 @@ impl Sqlite {
         self.read(|c| told(c, RING_ENTRIES_MAX)).await
     }
 
-    /// Takes what the operator's command is to be run for, once and for all.
-    pub async fn claim_notification(&self, now: Moment, limit: usize) -> Result<Vec<Told>> {
-        self.write(move |c| {
+    /// What the operator's command was not run for, oldest first.
+    pub async fn unnotified(&self, limit: usize) -> Result<Vec<Told>> {
+        self.read(move |c| {
             let mut statement = c.prepare_cached(UNNOTIFIED).map_err(failed)?;
-            let rows = statement.query_map(params![now.0, limit as i64], told_row);
+            let rows = statement.query_map([limit as i64], told_row);
             let rows = rows.map_err(failed)?.collect::<rusqlite::Result<_>>();
             let mut told: Vec<Told> = rows.map_err(failed)?;
             told.sort_by_key(|t| t.entry.ts);
             Ok(told)
+        })
+        .await
+    }
+
+    /// The command runs for these: never again.
+    pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<()> {
+        self.write(move |c| {
+            let note = "update signal_queue set notified_at = ? where id = ?";
+            let mut statement = c.prepare_cached(note).map_err(failed)?;
+            for id in signals {
+                statement.execute(params![now.0, id]).map_err(failed)?;
+            }
+            Ok(())
         })
         .await
     }
@@ -124,6 +152,7 @@ fn move_on(c: &Connection, escalated: &Escalated, now: Moment) -> Result<bool> {
                 escalated.again_at.map(|at| at.0),
                 reached,
                 now.0,
+                LEASE_AHEAD_US,
             ])
         })
         .map_err(failed)?;

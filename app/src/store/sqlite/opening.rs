@@ -20,6 +20,29 @@ pub(super) const BOOKKEEPING: &str = "('start', 'pickup', 'bootstrap_only')";
 /// Statuses of what nobody needs to look at any more.
 pub(super) const CLOSED: &str = "('done', 'dropped', 'resolved')";
 
+/// What the operator typed themselves needs no review.
+const OF_THE_OPERATOR: &str = "captured_via in (select identity from personas
+    where project_id = ?1 and is_operator = 1)";
+
+/// The newest corrections that are the operator's or were accepted.
+pub(super) fn corrections() -> String {
+    format!(
+        "select * from operator_inputs indexed by ix_operator_inputs_corrections
+         where project_id = ?1 and class = 'correction' and (operator_review = 'accepted'
+             or operator_review is null and {OF_THE_OPERATOR})
+         order by captured_at desc limit ?2"
+    )
+}
+
+/// How many corrections wait for the operator's word.
+pub(super) fn to_review() -> String {
+    format!(
+        "select count(*) from operator_inputs indexed by ix_operator_inputs_to_review
+         where project_id = ?1 and class = 'correction' and operator_review is null
+         and not ({OF_THE_OPERATOR})"
+    )
+}
+
 impl Sqlite {
     pub async fn opening(&self, by: Author, live: Vec<Uuid>) -> Result<Opening> {
         self.read_memory(move |c| opening(c, &by, &live)).await
@@ -28,25 +51,9 @@ impl Sqlite {
     pub async fn corrections(&self, project: Uuid, n: usize) -> Result<(Vec<InputView>, u64)> {
         self.read_memory(move |c| {
             let project = project.to_string();
-            let of_the_operator =
-                "coalesce(operator_review, '') = 'accepted' or operator_review is null
-                and captured_via in (select identity from personas
-                    where project_id = ?1 and is_operator = 1)";
-            let corrections = list(
-                c,
-                &format!(
-                    "select * from operator_inputs where project_id = ?1 and class = 'correction'
-                     and ({of_the_operator}) order by captured_at desc limit ?2"
-                ),
-                params![project, n as i64],
-                input,
-            )?;
+            let corrections = list(c, &corrections(), params![project, n as i64], input)?;
             let unreviewed: i64 = c
-                .prepare_cached(&format!(
-                    "select count(*) from operator_inputs where project_id = ?1
-                     and class = 'correction' and operator_review is null
-                     and not ({of_the_operator})"
-                ))
+                .prepare_cached(&to_review())
                 .and_then(|mut s| s.query_row([&project], |r| r.get(0)))
                 .map_err(failed)?;
             Ok((corrections, unreviewed as u64))

@@ -1,6 +1,8 @@
 //! Holds the plans of the statements that run often: none of them reads history.
 
-use super::{directory, escalation, migrate, probe, retention, sessions, signals, trace, verdicts};
+use super::{
+    directory, escalation, migrate, opening, probe, retention, sessions, signals, trace, verdicts,
+};
 use prism_core::retention::History;
 use rusqlite::{Connection, params_from_iter};
 
@@ -111,6 +113,11 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             &["ix_signal_escalates (escalate_at<?)"],
         ),
         (
+            "a look at what was put off before the clock was set back",
+            escalation::due_too_late(),
+            &["ix_signal_escalates (escalate_at>?)"],
+        ),
+        (
             "moving on what has waited too long",
             escalation::MOVE_ON.to_owned(),
             &["sqlite_autoindex_signal_queue_1"],
@@ -124,6 +131,16 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             "what the operator was not notified of",
             escalation::UNNOTIFIED.to_owned(),
             &["ix_signal_unnotified"],
+        ),
+        (
+            "the corrections of a hook's brief",
+            opening::corrections(),
+            &["ix_operator_inputs_corrections (project_id=?)"],
+        ),
+        (
+            "counting corrections to review",
+            opening::to_review(),
+            &["INDEX ix_operator_inputs_to_review (project_id=?)"],
         ),
         (
             "finding open sessions at a start",

@@ -36,9 +36,24 @@ impl Sqlite {
     /// Whether a project has rows and is not bound to another folder of this machine: then whoever
     /// found it by the name of that folder goes on using it.
     pub async fn goes_on(&self, project: Uuid, machine: String, folder: String) -> Result<bool> {
-        self.read(move |c| {
+        self.glance(move |c| {
             let bound = folders(c, &project.to_string(), &machine)?;
             Ok(is_used(c, &project.to_string())? && (bound.is_empty() || bound.contains(&folder)))
+        })
+        .await
+    }
+
+    /// The first folder of this machine that a project is bound to, where this one is none of them.
+    pub async fn elsewhere(
+        &self,
+        project: Uuid,
+        machine: String,
+        folder: String,
+    ) -> Result<Option<String>> {
+        self.glance(move |c| {
+            let bound = folders(c, &project.to_string(), &machine)?;
+            let here = bound.contains(&folder);
+            Ok(bound.into_iter().next().filter(|_| !here))
         })
         .await
     }
@@ -94,9 +109,10 @@ impl Sqlite {
     pub async fn merge_projects(&self, old: Project, new: Project) -> Result<()> {
         // Inboxes that were empty may hold what the other project's held.
         let inboxes = self.inboxes.clone();
-        self.writer
-            .write(move |c| merge(c, &old, &new), move |()| inboxes.forget())
+        self.written(move |c| merge(c, &old, &new), move |()| inboxes.forget())
             .await?;
+        self.merged
+            .store(true, std::sync::atomic::Ordering::Relaxed);
         // The scan holds vectors by project; it reads them again.
         self.vectors.forget();
         Ok(())

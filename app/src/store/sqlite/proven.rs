@@ -50,7 +50,7 @@ pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
 
 impl Sqlite {
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
-        self.read(move |c| {
+        self.glance(move |c| {
             let wanted: Vec<String> = sessions.iter().map(Uuid::to_string).collect();
             list(
                 c,
@@ -64,7 +64,7 @@ impl Sqlite {
     }
 
     pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
-        self.read(move |c| {
+        self.glance(move |c| {
             let newest = list(
                 c,
                 "select * from last_proven where persona_id = ? order by at desc limit 1",

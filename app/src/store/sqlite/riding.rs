@@ -42,6 +42,8 @@ struct Waiting {
     retry_at: Option<Instant>,
     /// Somebody waits to read them.
     wanted: bool,
+    /// A commit that carries some is under way.
+    on_its_way: bool,
 }
 
 /// What a commit carries; it comes back when the commit fails.
@@ -129,6 +131,17 @@ impl Riding {
         waiting.rides()
     }
 
+    /// The commit that carried some is over; what it could not carry rides again.
+    pub fn arrived(&self) {
+        self.waiting().on_its_way = false;
+    }
+
+    /// Whether everything that ever rode can be read.
+    pub fn is_settled(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.since.is_none() && !waiting.on_its_way
+    }
+
     /// Makes the next commit carry everything.
     pub fn want(&self) {
         self.waiting().wanted = true;
@@ -153,12 +166,16 @@ impl Riding {
 
     /// Takes what rides, for `write` to write.
     pub fn take(&self) -> Taken {
+        let on_its_way = Waiting {
+            on_its_way: true,
+            ..Waiting::default()
+        };
         let Waiting {
             facts,
             paths,
             bells,
             ..
-        } = std::mem::take(&mut *self.waiting());
+        } = std::mem::replace(&mut *self.waiting(), on_its_way);
         self.room.notify_waiters();
         Taken {
             facts,

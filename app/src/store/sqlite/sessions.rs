@@ -57,8 +57,13 @@ impl Sqlite {
         .await
     }
 
-    pub async fn session_waits(&self, id: Uuid, waits: Option<WaitsFor>) -> Result<()> {
-        self.write(move |c| {
+    pub async fn session_waits(
+        &self,
+        id: Uuid,
+        waits: Option<WaitsFor>,
+        then: impl FnOnce(Option<WaitsFor>) + Send + 'static,
+    ) -> Result<()> {
+        let note = move |c: &Connection| {
             let (what, since) = match &waits {
                 Some(waits) => (Some(waits.r#for.name()), Some(waits.since.0)),
                 None => (None, None),
@@ -66,9 +71,9 @@ impl Sqlite {
             c.prepare_cached("update sessions set waiting_for = ?, waiting_since = ? where id = ?")
                 .and_then(|mut s| s.execute(params![what, since, id.to_string()]))
                 .map_err(failed)?;
-            Ok(())
-        })
-        .await
+            Ok(waits)
+        };
+        self.written(note, then).await
     }
 
     pub async fn session_attention(&self, id: Uuid, attention: Attention) -> Result<()> {
@@ -105,8 +110,7 @@ impl Sqlite {
     pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {
         let inboxes = self.inboxes.clone();
         let wrapped = self
-            .writer
-            .write(
+            .written(
                 move |c| {
                     let now = wrap.by.now;
                     remember(c, wrap)?;
@@ -131,17 +135,16 @@ impl Sqlite {
         now: Moment,
     ) -> Result<Vec<ReturnedRow>> {
         let inboxes = self.inboxes.clone();
-        self.writer
-            .write(
-                move |c| release(c, &id.to_string(), &reason, now),
-                move |returned| {
-                    for row in &returned {
-                        inboxes.filled(row.to_persona);
-                    }
-                    returned
-                },
-            )
-            .await
+        self.written(
+            move |c| release(c, &id.to_string(), &reason, now),
+            move |returned| {
+                for row in &returned {
+                    inboxes.filled(row.to_persona);
+                }
+                returned
+            },
+        )
+        .await
     }
 }
 
@@ -200,4 +203,36 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
             .get::<_, Option<String>>("attention")?
             .map(|name| Attention::from_name(&name).unwrap_or(Attention::Unknown)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[tokio::test]
+    async fn what_sessions_wait_for_is_told_in_the_order_of_the_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&dir.path().join("x.db")).unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let waits = |n: i64| {
+            (n % 2 == 0).then_some(WaitsFor {
+                r#for: Waiting::Permission,
+                since: Moment(n),
+            })
+        };
+        let hooks = (0..20).map(|n| {
+            let told = told.clone();
+            let then = move |waits: Option<WaitsFor>| {
+                told.lock().unwrap().push(waits.map(|w| w.since.0));
+            };
+            store.session_waits(Uuid::nil(), waits(n), then)
+        });
+        for hook in futures_util::future::join_all(hooks).await {
+            hook.unwrap();
+        }
+        let in_order: Vec<_> = (0..20).map(|n| waits(n).map(|w| w.since.0)).collect();
+        assert_eq!(*told.lock().unwrap(), in_order);
+        store.close().await;
+    }
 }

@@ -9,6 +9,7 @@ use crate::store::{
     Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
     NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept,
 };
+use prism_core::api::Dismissed;
 use prism_core::delivery::{Lease, may_lease};
 use prism_core::envelope::Envelope;
 use prism_core::gate::GateWarning;
@@ -94,8 +95,7 @@ impl Sqlite {
             .expects(new.to_persona.id, new.audience, new.recipient_live);
         let (bus, riding, inboxes) = (self.bus.clone(), self.riding.clone(), self.inboxes.clone());
         let written = self
-            .writer
-            .write(
+            .written(
                 move |c| send(c, new, expected),
                 move |written| match written {
                     Written::New(committed) => {
@@ -141,18 +141,17 @@ impl Sqlite {
         now: Moment,
     ) -> Result<Option<Drain>> {
         let inboxes = self.inboxes.clone();
-        self.writer
-            .write(
-                move |c| lease(c, persona, holder, limit, now),
-                move |leased| match leased {
-                    Leased::Some(drain) => Some(drain),
-                    Leased::Nothing { first_return } => {
-                        inboxes.found_empty(persona, first_return);
-                        None
-                    }
-                },
-            )
-            .await
+        self.written(
+            move |c| lease(c, persona, holder, limit, now),
+            move |leased| match leased {
+                Leased::Some(drain) => Some(drain),
+                Leased::Nothing { first_return } => {
+                    inboxes.found_empty(persona, first_return);
+                    None
+                }
+            },
+        )
+        .await
     }
 
     pub async fn confirm(
@@ -177,26 +176,32 @@ impl Sqlite {
         session: Option<Uuid>,
         signal_ids: Vec<String>,
         now: Moment,
-    ) -> Result<u64> {
+    ) -> Result<Dismissed> {
         self.write(move |c| {
             let given = "to_persona_id = ? and drained_at is not null and dismissed_at is null and (? is null or drained_by is null or drained_by = ?)";
-            let (persona, session) = (persona.to_string(), session.map(|s| s.to_string()));
+            let (persona_id, session) = (persona.to_string(), session.map(|s| s.to_string()));
+            let mut only_newest = None;
             if signal_ids.is_empty() {
                 let n = match &session {
-                    Some(session) => c.execute(DISMISS_GIVEN, params![now.0, persona, session]),
-                    None => c.execute(DISMISS_LATELY, params![now.0, persona, DISMISSED_LATELY_MAX as i64]),
+                    Some(session) => c.execute(DISMISS_GIVEN, params![now.0, persona_id, session]),
+                    None => {
+                        let places = DISMISSED_LATELY_MAX as i64;
+                        only_newest = (head(c, persona)? > places).then_some(places as u64);
+                        c.execute(DISMISS_LATELY, params![now.0, persona_id, places])
+                    }
                 };
-                return Ok(n.map_err(failed)? as u64);
+                let dismissed = n.map_err(failed)? as u64;
+                return Ok(Dismissed { dismissed, only_newest });
             }
             let mut dismissed = 0;
             for quoted in signal_ids {
-                let id = own_signal(c, &persona, &quoted)?;
+                let id = own_signal(c, &persona_id, &quoted)?;
                 let n = c
-                    .execute(&format!("update signal_queue set dismissed_at = ? where id = ? and {given}"), params![now.0, id, persona, session, session])
+                    .execute(&format!("update signal_queue set dismissed_at = ? where id = ? and {given}"), params![now.0, id, persona_id, session, session])
                     .map_err(failed)?;
                 dismissed += n as u64;
             }
-            Ok(dismissed)
+            Ok(Dismissed { dismissed, only_newest })
         })
         .await
     }
@@ -305,7 +310,7 @@ impl Sqlite {
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
-        self.read(move |c| {
+        self.glance(move |c| {
             let mut statement = c.prepare_cached(WAITING).map_err(failed)?;
             let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
             let mut rows = statement.query([project.to_string()]).map_err(failed)?;
@@ -334,17 +339,16 @@ impl Sqlite {
             return Ok(Swept::default());
         }
         let inboxes = self.inboxes.clone();
-        self.writer
-            .write(
-                move |c| sweep(c, now, limit),
-                move |swept| {
-                    for row in &swept.leases_returned {
-                        inboxes.filled(row.to_persona);
-                    }
-                    swept
-                },
-            )
-            .await
+        self.written(
+            move |c| sweep(c, now, limit),
+            move |swept| {
+                for row in &swept.leases_returned {
+                    inboxes.filled(row.to_persona);
+                }
+                swept
+            },
+        )
+        .await
     }
 }
 

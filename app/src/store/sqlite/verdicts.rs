@@ -10,6 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Verdicts that one row shows.
 const SHOWN: i64 = 5;
+/// Things that a row names whose verdicts are looked at.
+const NAMED: i64 = 50;
 
 /// Verdicts on a node, newest first. How many there are in all costs nothing.
 pub(super) const ON_NODE: &str = "select c.*, null as on_what
@@ -17,11 +19,12 @@ pub(super) const ON_NODE: &str = "select c.*, null as on_what
         where dst = ?1 and kind = 'CONFIRMS' and project_id = ?2
         order by created_at desc limit ?3) e
     cross join operator_confirmations c on c.id = e.src
-    order by c.confirmed_at desc, c.rowid desc";
+    order by e.created_at desc, c.rowid desc";
 /// Specs, commits and signals that a row names and somebody gave a verdict on.
 pub(super) const JUDGED_NAMED: &str = "select m.dst from edges m
     where m.src = ?1 and m.kind in ('MENTIONS', 'COMBINES') and instr(m.dst, ':') > 0
-    and exists (select 1 from edges e where e.dst = m.dst and e.kind = 'CONFIRMS')";
+    and exists (select 1 from edges e where e.dst = m.dst and e.kind = 'CONFIRMS')
+    limit ?2";
 /// Rows that name something which the operator gave a verdict on.
 pub(super) const NAMES_JUDGED: &str = "select j.value from json_each(?) j where exists
     (select 1 from edges m cross join edges e on e.dst = m.dst and e.kind = 'CONFIRMS'
@@ -67,7 +70,7 @@ pub(super) fn verdicts_on(
 
 /// Verdicts on specs, commits and signals that a row names, each with its name, newest first.
 fn on_named(c: &Connection, project: &str, id: &str) -> Result<Vec<(VerdictView, bool)>> {
-    let named: Vec<String> = list(c, JUDGED_NAMED, params![id], |r| r.get(0))?;
+    let named: Vec<String> = list(c, JUDGED_NAMED, params![id, NAMED], |r| r.get(0))?;
     let sql = ON_NODE.replacen(
         "null as on_what",
         "c.refers_to_kind || ':' || c.refers_to_id as on_what",

@@ -118,6 +118,11 @@ impl Writer {
 
     /// Waits until everything handed over so far can be read.
     pub async fn settle(&self) -> Result<()> {
+        // A job gives its place back when it is committed.
+        let none_later = self.later_places.available_permits() == LATER_JOBS_MAX;
+        if none_later && self.riding.is_settled() {
+            return Ok(());
+        }
         self.riding.want();
         self.write(|_| Ok(()), |()| ()).await
     }
@@ -199,6 +204,7 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding) {
         // Before anybody is answered: what the answers bring is newer.
         riding.keep(to_keep);
     }
+    riding.arrived();
     if failpoint("writer.answer_late") {
         // Long enough for a test to see the row and hang up before it is answered.
         std::thread::sleep(Duration::from_secs(1));
@@ -339,6 +345,40 @@ mod tests {
         busy.await.unwrap();
         let written = writer.write(count, |n| n).await.unwrap();
         assert_eq!(written, LATER_JOBS_MAX as i64);
+    }
+
+    #[tokio::test]
+    async fn settling_waits_for_what_is_not_on_disk_and_for_nothing_else() {
+        let riding = Arc::<Riding>::default();
+        let connection = Connection::open_in_memory().unwrap();
+        let writer = Writer::start(connection, riding.clone()).unwrap();
+        let (block, blocked) = std::sync::mpsc::channel::<()>();
+        let busy = writer.write(
+            move |_| {
+                let _ = blocked.recv();
+                Ok(())
+            },
+            |()| (),
+        );
+        tokio::pin!(busy);
+        // The writer is held up from here on.
+        assert!(futures_util::poll!(busy.as_mut()).is_pending());
+        let settled = || Box::pin(writer.settle());
+        assert!(futures_util::poll!(settled().as_mut()).is_ready());
+        writer.write_later("nothing", |_| Ok(()));
+        let mut later = settled();
+        assert!(futures_util::poll!(later.as_mut()).is_pending());
+        riding.add_bells(Vec::new());
+        let mut rides = settled();
+        assert!(futures_util::poll!(rides.as_mut()).is_pending());
+        block.send(()).unwrap();
+        busy.await.unwrap();
+        later.await.unwrap();
+        rides.await.unwrap();
+        // A job's place comes back right after whoever waited for it was told.
+        while futures_util::poll!(settled().as_mut()).is_pending() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -1,0 +1,6 @@
+-- A hook's brief shows the newest corrections of its project, and counts those that wait for a
+-- review: neither reads other projects, nor what was reviewed long ago.
+create index ix_operator_inputs_corrections on operator_inputs (project_id, captured_at desc)
+    where class = 'correction';
+create index ix_operator_inputs_to_review on operator_inputs (project_id, captured_via)
+    where class = 'correction' and operator_review is null;

@@ -296,16 +296,21 @@ fn gather<const HEAD: usize, const ROWS: usize>(
     out: &mut [f32],
     width: usize,
 ) {
-    let mut sums = [[0f32; HEAD]; ROWS];
-    for (t, value) in values.as_chunks::<HEAD>().0.iter().enumerate() {
-        for r in 0..ROWS {
-            let weight = weights[r * padded + t];
-            for d in 0..HEAD {
-                sums[r][d] += weight * value[d];
+    for block in (0..HEAD).step_by(LANES) {
+        let mut sums = [[0f32; LANES]; ROWS];
+        for (t, value) in values.as_chunks::<HEAD>().0.iter().enumerate() {
+            let Some(value) = value[block..].first_chunk::<LANES>() else {
+                continue;
+            };
+            for r in 0..ROWS {
+                let weight = weights[r * padded + t];
+                for l in 0..LANES {
+                    sums[r][l] += weight * value[l];
+                }
             }
         }
-    }
-    for (r, sums) in sums.iter().enumerate() {
-        out[r * width..][..HEAD].copy_from_slice(sums);
+        for (r, sums) in sums.iter().enumerate() {
+            out[r * width + block..][..LANES].copy_from_slice(sums);
+        }
     }
 }

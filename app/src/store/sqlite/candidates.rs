@@ -573,7 +573,7 @@ mod tests {
         let by_index = |step: &&String| step.contains("COVERING INDEX ix_memory_vectors_model");
         assert_eq!(
             foreign.iter().filter(by_index).count(),
-            2,
+            3,
             "no vector is read at start: {foreign:?}"
         );
     }

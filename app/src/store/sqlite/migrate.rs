@@ -61,8 +61,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("../../../migrations/sqlite/0014_newest_verdicts.sql"),
     ),
     (
-        "0015_corrections",
-        include_str!("../../../migrations/sqlite/0015_corrections.sql"),
+        "0015_looks",
+        include_str!("../../../migrations/sqlite/0015_looks.sql"),
     ),
 ];
 
@@ -342,7 +342,7 @@ mod tests {
             "7aae4bac261af6469203d73f4ebf047d6fb4024b4af99cc7f35ad411f0ffe086",
             "935c773ebe0d68bcc0f155f573077263cce76252c982d3507604d39bc9293e3a",
             "9e15dd9ce3baee87e5dc10f114d8e597b4e1f5fbccbe80ec4d537c31255462d2",
-            "0614f15cffb9fedabfda6c99816714018a3e0e3a97cdacddb7e3a495f61904cb",
+            "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

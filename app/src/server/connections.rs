@@ -207,7 +207,10 @@ impl Limited {
     /// comes after them is held up only while as many wait as may.
     async fn wait_outside(&mut self, stream: TcpStream, address: SocketAddr) {
         self.evict_longest_idle();
-        if !self.connections.iter().any(|c| c.is_evicted()) {
+        let leaving = self.connections.iter().any(|c| c.is_evicted());
+        // A place that is taken by nobody here belongs to somebody on the way in, or out.
+        let on_the_way = self.open.taken.load(Ordering::Relaxed) > self.connections.len();
+        if !leaving && !on_the_way {
             return refuse(stream, self.most, &self.telling);
         }
         let outside = Place::free(&self.outside, outside_max(self.most)).await;

@@ -73,8 +73,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("../../../migrations/sqlite/0017_generations.sql"),
     ),
     (
-        "0018_corrections",
-        include_str!("../../../migrations/sqlite/0018_corrections.sql"),
+        "0018_looks",
+        include_str!("../../../migrations/sqlite/0018_looks.sql"),
     ),
 ];
 
@@ -357,7 +357,7 @@ mod tests {
             "ec55c806910d71f16efb4b4ca4f14df789749de4cdb14a6c85fc050f3d6e32d5",
             "e89604b9eef5da4c09c63bdbb5e57ab3dfeaf75eef062d4a52b6b1ebe12414f9",
             "0de2b3fb62361b1e480d19f6cfea581160b1e300148931b61310d0416c4716b4",
-            "0614f15cffb9fedabfda6c99816714018a3e0e3a97cdacddb7e3a495f61904cb",
+            "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

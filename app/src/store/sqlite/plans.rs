@@ -85,7 +85,10 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         (
             "counting what waits",
             signals::WAITING.to_owned(),
-            &["sqlite_autoindex_personas_2", "ix_signal_waiting"],
+            &[
+                "sqlite_autoindex_personas_2",
+                "COVERING INDEX ix_signal_waiting",
+            ],
         ),
         (
             "dismissing all that a session was given",

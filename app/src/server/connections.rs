@@ -82,6 +82,8 @@ pub struct Activity {
     /// It carries a WebSocket now, which has limits of its own.
     upgraded: AtomicBool,
     evicted: AtomicBool,
+    /// Its place is free again, whoever still knows of it.
+    gone: AtomicBool,
     /// Requests that it has brought since it was told to end.
     brought_since: AtomicUsize,
     waker: Mutex<Option<Waker>>,
@@ -95,6 +97,7 @@ impl Activity {
             patience_s: AtomicI64::new(FIRST_REQUEST_S as i64),
             upgraded: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             brought_since: AtomicUsize::new(0),
             waker: Mutex::new(None),
         }
@@ -123,6 +126,10 @@ impl Activity {
         self.idle_since()
             .plus_s(self.patience_s.load(Ordering::Relaxed))
             .since_us(now)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
     }
 
     fn is_evicted(&self) -> bool {
@@ -207,10 +214,9 @@ impl Limited {
     /// comes after them is held up only while as many wait as may.
     async fn wait_outside(&mut self, stream: TcpStream, address: SocketAddr) {
         self.evict_longest_idle();
-        let leaving = self.connections.iter().any(|c| c.is_evicted());
-        // A place that is taken by nobody here belongs to somebody on the way in, or out.
-        let on_the_way = self.open.taken.load(Ordering::Relaxed) > self.connections.len();
-        if !leaving && !on_the_way {
+        let staying = self.connections.iter().filter(|c| !c.is_evicted());
+        // A place that nobody here stays in is about to be free, or somebody is on the way to it.
+        if staying.count() >= self.most {
             return refuse(stream, self.most, &self.telling);
         }
         let outside = Place::free(&self.outside, outside_max(self.most)).await;
@@ -232,7 +238,7 @@ impl Limited {
 
     /// Whoever came in may be what somebody behind them waits for.
     fn evict_for_those_outside(&mut self) {
-        self.connections.retain(|c| Arc::strong_count(c) > 1);
+        self.connections.retain(|c| !c.is_gone());
         let leaving = self.connections.iter().filter(|c| c.is_evicted()).count();
         let waiting = self.outside.taken.load(Ordering::Relaxed);
         for _ in leaving..waiting {
@@ -242,8 +248,7 @@ impl Limited {
 
     /// Tells the connection that is idle longest to end; false when all are in use.
     fn evict_longest_idle(&mut self) -> bool {
-        // What nobody else holds is gone already.
-        self.connections.retain(|c| Arc::strong_count(c) > 1);
+        self.connections.retain(|c| !c.is_gone());
         let idle = self.connections.iter().filter(|c| c.is_idle());
         let idle = idle.filter(|c| !c.is_evicted());
         let Some(longest) = idle.min_by_key(|c| c.idle_since()) else {
@@ -255,7 +260,7 @@ impl Limited {
 
     fn admit(&mut self, stream: TcpStream, place: Place) -> Limit {
         if self.connections.len() >= self.most {
-            self.connections.retain(|c| Arc::strong_count(c) > 1);
+            self.connections.retain(|c| !c.is_gone());
         }
         let activity = Arc::new(Activity::new());
         self.connections.push(activity.clone());
@@ -420,6 +425,14 @@ pub struct Limit {
     /// Nothing of an answer could be written since then.
     unread: Option<Unread>,
     _place: Place,
+}
+
+impl Drop for Limit {
+    /// Before its place is free: a request or a task may still hold what is known of it, and it must
+    /// not pass for one that is about to leave.
+    fn drop(&mut self) {
+        self.activity.gone.store(true, Ordering::Relaxed);
+    }
 }
 
 struct Unread {

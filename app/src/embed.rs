@@ -96,14 +96,20 @@ pub struct AskedBy {
 pub struct Task(Arc<Shared>);
 
 impl Embedder {
-    pub fn new(home: Home) -> (Self, Task) {
+    /// An embedder that knows which generation answers, before anybody asks.
+    pub async fn open(home: Home, store: &Store) -> crate::store::Result<(Self, Task)> {
+        let answering = store.generation().await?;
+        let state = State {
+            answering: answering.as_deref().and_then(Generation::of),
+            ..State::default()
+        };
         let shared = Arc::new(Shared {
             workers: Workers::new(home.clone()),
             home,
             asking: Semaphore::new(QUESTIONS_MAX),
-            state: Mutex::default(),
+            state: Mutex::new(state),
         });
-        (Self(shared.clone()), Task(shared))
+        Ok((Self(shared.clone()), Task(shared)))
     }
 
     /// Why the vector leg is off, when it is.
@@ -271,8 +277,12 @@ enum Embedded {
 impl Task {
     /// Works through the queue, until dropped.
     pub async fn run(self, store: Store) {
-        if let Err(error) = self.begin(&store).await {
-            tracing::warn!(%error, "Could not look which models made the vectors");
+        let answering = self.0.state().answering;
+        if let Some(answering) = answering {
+            if let Err(error) = store.requeue_foreign(answering.id).await {
+                tracing::warn!(%error, "Could not look for vectors of other models");
+            }
+            warm(&store, answering);
         }
         let mut clean = false;
         loop {
@@ -289,18 +299,6 @@ impl Task {
                 () = tokio::time::sleep(if set_back { SETBACK } else { LOOK_AROUND }) => {}
             }
         }
-    }
-
-    /// Looks which generation answers, and reads its vectors into memory.
-    async fn begin(&self, store: &Store) -> crate::store::Result<()> {
-        let answering = store.generation().await?;
-        let Some(answering) = answering.as_deref().and_then(Generation::of) else {
-            return Ok(());
-        };
-        self.0.state().answering = Some(answering);
-        store.requeue_foreign(answering.id).await?;
-        warm(store, answering);
-        Ok(())
     }
 
     /// One piece of work; whether there was any.
@@ -485,7 +483,8 @@ impl Task {
     ) -> bool {
         let switched = async {
             store.warm_vectors(to.id).await?;
-            store.switch_generation(Some(from.id), to.id).await
+            let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);
+            store.switch_generation(Some((from.id, after)), to.id).await
         };
         match switched.await {
             Ok(true) => {

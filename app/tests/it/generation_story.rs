@@ -264,12 +264,12 @@ async fn of_a_batch_that_kills_the_worker_only_the_row_to_blame_is_set_aside() {
 fn texts() -> Vec<String> {
     let rules = include_str!("../../../README.md");
     let words: Vec<&str> = rules.split_whitespace().collect();
-    let lengths = [3, 9, 14, 25, 60, 120, 300];
+    let lengths = [3, 9, 14, 25, 60, 120];
     let text = |(i, length): (usize, &usize)| words[i * 31..][..*length].join(" ");
     lengths
         .iter()
         .cycle()
-        .take(35)
+        .take(24)
         .enumerate()
         .map(text)
         .collect()
@@ -284,7 +284,7 @@ fn a_text_alone_and_in_a_batch_has_the_same_vector_to_the_bit() {
     let (encoder, texts) = (Encoder::new(&installed_models()), texts());
     for generation in [&BOTH, &MINILM, &BGE_SMALL, &FIRST] {
         let together = encoder.rows(generation, &texts, &|| ()).unwrap();
-        for at in [0, 4, 6, 20, 34] {
+        for at in [0, 4, 5, 23] {
             let alone = encoder.rows(generation, &texts[at..=at], &|| ()).unwrap();
             if generation == &FIRST {
                 let same = cosine(&alone[0], &together[at]);

@@ -8,7 +8,7 @@ use super::memory::list;
 use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
 use crate::store::memory::Filter;
-use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, idf, word_weight};
+use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, best, idf, word_weight};
 use prism_core::memory::stem::Sought;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
@@ -16,8 +16,10 @@ use std::collections::HashMap;
 /// Rows holding a word that one question looks up in any case, and at the most.
 const POSTINGS: u64 = 10_000;
 const POSTINGS_MAX: u64 = 120_000;
-/// Rows that hold the most of a question's words; how each holds them is looked at in its text.
+/// Rows that hold the most of a question's words, and how many of them are read at once; of the
+/// others, those that come far enough.
 const SHORTLIST: usize = LEG_CANDIDATES;
+const READ: usize = SHORTLIST / 2;
 /// Rows that are asked whose they are, before the shortlist is what it is by then.
 const ASKED_MAX: usize = 40 * SHORTLIST;
 /// Damping of repeated words, and how much the length of a row counts.
@@ -43,7 +45,7 @@ pub struct WordHits {
     unknown: bool,
     /// Which words each row holds, one bit a word, in the order of rows.
     rows: Vec<(i64, u32)>,
-    /// What the words of a row weigh, where its text was looked at.
+    /// What the words of a row weigh, where its text was read.
     read: HashMap<i64, Vec<(usize, f64)>>,
     /// What is known of the best of those rows that the project and the filter allow.
     pub known: HashMap<i64, Candidate>,
@@ -155,8 +157,13 @@ pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -
         length: counts.words as f64 / total,
         known,
     };
-    let listed: Vec<i64> = hits.known.keys().copied().collect();
-    read(c, &mut hits, &sought, &listed)?;
+    let held = hits
+        .rows
+        .iter()
+        .filter(|(row, _)| hits.known.contains_key(row));
+    let held = held.map(|(row, bits)| (*row, weight(*bits, &hits.idf)));
+    let most = best(held, READ);
+    read(c, &mut hits, &sought, &most)?;
     Ok(hits)
 }
 
@@ -238,7 +245,7 @@ impl Lookup {
             .collect();
         let most = scores.iter().copied().fold(0.0, f64::max);
         let best = scores.iter().filter(|score| **score >= most - 1e-9).count();
-        (1..=SHORTLIST / 2).contains(&best)
+        (1..=READ).contains(&best)
     }
 }
 

@@ -1,0 +1,99 @@
+// The one socket: it says what changed, never what it is now. A lost one shows, comes back and has everything read again.
+import { effect, signal } from '@preact/signals';
+import { address, call, project, signedOut } from './api';
+import { parseClean } from './text';
+import type { Change, WatchFrame } from './wire';
+
+/** The server beats every 15 s; a socket that is silent for longer than two beats is dead. */
+const SILENT_MS = 35_000;
+const RETRY_MS_MIN = 250;
+const RETRY_MS_MAX = 5_000;
+/** Failed tries after which it is no hiccup. */
+const OFFLINE_AFTER = 4;
+
+export const link = signal<'live' | 'reconnecting' | 'offline'>('reconnecting');
+/** The version of the server that this page came from, and the one that answers now. */
+export const versions = signal<{ page: string; server: string } | null>(null);
+
+type Listener = (changes: Change[] | 'all') => void;
+const listeners = new Set<Listener>();
+
+export function onChanges(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
+/** Says that something changed without waiting for the socket to say so: after one's own act. */
+export const tell = (changes: Change[] | 'all'): void => listeners.forEach((listener) => listener(changes));
+
+let socket: WebSocket | null = null;
+let failures = 0;
+let hellos = 0;
+let retry: ReturnType<typeof setTimeout> | undefined;
+let silence: ReturnType<typeof setTimeout> | undefined;
+
+function heard(frame: WatchFrame): void {
+  clearTimeout(silence);
+  silence = setTimeout(() => socket?.close(), SILENT_MS);
+  switch (frame.kind) {
+    case 'hello':
+      failures = 0;
+      link.value = 'live';
+      versions.value = { page: versions.value?.page ?? frame.server_version, server: frame.server_version };
+      // What the first hello covers was read by whoever showed it first; later ones end a gap.
+      if (hellos++ > 0) tell('all');
+      return;
+    case 'changed':
+      return tell(frame.changes);
+    case 'behind':
+      return tell('all');
+  }
+}
+
+function open(): void {
+  clearTimeout(retry);
+  const url = address('api/v1/watch');
+  url.protocol = url.protocol.replace('http', 'ws');
+  url.searchParams.set('pid', project.value);
+  const mine = (socket = new WebSocket(url));
+  mine.onmessage = (event) => mine === socket && heard(parseClean(String(event.data)) as WatchFrame);
+  mine.onclose = () => mine === socket && lost();
+}
+
+function lost(): void {
+  clearTimeout(silence);
+  socket = null;
+  failures++;
+  link.value = failures >= OFFLINE_AFTER || !navigator.onLine ? 'offline' : 'reconnecting';
+  // A socket does not say why it was refused; a call does, and notices the end of the sign-in.
+  void call('*', 'settings', {}).catch(() => undefined);
+  const wait = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(failures - 1, 8));
+  retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
+}
+
+function atOnce(): void {
+  if (socket === null && !signedOut.value && !document.hidden) open();
+}
+
+export function connect(): void {
+  let watched: string | null = null;
+  effect(() => {
+    const pid = project.value;
+    if (signedOut.value) {
+      clearTimeout(retry);
+      const old = socket;
+      socket = null;
+      old?.close();
+      watched = null;
+      return;
+    }
+    if (pid === watched) return;
+    watched = pid;
+    const old = socket;
+    socket = null;
+    old?.close();
+    open();
+  });
+  window.addEventListener('online', atOnce);
+  document.addEventListener('visibilitychange', atOnce);
+}

@@ -2,13 +2,13 @@
 import { useSignal } from '@preact/signals';
 import { problemOf, type Problem } from './api';
 import { tell } from './live';
-import type { Changed } from './wire';
+import type { Change } from './wire';
 
 export interface Act {
   busy: boolean;
   problem: Problem | undefined;
   /** Runs it and has what it changed read again at once. Says whether it was done. */
-  run: (act: () => Promise<unknown>, pid: string, ...changed: Changed[]) => Promise<boolean>;
+  run: (act: () => Promise<unknown>, pid: string, ...changed: Change['what'][]) => Promise<boolean>;
 }
 
 export function useAct(): Act {

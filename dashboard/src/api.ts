@@ -22,6 +22,14 @@ export class Refused extends Error {
 /** Nobody is signed in any more, in this browser. */
 export const signedOut = signal<Problem | null>(null);
 
+/** The version of the server that this page came from, and the one that answers now. */
+export const versions = signal<{ page: string; server: string } | null>(null);
+
+function met(version: string | null): void {
+  if (version === null || version === versions.value?.server) return;
+  versions.value = { page: versions.value?.page ?? version, server: version };
+}
+
 /** The project that is looked at, or all of them. */
 export const project = computed(() => route.value.params['project'] || EVERYWHERE);
 
@@ -49,6 +57,7 @@ export async function call<V extends Verb>(pid: string, verb: V, ask: Ask<V>, ab
       0,
     );
   }
+  met(response.headers.get('prism-version'));
   const text = await response.text();
   if (response.ok) return parseClean(text) as Answer<V>;
   const refused = new Refused(refusal(text, response.status), response.status);

@@ -1,8 +1,8 @@
 // The shell around every page: navigation, project, connection, theme, help.
 import { useEffect, useRef } from 'preact/hooks';
-import { project, signedOut } from './api';
+import { project, signedOut, versions } from './api';
 import { HELP, helpOpen } from './keys';
-import { link, versions } from './live';
+import { link } from './live';
 import { Delivery } from './pages/delivery';
 import { Gate } from './pages/gate';
 import { Memory } from './pages/memory';
@@ -36,24 +36,24 @@ export function App() {
 
 function Shell() {
   const waiting = useRead('now', {}, ['signal', 'session', 'memory', 'review', 'gate', 'settings']);
-  const settings = useRead('settings', {}, ['settings'], EVERYWHERE);
+  const known = useRead('projects', {}, ['settings'], EVERYWHERE);
   useNotices(waiting.data);
   useTitle(waiting.data);
   const main = useRef<HTMLElement>(null);
   useEffect(() => window.scrollTo(0, 0), [page.value]);
-  const projects = settings.data?.projects ?? [];
+  const projects = known.data?.projects ?? [];
   return (
     <div class="shell">
       <div class="side">
         <a class="brand" href={href('Now')} aria-label="Prism">
           <svg width="20" height="20" viewBox="0 0 32 32" aria-hidden="true"><path d="M16 3 30 28H2Z" fill="var(--accent)" opacity="0.55" /><path d="M16 3 23 28H9Z" fill="var(--accent)" /></svg>
-          Prism
+          <span>Prism</span>
         </a>
         <div class="project">
           <select aria-label="Project" value={project.value} onChange={(e) => setParams({ project: e.currentTarget.value === EVERYWHERE ? '' : e.currentTarget.value, id: '' })}>
             <option value={EVERYWHERE}>All projects</option>
-            {projects.map((p) => <option key={p.pid} value={p.pid}>{p.pid}{p.demo ? ' (demo)' : ''}</option>)}
-            {project.value !== EVERYWHERE && !projects.some((p) => p.pid === project.value) && <option value={project.value}>{project.value}</option>}
+            {projects.map((pid) => <option key={pid} value={pid}>{pid}</option>)}
+            {project.value !== EVERYWHERE && !projects.includes(project.value) && <option value={project.value}>{project.value}</option>}
           </select>
         </div>
         <nav aria-label="Pages">

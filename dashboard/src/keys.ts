@@ -43,8 +43,10 @@ function move(by: 1 | -1): void {
   to?.scrollIntoView({ block: 'nearest' });
 }
 
+const isField = (element: HTMLElement): boolean => element.matches('input:not([type=checkbox]), textarea, select');
+
 function isTyping(target: EventTarget | null): target is HTMLElement {
-  return target instanceof HTMLElement && target.matches('input:not([type=checkbox]), textarea, select, [contenteditable]');
+  return target instanceof HTMLElement && isField(target);
 }
 
 function pressed(event: KeyboardEvent): boolean {
@@ -71,7 +73,7 @@ function pressed(event: KeyboardEvent): boolean {
       return search !== null;
     }
     case 'Escape':
-      setParams({ id: '' });
+      setParams({ id: '', node: '' });
       return false;
   }
   const row = currentRow();
@@ -83,7 +85,7 @@ function pressed(event: KeyboardEvent): boolean {
   }
   const act = row.querySelector<HTMLElement>(`[data-key="${CSS.escape(key)}"]`);
   if (!act) return false;
-  if (isTyping(act)) act.focus();
+  if (isField(act)) act.focus();
   else act.click();
   return true;
 }

@@ -2,18 +2,16 @@
 import { effect, signal } from '@preact/signals';
 import { address, call, project, signedOut } from './api';
 import { parseClean } from './text';
-import type { Change, WatchFrame } from './wire';
+import { EVERYWHERE, type Change, type WatchFrame } from './wire';
 
 /** The server beats every 15 s; a socket that is silent for longer than two beats is dead. */
-const SILENT_MS = 35_000;
-const RETRY_MS_MIN = 250;
+const SILENT_MS = 40_000;
+const RETRY_MS_MIN = 300;
 const RETRY_MS_MAX = 5_000;
 /** Failed tries after which it is no hiccup. */
 const OFFLINE_AFTER = 4;
 
 export const link = signal<'live' | 'reconnecting' | 'offline'>('reconnecting');
-/** The version of the server that this page came from, and the one that answers now. */
-export const versions = signal<{ page: string; server: string } | null>(null);
 
 type Listener = (changes: Change[] | 'all') => void;
 const listeners = new Set<Listener>();
@@ -28,7 +26,6 @@ export const tell = (changes: Change[] | 'all'): void => listeners.forEach((list
 
 let socket: WebSocket | null = null;
 let failures = 0;
-let hellos = 0;
 let retry: ReturnType<typeof setTimeout> | undefined;
 let silence: ReturnType<typeof setTimeout> | undefined;
 
@@ -39,10 +36,8 @@ function heard(frame: WatchFrame): void {
     case 'hello':
       failures = 0;
       link.value = 'live';
-      versions.value = { page: versions.value?.page ?? frame.server_version, server: frame.server_version };
-      // What the first hello covers was read by whoever showed it first; later ones end a gap.
-      if (hellos++ > 0) tell('all');
-      return;
+      // Only what is read after a hello, together with what the socket says from then on, is whole.
+      return tell('all');
     case 'changed':
       return tell(frame.changes);
     case 'behind':
@@ -66,7 +61,7 @@ function lost(): void {
   failures++;
   link.value = failures >= OFFLINE_AFTER || !navigator.onLine ? 'offline' : 'reconnecting';
   // A socket does not say why it was refused; a call does, and notices the end of the sign-in.
-  void call('*', 'settings', {}).catch(() => undefined);
+  void call(EVERYWHERE, 'projects', {}).catch(() => undefined);
   const wait = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(failures - 1, 8));
   retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
 }

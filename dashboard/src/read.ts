@@ -3,7 +3,9 @@ import { batch, signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { call, problemOf, project, Refused, type Answer, type Ask, type Problem, type Verb } from './api';
 import { onChanges } from './live';
-import type { Changed } from './wire';
+import type { Change } from './wire';
+
+type Changed = Change['what'];
 
 /** Nothing is said about waiting before this. */
 const SLOW_MS = 200;
@@ -108,7 +110,7 @@ function useReader<T>(key: string, topics: readonly Changed[], read: (abort: Abo
   useEffect(() => {
     void reader.again();
     const off = onChanges((changes) => {
-      if (changes === 'all') void reader.again();
+      if (changes === 'all') reader.soon();
       else if (changes.some((c) => topics.includes(c.what))) reader.soon();
     });
     return () => (off(), reader.stop());

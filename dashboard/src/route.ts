@@ -16,7 +16,17 @@ function read(hash: string): Route {
   return { page, params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-export const route = signal<Route>(read(location.hash));
+/** A path that names a page is the same as its hash: `signals?state=waiting` becomes `#/signals?state=waiting`. */
+function fromPath(): string {
+  const base = new URL(document.baseURI).pathname;
+  const named = location.pathname.startsWith(base) ? location.pathname.slice(base.length).split('/')[0] : '';
+  if (!named || location.hash) return location.hash;
+  const hash = `#/${named}${location.search}`;
+  history.replaceState(null, '', base + hash);
+  return hash;
+}
+
+export const route = signal<Route>(read(fromPath()));
 export const page = computed(() => route.value.page);
 
 window.addEventListener('hashchange', () => (route.value = read(location.hash)));

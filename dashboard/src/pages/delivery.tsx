@@ -4,7 +4,7 @@ import { useAct } from '../act';
 import { call, project } from '../api';
 import { Choice, Range, since } from '../parts/filters';
 import { Chip, When, type Tone } from '../parts/marks';
-import { Empty, Figure, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
+import { Empty, Figure, Head, Panel, SaveCsv, Scroll, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
 import { signalHref } from '../parts/signal';
 import { useList, useRead } from '../read';
@@ -80,7 +80,7 @@ const ms = (value: number | null | undefined): string => (value === null || valu
 
 function Times({ of }: { of: DeliveryPlace }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Time to each layer">
+    <Scroll label="Time to each layer">
       <table>
         <thead><tr><th scope="col">Layer</th><th scope="col" class="n">seen</th><th scope="col" class="n">missing</th><th scope="col" class="n">half within</th><th scope="col" class="n">95% within</th></tr></thead>
         <tbody>
@@ -92,7 +92,7 @@ function Times({ of }: { of: DeliveryPlace }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 
@@ -153,12 +153,12 @@ function Runs() {
       <Trouble problem={list.problem} again={list.again} />
       {list.data && rows.length === 0 && <Empty title="No probe has run here.">Press “Run probe” at a session above, or <code>prism loopback-test</code>.</Empty>}
       {rows.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Probe runs">
+        <Scroll label="Probe runs">
           <table>
             <thead><tr><th scope="col">When</th><th scope="col">Who</th><th scope="col">Where</th><th scope="col">Outcome</th><th scope="col">Not seen</th><th scope="col" class="n">To the bell</th></tr></thead>
             <tbody>{rows.map((r) => <Run key={r.loopback_id} run={r} showProject={project.value === '*'} />)}</tbody>
           </table>
-        </div>
+        </Scroll>
       )}
       {list.data?.next && <p class="empty"><button type="button" onClick={list.more}>Older</button></p>}
     </Panel>

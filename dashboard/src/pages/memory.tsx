@@ -1,6 +1,6 @@
 // Memory: what agents would find, every row with its neighbourhood, and the operator's verdict on it.
 import { project } from '../api';
-import { asked, Choice, Range, SearchBox, since } from '../parts/filters';
+import { asked, Range, SearchBox, since } from '../parts/filters';
 import { Chip, Verdict, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
 import { Judge } from '../parts/verdicts';
@@ -8,6 +8,7 @@ import { useList } from '../read';
 import { param, setParams } from '../route';
 import { count, words } from '../text';
 import { EVERYWHERE, type ListMemory, type MemoryView } from '../wire';
+import { ThingDetail } from './memory/graph';
 import { Recalls } from './memory/recalls';
 import { Results } from './memory/results';
 import { RowDetail } from './memory/row';
@@ -34,6 +35,7 @@ export function refersTo(row: { kind: string; id: string; number?: number | null
 
 export function Memory() {
   const id = param('id');
+  const node = param('node');
   const view = param('view');
   const query = param('q');
   return (
@@ -44,9 +46,9 @@ export function Memory() {
         {VIEWS.map(([key, name]) => <button key={key} type="button" class="plain" aria-pressed={view === key && query === ''} onClick={() => setParams({ view: key, q: '', id: '' })}>{name}</button>)}
         <button type="button" class="plain" aria-pressed={view === 'recalls' && query === ''} onClick={() => setParams({ view: 'recalls', q: '', id: '' })}>What agents asked</button>
       </div>
-      <div class={`split ${id ? 'open' : ''}`}>
+      <div class={`split ${id || node ? 'open' : ''}`}>
         <div class="list stack">{query ? <Results query={query} /> : view === 'recalls' ? <Recalls /> : <Rows kinds={VIEWS.find(([key]) => key === view)?.[2] ?? []} />}</div>
-        {id && <RowDetail id={id} />}
+        {id ? <RowDetail id={id} /> : node && <ThingDetail node={node} pid={project.value} />}
       </div>
     </>
   );

@@ -75,8 +75,7 @@ function WaitsOnYou({ all }: { all: Waiting }) {
 }
 
 function More({ n, to }: { n: number | undefined; to: 'Signals' | 'Operator' | 'Gate' }) {
-  const params = to === 'Signals' ? { state: 'waiting' } : {};
-  return <a class="small" href={href(to, params)}>{n ? `${n} more` : 'All'}<span class="hidden"> on {to}</span></a>;
+  return <a class="small" href={href(to, { state: to === 'Signals' ? 'waiting' : '' })}>{n ? `${n} more` : 'All'}<span class="hidden"> on {to}</span></a>;
 }
 
 function ToMe({ signal, showProject }: { signal: SignalRow; showProject: boolean }) {
@@ -101,7 +100,7 @@ function Unread({ signal, showProject }: { signal: SignalRow; showProject: boole
         {signal.stuck && <span>{signal.stuck.why} <span class="dim">{signal.stuck.what_to_do}</span></span>}
       </p>
       <div class="acts">
-        <Reply to={signal} />
+        <Reply to={signal} quiet />
         <button type="button" aria-disabled={act.busy} title="It leaves the inbox of whoever has not read it" onClick={() => void takeBack()}>Take back</button>
       </div>
       <Trouble problem={act.problem} />

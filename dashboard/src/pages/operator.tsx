@@ -10,6 +10,8 @@ import { EVERYWHERE, type InputRow, type ListInputs } from '../wire';
 import { ConfirmationRate, CorrectionPatterns, DeadEnds, Misclassification, PrismVsNative, RecallPanel, RepeatCorrections } from './operator/panels';
 
 const NONE: InputRow[] = [];
+/** Rows before the panels below; the rest comes on demand. */
+const FIRST = 6;
 
 export function Operator() {
   const range = since('28d');
@@ -45,8 +47,10 @@ function Review() {
   const which = param('review') || 'unreviewed';
   const ask = { ...asked({ class: param('class'), identity: param('identity') }), review: which } as ListInputs;
   const list = useList('input_list', ask, ['review', 'memory'], (a) => a.inputs, (i) => i.id);
+  const [all, setAll] = useState(false);
   const [selected, setSelected] = useState<Set<string>>(new Set());
-  const [rows, judged] = useJudged(list.data?.rows ?? NONE);
+  const [everyRow, judged] = useJudged(list.data?.rows ?? NONE);
+  const rows = all ? everyRow : everyRow.slice(0, FIRST);
   const chosen = rows.filter((r) => selected.has(r.id));
   const select = (id: string, on: boolean) => setSelected((s) => { const next = new Set(s); if (on) next.add(id); else next.delete(id); return next; });
   return (
@@ -73,7 +77,11 @@ function Review() {
         {rows.map((i) => <InputItem key={i.id} input={i} onJudged={judged} showProject={project.value === EVERYWHERE} selected={selected.has(i.id)} onSelect={(on) => select(i.id, on)} />)}
       </ul>
       {chosen.length > 0 && <div class="inside"><Batch inputs={chosen} onJudged={judged} onDone={() => setSelected(new Set())} /></div>}
-      {list.data?.next && <p class="empty"><button type="button" onClick={list.more}>Older</button></p>}
+      {everyRow.length > rows.length ? (
+        <p class="empty"><button type="button" onClick={() => setAll(true)}>Show all {everyRow.length}{list.data?.next ? ' and older' : ''}</button></p>
+      ) : (
+        list.data?.next && <p class="empty"><button type="button" onClick={list.more}>Older</button></p>
+      )}
     </Panel>
   );
 }

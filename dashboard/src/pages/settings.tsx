@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { useAct } from '../act';
 import { call } from '../api';
 import { Chip, When } from '../parts/marks';
-import { Empty, Figure, Head, Panel, Trouble } from '../parts/panel';
+import { Empty, Figure, Head, Panel, Scroll, Trouble } from '../parts/panel';
 import { useRead } from '../read';
 import { bytes, count, short, words } from '../text';
 import { exact } from '../time';
@@ -129,12 +129,12 @@ function Keys({ of }: { of: Shown }) {
   const gone = of.keys.length - live.length;
   return (
     <Panel title="Keys" about="Each is shown once, when it is made; the server keeps only a hash. A browser that signed in is a key too.">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Keys">
+      <Scroll label="Keys">
         <table>
           <thead><tr><th scope="col">Whose</th><th scope="col">Begins with</th><th scope="col">Made</th><th scope="col">Ends</th><th scope="col"><span class="hidden">Revoke</span></th></tr></thead>
           <tbody>{live.map((k) => <Key key={k.key_id} of={k} pid={of.projects[0]?.pid} />)}</tbody>
         </table>
-      </div>
+      </Scroll>
       {gone > 0 && <p class="small dim">{count(gone, 'more key')} revoked.</p>}
     </Panel>
   );
@@ -162,10 +162,10 @@ function Surfaces({ of }: { of: Shown }) {
       {of.surfaces.length === 0 ? (
         <Empty title="No host has been seen."><code>prism connect</code> puts Prism into the ones you use; <code>prism connect --check</code> says what each has.</Empty>
       ) : (
-        <table>
+        <Scroll label="Hosts"><table>
           <thead><tr><th scope="col">Host</th><th scope="col">Machine</th><th scope="col" class="n">open</th><th scope="col">Seen</th></tr></thead>
           <tbody>{of.surfaces.map((s) => <tr key={s.surface + s.machine_id}><td>{words(s.surface)}</td><td class="text">{s.machine_id}</td><td class="n">{s.open}</td><td><When at={s.last_seen_at} /></td></tr>)}</tbody>
-        </table>
+        </table></Scroll>
       )}
     </Panel>
   );
@@ -178,12 +178,12 @@ function Kept({ of }: { of: Shown }) {
         <Figure name="Database" note={`${bytes(of.stored.journal_bytes)} of journal`}>{bytes(of.stored.database_bytes)}</Figure>
         {Object.entries(of.stored.rows).map(([kind, n]) => <Figure key={kind} name={words(kind)}>{n.toLocaleString('en')}</Figure>)}
       </dl>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Retention">
+      <Scroll label="Retention">
         <table>
           <thead><tr><th scope="col">What</th><th scope="col" class="n">days</th><th scope="col" class="n">rows</th><th scope="col">Oldest</th><th scope="col" class="n">going next</th></tr></thead>
           <tbody>{of.retention.map((r) => <tr key={r.kind}><td>{words(r.kind)}</td><td class="n">{r.days || 'for ever'}</td><td class="n">{r.rows.toLocaleString('en')}</td><td>{r.oldest ? <When at={r.oldest} /> : '–'}</td><td class="n">{r.going}</td></tr>)}</tbody>
         </table>
-      </div>
+      </Scroll>
     </Panel>
   );
 }

@@ -1,6 +1,6 @@
 // Signals: the searchable history, one signal opened beside it, and sending.
 import { project } from '../api';
-import { asked, Choice, Range, SearchBox, since } from '../parts/filters';
+import { asked, Choice, Filters, Range, SearchBox, since } from '../parts/filters';
 import { CATEGORIES, Category, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
 import { FromTo, Standing } from '../parts/signal';
@@ -26,15 +26,14 @@ export function Signals() {
     <>
       <Head name="Signals" lead="Everything that was sent, how far it got, and why." />
       <Compose />
-      <div class="filters">
-        <SearchBox name="q" label="Search" placeholder="words in a signal, a name, a type" />
+      <Filters search={<SearchBox name="q" label="Search" placeholder="words in a signal, a name, a type" />}>
         <Choice name="category" label="Category" options={CATEGORIES} />
         <Choice name="state" label="State" options={STATES} />
         <Choice name="type" label="Type" options={TYPES} />
         <Range />
         {param('identity') && <button type="button" onClick={() => setParams({ identity: '' })}>Only {param('identity')} ✕</button>}
         <SaveCsv name="signals" of={() => csvOf(rows)} />
-      </div>
+      </Filters>
       <div class={`split ${id ? 'open' : ''}`}>
         <div class="list stack">
           <Trouble problem={list.problem} again={list.again} />

@@ -8,7 +8,10 @@ import { useList, useRead } from '../read';
 import { href, param, setParams } from '../route';
 import { count, duration, words } from '../text';
 import { clock, day } from '../time';
-import { EVERYWHERE, type AskStory, type StoryItem, type StoryKind, type StoryLink, type StoryWhy } from '../wire';
+import { EVERYWHERE, type AskStory, type StoryItem, type StoryLink } from '../wire';
+
+type StoryKind = StoryItem['kind'];
+type StoryWhy = StoryLink['why'];
 
 const WHY: Record<StoryWhy, [string, string]> = {
   replies_to: ['an answer to', 'answered by'],

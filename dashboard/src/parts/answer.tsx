@@ -8,7 +8,7 @@ import { Trouble } from './panel';
 /** What an answer to a signal is called. */
 const ANSWERS: Record<string, string> = { Question: 'Answer', ReviewRequested: 'ReviewCompleted', TaskAssigned: 'Acknowledgment' };
 
-export function Reply({ to, onDone }: { to: SignalRow; onDone?: () => void }) {
+export function Reply({ to, quiet }: { to: SignalRow; quiet?: boolean }) {
   const act = useAct();
   const field = useRef<HTMLInputElement>(null);
   const [sent, setSent] = useState('');
@@ -22,14 +22,13 @@ export function Reply({ to, onDone }: { to: SignalRow; onDone?: () => void }) {
       key.current = crypto.randomUUID();
       if (field.current) field.current.value = '';
       setSent(summary);
-      onDone?.();
     }
   };
   return (
     <>
       <form class="answer" onSubmit={(e) => (e.preventDefault(), void send())}>
         <input ref={field} data-key="c" aria-label={`Answer to ${to.from_identity}`} placeholder={`Answer ${to.from_identity}…`} maxLength={2000} autocomplete="off" onInput={() => sent && setSent('')} />
-        <button class="main" type="submit" aria-disabled={act.busy}>Reply</button>
+        <button class={quiet ? '' : 'main'} type="submit" aria-disabled={act.busy}>Reply</button>
       </form>
       {sent && <span class="dim small" aria-live="polite">Sent: {sent}</span>}
       <Trouble problem={act.problem} />
@@ -37,15 +36,16 @@ export function Reply({ to, onDone }: { to: SignalRow; onDone?: () => void }) {
   );
 }
 
-/** Says that the operator has seen or done it, or does not want it: the signal leaves the inbox. */
+/** Says that the operator has read it, or has done what it asks: it leaves the inbox. */
 export function Acknowledge({ signal }: { signal: SignalRow }) {
   const act = useAct();
   const { pid, signal_id } = signal;
-  const ack = (state: 'observed' | 'model_acted') => act.run(() => call(pid, 'signal_ack', { signal_id, state }), pid, 'signal');
+  const read = () => act.run(() => call(pid, 'inbox_read', { signal_ids: [signal_id] }), pid, 'signal');
+  const done = () => act.run(() => call(pid, 'signal_ack', { signal_id, state: 'model_acted' }), pid, 'signal');
   return (
     <>
-      <button type="button" aria-disabled={act.busy} title="It has been read; nothing more is to be done" onClick={() => void ack('observed')}>Seen</button>
-      <button type="button" aria-disabled={act.busy} title="What it asks for is done" onClick={() => void ack('model_acted')}>Done</button>
+      <button type="button" aria-disabled={act.busy} title="It has been read; nothing more is to be done" onClick={() => void read()}>Seen</button>
+      <button type="button" aria-disabled={act.busy} title="What it asks for is done" onClick={() => void done()}>Done</button>
       <Trouble problem={act.problem} />
     </>
   );

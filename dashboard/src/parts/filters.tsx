@@ -1,9 +1,22 @@
 // Filters that live in the page's address: a choice, a search, a range of time.
-import { useEffect, useRef } from 'preact/hooks';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { param, setParams } from '../route';
 
 /** Typing is searched for after a pause this long. */
 const PAUSE_MS = 180;
+
+/** A row of filters; on a small screen all but the search wait behind a button. */
+export function Filters({ search, children }: { search?: ComponentChildren; children: ComponentChildren }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <div class="filters">
+      {search}
+      <button class="toggle" type="button" aria-expanded={open} onClick={() => setOpen(!open)}>Filters</button>
+      <div class={`rest ${open ? 'open' : ''}`}>{children}</div>
+    </div>
+  );
+}
 
 export function Choice({ name, label, options, all = 'any' }: { name: string; label: string; options: readonly (string | readonly [string, string])[]; all?: string }) {
   const value = param(name);

@@ -38,7 +38,7 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
     if (await act.run(() => call(pid, 'review', { ids: [id], action }), pid, 'review', 'memory')) onJudged(after(input, action));
   };
   return (
-    <li class={`item ${review ? 'done' : ''}`} data-row tabIndex={0} aria-label={`${input.class} captured by ${input.captured_via}`}>
+    <li class={`item beside-acts ${review ? 'done' : ''}`} data-row tabIndex={0} aria-label={`${input.class} captured by ${input.captured_via}`}>
       <div class="line">
         {onSelect && <input type="checkbox" data-key="x" aria-label="Select" checked={selected ?? false} onChange={(e) => onSelect(e.currentTarget.checked)} />}
         <InputClass is={input.class} />

@@ -78,6 +78,15 @@ export function Trouble({ problem, again }: { problem: Problem | undefined; agai
   );
 }
 
+/** Something wide that scrolls by itself, by keyboard too. */
+export function Scroll({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+      {children}
+    </div>
+  );
+}
+
 export function Figure({ name, children, note }: { name: string; children: ComponentChildren; note?: ComponentChildren }) {
   return (
     <div class="figure">

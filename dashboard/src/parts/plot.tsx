@@ -1,7 +1,7 @@
 // Small drawings of figures. Series differ by pattern and mark as well as by colour, and each drawing is a table too.
 import { useId, useState } from 'preact/hooks';
 import type { Table } from '../csv';
-import { Empty, Panel } from './panel';
+import { Empty, Panel, Scroll } from './panel';
 
 export interface Series {
   name: string;
@@ -52,7 +52,7 @@ export function Plot(props: PlotProps) {
 
 function Figures({ columns, rows, format = String }: Table & PlotProps) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Figures">
+    <Scroll label="Figures">
       <table>
         <thead>
           <tr>{columns.map((c, i) => <th key={c} scope="col" class={i ? 'n' : ''}>{c}</th>)}</tr>
@@ -65,7 +65,7 @@ function Figures({ columns, rows, format = String }: Table & PlotProps) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 
@@ -194,9 +194,9 @@ function Lines({ buckets, series, x, y, format }: Drawn) {
 }
 
 function Mark({ n, x, y }: { n: number; x: number; y: number }) {
-  if (n % 3 === 0) return <circle cx={x} cy={y} r="3" />;
-  if (n % 3 === 1) return <rect x={x - 3} y={y - 3} width="6" height="6" />;
-  return <path d={`M${x} ${y - 4}L${x + 4} ${y + 3}H${x - 4}Z`} />;
+  if (n % 3 === 0) return <circle cx={x} cy={y} r="3" fill="currentColor" />;
+  if (n % 3 === 1) return <rect x={x - 3} y={y - 3} width="6" height="6" fill="currentColor" />;
+  return <path d={`M${x} ${y - 4}L${x + 4} ${y + 3}H${x - 4}Z`} fill="currentColor" />;
 }
 
 /** Things by how many, longest first. */

@@ -20,7 +20,7 @@ export function WarningItem({ event, showProject }: { event: GateRow; showProjec
   const label = (is: boolean) => act.run(() => call(pid, 'gate_label', { event_id: id, right: is }), pid, 'gate');
   const warned = event.outcome === 'warned';
   return (
-    <li class="item" data-row tabIndex={0} aria-label={`${event.outcome}: ${event.persona}`}>
+    <li class="item beside-acts" data-row tabIndex={0} aria-label={`${event.outcome}: ${event.persona}`}>
       <div class="line">
         <Chip tone={warned ? 'fair' : 'good'}><span aria-hidden="true">{warned ? '!' : '✓'}</span> {event.outcome}</Chip>
         <span class="strong">{event.persona}</span>

@@ -1,6 +1,6 @@
 // The recall box's answer: what an agent would see, in its order, and why each row is there.
 import { useEffect, useState } from 'preact/hooks';
-import { call, problemOf, project, type Ask, type Problem } from '../../api';
+import { call, problemOf, project, type Answer, type Ask, type Problem } from '../../api';
 import { Chip, When } from '../../parts/marks';
 import { Empty, Trouble } from '../../parts/panel';
 import { Judge, Verdicts } from '../../parts/verdicts';
@@ -8,20 +8,20 @@ import { onChanges } from '../../live';
 import { useRead } from '../../read';
 import { param, setParams } from '../../route';
 import { milliseconds, percent, short, words } from '../../text';
-import { EVERYWHERE, type Recalled, type RecallHit } from '../../wire';
+import { EVERYWHERE, type RecallHit } from '../../wire';
 import { refersTo } from '../memory';
 
 interface Found {
   pid: string;
-  answer: Recalled;
+  answer: Answer<'recall'>;
 }
 
 /** A recall looks into one project; all of them are asked side by side, as many as this. */
 const PROJECTS_MAX = 8;
 
 export function Results({ query }: { query: string }) {
-  const settings = useRead('settings', {}, ['settings'], EVERYWHERE);
-  const pids = project.value === EVERYWHERE ? settings.data?.projects.map((p) => p.pid).slice(0, PROJECTS_MAX) : [project.value];
+  const known = useRead('projects', {}, ['settings'], EVERYWHERE);
+  const pids = project.value === EVERYWHERE ? known.data?.projects.slice(0, PROJECTS_MAX) : [project.value];
   const { found, problem, slow } = useRecall(query, pids);
   if (problem) return <Trouble problem={problem} />;
   if (!found) return slow ? <p class="slow">Recalling…</p> : <div class="waiting" />;

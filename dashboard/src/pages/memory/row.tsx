@@ -1,7 +1,7 @@
 // One row of memory, whole: what it says, its versions, what was said of it, and what stands beside it.
 import { useState } from 'preact/hooks';
 import { Chip, InputClass, When } from '../../parts/marks';
-import { Empty, Trouble } from '../../parts/panel';
+import { Trouble } from '../../parts/panel';
 import { memoryHref } from '../../parts/signal';
 import { Judge, Verdicts } from '../../parts/verdicts';
 import { useRead } from '../../read';
@@ -50,7 +50,7 @@ function Shown({ of }: { of: MemoryShown }) {
       </p>
       <section class="stack" aria-label="Neighbourhood">
         <h3>Beside it</h3>
-        {of.graph.edges.length === 0 ? <Empty title="Nothing stands beside it yet.">Verdicts, dead ends, replies and what it names appear here.</Empty> : <Neighbourhood graph={of.graph} />}
+        <Neighbourhood graph={of.graph} pid={row.pid} />
       </section>
     </>
   );

@@ -1,6 +1,6 @@
 // What the operator's words and verdicts say: one panel a question.
 import { Chip, When } from '../../parts/marks';
-import { Empty, Figure, Panel } from '../../parts/panel';
+import { Empty, Figure, Panel, Scroll } from '../../parts/panel';
 import { Plot, Ranked } from '../../parts/plot';
 import { memoryHref } from '../../parts/signal';
 import { count, milliseconds, percent, words } from '../../text';
@@ -31,10 +31,10 @@ export function ConfirmationRate({ of }: Of) {
       />
       {via.length > 0 && (
         <Panel title="Verdicts by who took them" table={{ name: 'verdicts-by-via', of: () => ({ columns: ['via', 'verdict', 'n'], rows: series.map((s) => [s.confirmed_via, s.verdict, s.total]) }) }}>
-          <table>
+          <Scroll label="Verdicts by who took them"><table>
             <thead><tr><th scope="col">Via</th>{['works', 'broken', 'partial'].map((v) => <th key={v} scope="col" class="n">{v}</th>)}</tr></thead>
             <tbody>{via.map((name) => <tr key={name}><td>{name}</td>{['works', 'broken', 'partial'].map((v) => <td key={v} class="n">{series.find((s) => s.confirmed_via === name && s.verdict === v)?.total ?? 0}</td>)}</tr>)}</tbody>
-          </table>
+          </table></Scroll>
         </Panel>
       )}
     </div>
@@ -48,10 +48,10 @@ export function Misclassification({ of }: Of) {
       {rows.length === 0 ? (
         <Empty title="Nothing was captured in this time.">Agents appear here with the first input that you review.</Empty>
       ) : (
-        <table>
+        <Scroll label="Misclassification"><table>
           <thead><tr><th scope="col">Agent</th><th scope="col" class="n">captured</th><th scope="col" class="n">reviewed</th><th scope="col" class="n">rejected</th><th scope="col" class="n">rate</th></tr></thead>
           <tbody>{rows.map((r) => <tr key={r.agent}><td>{r.agent}</td><td class="n">{r.captured}</td><td class="n">{r.reviewed}</td><td class="n">{r.rejected}</td><td class="n">{rate(r.rate)}</td></tr>)}</tbody>
-        </table>
+        </table></Scroll>
       )}
     </Panel>
   );
@@ -117,10 +117,10 @@ export function PrismVsNative({ of: { surfaces } }: Of) {
       {surfaces.length === 0 ? (
         <Empty title="Nothing was captured in this time.">Each surface shows how often you confirmed and how often you corrected.</Empty>
       ) : (
-        <table>
+        <Scroll label="Surfaces"><table>
           <thead><tr><th scope="col">Surface</th><th scope="col" class="n">confirmed</th><th scope="col" class="n">corrected</th><th scope="col" class="n">redirected</th><th scope="col" class="n">agreement</th></tr></thead>
           <tbody>{surfaces.map((s) => <tr key={s.surface}><td>{words(s.surface)}</td><td class="n">{s.confirmations}</td><td class="n">{s.corrections}</td><td class="n">{s.direction_pivots}</td><td class="n">{rate(s.rate)}</td></tr>)}</tbody>
-        </table>
+        </table></Scroll>
       )}
     </Panel>
   );

@@ -3,7 +3,7 @@ import { useAct } from '../../act';
 import { call } from '../../api';
 import { Acknowledge, Reply } from '../../parts/answer';
 import { Category, When } from '../../parts/marks';
-import { Trouble } from '../../parts/panel';
+import { Scroll, Trouble } from '../../parts/panel';
 import { FromTo, signalHref, Standing, until, Way } from '../../parts/signal';
 import { useRead } from '../../read';
 import { href, setParams } from '../../route';
@@ -99,7 +99,7 @@ function Thread({ rows, at, more }: { rows: SignalRow[]; at: string; more: numbe
 
 function Timeline({ events }: { events: TraceEvent[] }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Observations">
+    <Scroll label="Observations">
       <table>
         <thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Layer</th><th scope="col">Session</th></tr></thead>
         <tbody>
@@ -113,6 +113,6 @@ function Timeline({ events }: { events: TraceEvent[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }

@@ -199,6 +199,9 @@ enum Command {
         /// claude-code, codex, cursor, vscode, gemini or opencode [default: seen by the event]
         host: Option<String>,
     },
+    /// Print the types of the wire in TypeScript, for the page's sources
+    #[command(hide = true)]
+    WireTypes,
     /// Print a shell's completion script
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -463,6 +466,10 @@ fn dispatch(cli: Cli) -> Outcome {
         out(String::from_utf8_lossy(&script).trim_end());
         return Ok(());
     }
+    if let Command::WireTypes = cli.command {
+        out(crate::server::typescript::build().trim_end());
+        return Ok(());
+    }
     // A project file that cannot be read must not keep a host from its shim.
     if let Command::Mcp = cli.command {
         return block_on(false, crate::shim::run(Env::read()?));
@@ -554,6 +561,7 @@ fn dispatch(cli: Cli) -> Outcome {
             | Command::Bench(_)
             | Command::Model(_)
             | Command::EmbedWorker(_)
+            | Command::WireTypes
             | Command::Completions { .. } => Ok(()),
         }
     })

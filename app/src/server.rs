@@ -4,6 +4,7 @@ mod connections;
 mod door;
 mod openapi;
 mod stream;
+pub mod typescript;
 mod upgrade;
 
 use crate::clock;

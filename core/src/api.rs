@@ -12,6 +12,7 @@ macro_rules! wire {
 
 pub mod gate;
 pub mod memory;
+pub mod page;
 
 use crate::bell::{BellNote, Notice};
 use crate::envelope::Envelope;
@@ -296,6 +297,10 @@ wire! {
         operator: bool,
         created_at: Moment,
         #[serde(default)] revoked_at: Option<Moment>,
+        /// A browser that signed in to the page, as it calls itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")] browser: Option<String>,
+        /// When it ends by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")] expires_at: Option<Moment>,
     }
 
     Keys { keys: Vec<KeyView> }

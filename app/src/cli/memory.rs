@@ -78,10 +78,11 @@ fn show(query: &str, recalled: Recalled, style: Style) {
     for hit in &recalled.results {
         out(&drawn(hit, &words, style));
     }
-    let event = short(recalled.recall_event_id);
-    out(&style.dim(&format!(
-        "prism cite {event} <id>  says that one of them helped"
-    )));
+    if let Some(event) = recalled.recall_event_id.map(short) {
+        out(&style.dim(&format!(
+            "prism cite {event} <id>  says that one of them helped"
+        )));
+    }
     if let Some(doubt) = &recalled.note {
         note(&style.paint(
             "33",

@@ -48,6 +48,8 @@ pub async fn list(prism: &Prism, _: &Caller, _: api::Nothing) -> Result<api::Key
             .map_or_else(|| prism.operator.to_string(), |i| i.to_string()),
         created_at: k.created_at,
         revoked_at: k.revoked_at,
+        browser: None,
+        expires_at: None,
     });
     Ok(api::Keys {
         keys: keys.collect(),

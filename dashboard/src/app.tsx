@@ -44,7 +44,7 @@ function Shell() {
   const projects = known.data?.projects ?? [];
   return (
     <div class="shell">
-      <div class="side">
+      <header class="side">
         <a class="brand" href={href('Now')} aria-label="Prism">
           <svg width="20" height="20" viewBox="0 0 32 32" aria-hidden="true"><path d="M16 3 30 28H2Z" fill="var(--accent)" opacity="0.55" /><path d="M16 3 23 28H9Z" fill="var(--accent)" /></svg>
           <span>Prism</span>
@@ -72,7 +72,7 @@ function Shell() {
             <button class="plain" type="button" aria-label="Keyboard help" title="Keyboard help (?)" onClick={() => (helpOpen.value = true)}>?</button>
           </div>
         </div>
-      </div>
+      </header>
       <main ref={main} tabIndex={-1}>
         <div class="page" key={page.value}>
           <Newer />

@@ -51,11 +51,12 @@ export function Delivery() {
 }
 
 function Place({ of, all }: { of: DeliveryPlace; all: DeliveryAnswer }) {
+  const where = `${words(of.surface)} on ${of.machine_id}`;
   return (
-    <section class="stack" aria-label={`${words(of.surface)} on ${of.machine_id}`}>
+    <section class="stack" aria-label={where}>
       <h2>{words(of.surface)} <span class="dim">on {of.machine_id}</span></h2>
       <div class="columns">
-        <Panel title="Arrival" table={{ name: `delivery-${of.surface}`, of: () => layersCsv(of) }}>
+        <Panel title="Arrival" of={where} table={{ name: `delivery-${of.surface}`, of: () => layersCsv(of) }}>
           <dl class="figures">
             <Figure name="Dropped" note={`${of.runs - of.complete} of ${count(of.runs, 'probe')}`}>{of.drop_rate === null || of.drop_rate === undefined ? '–' : percent(of.drop_rate)}</Figure>
             <Figure name="Last probe">{of.last_run_at ? <When at={of.last_run_at} /> : '–'}</Figure>
@@ -64,6 +65,7 @@ function Place({ of, all }: { of: DeliveryPlace; all: DeliveryAnswer }) {
         </Panel>
         <Plot
           title="Probes over time"
+          of={where}
           name={`probes-${of.surface}`}
           kind="bars"
           buckets={all.buckets.map(shortDay)}
@@ -71,7 +73,7 @@ function Place({ of, all }: { of: DeliveryPlace; all: DeliveryAnswer }) {
           empty={{ title: 'No probe in this time.', how: 'Run one from here, or with prism loopback-test.' }}
         />
       </div>
-      <Sessions rows={of.sessions} />
+      <Sessions rows={of.sessions} where={where} />
     </section>
   );
 }
@@ -101,9 +103,9 @@ const layersCsv = (of: DeliveryPlace) => ({
   rows: [...of.layers.map((l) => [l.layer, l.observed, l.missing, l.p50_ms, l.p95_ms]), ...of.signals.map((s) => [s.state, s.n, null, s.p50_ms, s.p95_ms])],
 });
 
-function Sessions({ rows }: { rows: SessionRow[] }) {
+function Sessions({ rows, where }: { rows: SessionRow[]; where: string }) {
   if (rows.length === 0) return <p class="dim small">No session is open there: nothing to probe.</p>;
-  return <section class="panel" aria-label="Open sessions"><ul class="rows">{rows.map((s) => <Session key={s.session_id} session={s} />)}</ul></section>;
+  return <section class="panel" aria-label={`Open sessions, ${where}`}><ul class="rows">{rows.map((s) => <Session key={s.session_id} session={s} />)}</ul></section>;
 }
 
 function Session({ session }: { session: SessionRow }) {

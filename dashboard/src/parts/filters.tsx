@@ -45,7 +45,7 @@ export function SearchBox({ name, label, placeholder }: { name: string; label: s
     timer.current = setTimeout(() => setParams({ [name]: text.trim() }, 'replace'), pause);
   };
   return (
-    <form class="field wide" role="search" onSubmit={(e) => (e.preventDefault(), search(field.current?.value ?? '', 0))}>
+    <form class="field wide" role="search" aria-label={label} onSubmit={(e) => (e.preventDefault(), search(field.current?.value ?? '', 0))}>
       <label for={`search-${name}`}>{label}</label>
       <input ref={field} id={`search-${name}`} type="search" placeholder={placeholder} defaultValue={value} maxLength={400} autocomplete="off" spellcheck={false} onInput={(e) => search(e.currentTarget.value, PAUSE_MS)} />
     </form>

@@ -24,11 +24,13 @@ interface PanelProps {
   table?: { name: string; of: () => Table };
   children: ComponentChildren;
   bare?: boolean;
+  /** What tells it from others of the same title, for those who do not see where it stands. */
+  of?: string;
 }
 
-export function Panel({ title, about, tools, table, children, bare }: PanelProps) {
+export function Panel({ title, about, tools, table, children, bare, of }: PanelProps) {
   return (
-    <section class="panel" aria-label={title}>
+    <section class="panel" aria-label={of ? `${title}, ${of}` : title}>
       <header>
         <h2>{title}</h2>
         <div class="tools">
@@ -81,7 +83,7 @@ export function Trouble({ problem, again }: { problem: Problem | undefined; agai
 /** Something wide that scrolls by itself, by keyboard too. */
 export function Scroll({ label, children }: { label: string; children: ComponentChildren }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+    <div class="scroll" tabIndex={0} role="group" aria-label={label}>
       {children}
     </div>
   );

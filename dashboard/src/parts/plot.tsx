@@ -21,6 +21,7 @@ interface PlotProps {
   aim?: { value: number; label: string };
   max?: number;
   empty: { title: string; how: string };
+  of?: string;
 }
 
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [560, 180, 38, 20, 12, 6];
@@ -28,7 +29,7 @@ const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [560, 180, 38, 20, 12, 6];
 /** A panel that shows a drawing, or the same figures as a table. */
 export function Plot(props: PlotProps) {
   const [asTable, setAsTable] = useState(false);
-  const { title, about, name, buckets, series, empty } = props;
+  const { title, about, name, buckets, series, empty, of } = props;
   const any = series.some((s) => s.values.some((v) => v !== null && v !== 0));
   const table = (): Table => ({
     columns: ['when', ...series.map((s) => s.name)],
@@ -37,6 +38,7 @@ export function Plot(props: PlotProps) {
   return (
     <Panel
       title={title}
+      {...(of ? { of } : {})}
       {...(about ? { about } : {})}
       table={{ name, of: table }}
       tools={

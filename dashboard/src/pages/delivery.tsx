@@ -6,6 +6,7 @@ import { Choice, Range, since } from '../parts/filters';
 import { Chip, When, type Tone } from '../parts/marks';
 import { Empty, Figure, Head, Panel, SaveCsv, Scroll, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
+import { Sure } from '../parts/sure';
 import { signalHref } from '../parts/signal';
 import { useList, useRead } from '../read';
 import { param } from '../route';
@@ -112,15 +113,18 @@ function Session({ session }: { session: SessionRow }) {
   const act = useAct();
   const [probe, setProbe] = useState<Probe | null>(null);
   const run = () => act.run(async () => setProbe(await call(session.pid, 'probe_run', { session_id: session.session_id })), session.pid, 'probe');
+  const release = () => act.run(() => call(session.pid, 'session_release', { session_id: session.session_id, reason: 'operator' }), session.pid, 'session');
   return (
-    <li class="item" data-row tabIndex={0}>
+    <li class="item" data-row tabIndex={0} aria-label={`${session.identity} in ${words(session.surface)}`}>
       <div class="line">
         <span class="strong">{session.identity}</span>
         <span class="dim small">{session.pid} · {session.state}{session.connected ? '' : ', no socket'} · <span class="mono">{short(session.session_id)}</span></span>
         <When at={session.last_seen_at} />
-        <button class="push" type="button" aria-disabled={act.busy} title="Its bell rings: that may cost a turn of the model" onClick={() => void run()}>Run probe</button>
+        <span class="row push">
+          <Sure label="Release" sure={`End ${session.identity}’s session`} busy={act.busy} run={() => void release()} />
+          <button type="button" aria-disabled={act.busy} title="Its bell rings: that may cost a turn of the model" onClick={() => void run()}>Run probe</button>
+        </span>
       </div>
-      {act.busy && <p class="dim small">The probe is on its way…</p>}
       {probe && <ProbeResult of={probe} />}
       <Trouble problem={act.problem} />
     </li>

@@ -29,7 +29,7 @@ export function Operator() {
       <Trouble problem={metrics.problem} again={metrics.again} />
       {metrics.slow && <p class="slow">Reading…</p>}
       {m && (
-        <div class={`columns ${metrics.stale ? 'stale' : ''}`}>
+        <div class={`masonry ${metrics.stale ? 'stale' : ''}`}>
           <ConfirmationRate of={m} />
           <Misclassification of={m} />
           <CorrectionPatterns of={m} />

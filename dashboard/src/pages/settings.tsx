@@ -1,9 +1,10 @@
 // Settings: projects and their folders, personas, keys, surfaces, retention, and what is stored.
 import { useState } from 'preact/hooks';
 import { useAct } from '../act';
-import { call } from '../api';
+import { address, call } from '../api';
 import { Chip, When } from '../parts/marks';
 import { Empty, Figure, Head, Panel, Scroll, Trouble } from '../parts/panel';
+import { Sure } from '../parts/sure';
 import { useRead } from '../read';
 import { bytes, count, short, words } from '../text';
 import { exact } from '../time';
@@ -24,7 +25,7 @@ export function Settings() {
 function All({ of }: { of: Shown }) {
   return (
     <>
-      <Panel title="This server">
+      <Panel title="This server" tools={<SignOut />}>
         <dl class="figures">
           <Figure name="Version" note={<>started <When at={of.started_at} /></>}>{of.server_version}</Figure>
           <Figure name="Operator" note={of.public_url ?? 'on this machine'}>{of.operator}</Figure>
@@ -39,6 +40,14 @@ function All({ of }: { of: Shown }) {
       <div class="columns"><Surfaces of={of} /><Kept of={of} /></div>
     </>
   );
+}
+
+function SignOut() {
+  const out = async () => {
+    await fetch(address('sign-out'), { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}', credentials: 'same-origin' });
+    location.reload();
+  };
+  return <button type="button" onClick={() => void out()}>Sign out</button>;
 }
 
 function Project({ of, operator }: { of: ProjectSettings; operator: string }) {
@@ -62,18 +71,6 @@ function Project({ of, operator }: { of: ProjectSettings; operator: string }) {
       </div>
       {of.demo && <p class="small dim">Made by <code>prism demo</code> for {operator} to look around in; <code>prism demo --remove</code> takes it away.</p>}
     </Panel>
-  );
-}
-
-/** A second press within the row does it: nothing that cannot be taken back happens by one slip. */
-function Sure({ label, sure, run, busy }: { label: string; sure: string; run: () => void; busy: boolean }) {
-  const [asking, setAsking] = useState(false);
-  if (!asking) return <button class="plain" type="button" onClick={() => setAsking(true)}>{label}</button>;
-  return (
-    <span class="row">
-      <button class="bad" type="button" aria-disabled={busy} onClick={() => (setAsking(false), run())}>{sure}</button>
-      <button class="plain" type="button" onClick={() => setAsking(false)}>Keep</button>
-    </span>
   );
 }
 

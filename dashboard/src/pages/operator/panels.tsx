@@ -136,7 +136,7 @@ export function DeadEnds({ of }: Of) {
         name="dead-ends"
         kind="bars"
         buckets={of.buckets.map(shortDay)}
-        series={[{ name: 'new', values: dead_ends.n.map((n, i) => n - (dead_ends.again[i] ?? 0)) }, { name: 'again', values: dead_ends.again }]}
+        series={[{ name: 'new', values: dead_ends.n.map((n, i) => Math.max(0, n - (dead_ends.again[i] ?? 0))) }, { name: 'again', values: dead_ends.again }]}
         empty={{ title: 'No dead end was noted.', how: 'Agents note them in prism_wrap as tried_and_ruled_out.' }}
       />
       {dead_ends.pairs.length > 0 && <Panel title="Walked into again"><Pairs of={dead_ends.pairs} /></Panel>}

@@ -8,10 +8,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
-const BIN = process.env['PRISM_BIN'] ?? '';
+export const BIN = process.env['PRISM_BIN'] ?? '';
 
 /** What the test process itself was started in must not leak into the server and its commands. */
-function cleanEnv(home: string): NodeJS.ProcessEnv {
+export function cleanEnv(home: string): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('PRISM_') && !name.startsWith('CLAUDE') && !name.startsWith('CODEX'));
   return { ...Object.fromEntries(kept), PRISM_HOME: home, PRISM_AUTOSTART: '0' };
 }

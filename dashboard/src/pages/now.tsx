@@ -39,7 +39,7 @@ function WaitsOnYou({ all }: { all: Waiting }) {
       <section class="panel">
         <Empty title="Nothing waits on you.">
           Signals to you, agents that ask for a permission, and unread questions between agents stand here as they come.
-          Try it: <code>prism send --as Donna --to {'<you>'} "a question"</code>, or <code>prism demo</code> for a week of examples.
+          Try it: <code>prism send {'<you>'} "a question" --type Question --as Donna</code>, or <code>prism demo</code> for a week of examples.
         </Empty>
       </section>
     );

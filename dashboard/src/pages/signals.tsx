@@ -77,7 +77,7 @@ function Nothing({ lookedBackTo, more }: { lookedBackTo: string | undefined; mor
     );
   return (
     <Empty title="No signal has been sent yet.">
-      Agents send with <code>prism_signal</code>, you with the line above or <code>prism send --to Donna "…"</code>. <code>prism demo</code> shows a week of them.
+      Agents send with <code>prism_signal</code>, you with the line above or <code>prism send Donna "…"</code>. <code>prism demo</code> shows a week of them.
     </Empty>
   );
 }

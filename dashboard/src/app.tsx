@@ -35,12 +35,18 @@ export function App() {
 }
 
 function Shell() {
-  const waiting = useRead('now', {}, ['signal', 'session', 'memory', 'review', 'gate', 'settings']);
-  const known = useRead('projects', {}, ['settings'], EVERYWHERE);
+  const waiting = useRead('now', {}, ['signal', 'session', 'memory', 'review', 'gate', 'settings'], { unseen: true });
+  const known = useRead('projects', {}, ['settings'], { pid: EVERYWHERE });
   useNotices(waiting.data);
   useTitle(waiting.data);
   const main = useRef<HTMLElement>(null);
-  useEffect(() => window.scrollTo(0, 0), [page.value]);
+  const first = useRef(true);
+  useEffect(() => {
+    // Whoever cannot see that the page changed is put at its beginning.
+    if (!first.current) main.current?.focus({ preventScroll: true });
+    first.current = false;
+    window.scrollTo(0, 0);
+  }, [page.value]);
   const projects = known.data?.projects ?? [];
   return (
     <div class="shell">

@@ -11,8 +11,13 @@ type Changed = Change['what'];
 const SLOW_MS = 200;
 /** Changes that come together are read together. */
 const SOON_MS = 80;
-/** The shortest time between two reads of the same thing that changes caused. */
-const AGAIN_MS = 400;
+/** The shortest time between two reads of the same thing that changes caused; it doubles while they keep coming. */
+const AGAIN_MS = 250;
+const AGAIN_MS_MAX = 900;
+/** The same for what is counted over weeks. */
+export const CALM_MS = 3_000;
+/** Without a change for so long, the next one is read at once again. */
+const QUIET_MS = 2_000;
 /** Answers kept for coming back to a page. */
 const KEPT = 60;
 
@@ -33,10 +38,12 @@ class Reader<T> {
   private abort: AbortController | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private last = 0;
+  private streak = 0;
   private dirty = false;
 
   constructor(
     readonly key: string,
+    private readonly calm: number,
     private readonly read: (abort: AbortSignal, before: T | undefined) => Promise<T>,
   ) {
     this.data.value = kept.get(key) as T | undefined;
@@ -77,8 +84,10 @@ class Reader<T> {
 
   soon(): void {
     clearTimeout(this.timer);
-    const wait = Math.max(SOON_MS, AGAIN_MS - (performance.now() - this.last));
-    this.timer = setTimeout(() => void this.again(), wait);
+    const since = performance.now() - this.last;
+    if (since > QUIET_MS) this.streak = 0;
+    const apart = Math.max(this.calm, Math.min(AGAIN_MS_MAX, AGAIN_MS * 2 ** this.streak));
+    this.timer = setTimeout(() => (this.streak++, void this.again()), Math.max(SOON_MS, apart - since));
   }
 
   /** Puts in place what an act is known to have changed, until it is read again. */
@@ -104,16 +113,32 @@ export interface Read<T> {
   patch: (change: (data: T) => T) => void;
 }
 
-function useReader<T>(key: string, topics: readonly Changed[], read: (abort: AbortSignal, before: T | undefined) => Promise<T>): Read<T> {
-  const reader = useMemo(() => new Reader<T>(key, read), [key]);
+interface How {
+  /** Another project than the one that is looked at. */
+  pid?: string;
+  /** Milliseconds between two reads, at least. */
+  calm?: number;
+  /** Also while nobody looks: its news are told outside the page. */
+  unseen?: boolean;
+}
+
+function useReader<T>(key: string, topics: readonly Changed[], read: (abort: AbortSignal, before: T | undefined) => Promise<T>, how: How = {}): Read<T> {
+  const reader = useMemo(() => new Reader<T>(key, how.calm ?? 0, read), [key]);
   const before = useRef<T | undefined>(undefined);
   useEffect(() => {
     void reader.again();
+    let missed = false;
     const off = onChanges((changes) => {
-      if (changes === 'all') reader.soon();
-      else if (changes.some((c) => topics.includes(c.what))) reader.soon();
+      if (changes !== 'all' && !changes.some((c) => topics.includes(c.what))) return;
+      if (document.hidden && !how.unseen) missed = true;
+      else reader.soon();
     });
-    return () => (off(), reader.stop());
+    const looked = () => {
+      if (!document.hidden && missed) reader.soon();
+      missed &&= document.hidden;
+    };
+    document.addEventListener('visibilitychange', looked);
+    return () => (off(), document.removeEventListener('visibilitychange', looked), reader.stop());
   }, [reader]);
   const own = reader.data.value;
   if (own !== undefined) before.current = own;
@@ -129,8 +154,9 @@ function useReader<T>(key: string, topics: readonly Changed[], read: (abort: Abo
 }
 
 /** One answer of a call, for the project that is looked at unless another is named. */
-export function useRead<V extends Verb>(verb: V, ask: Ask<V>, topics: readonly Changed[], pid = project.value): Read<Answer<V>> {
-  return useReader(JSON.stringify([pid, verb, ask]), topics, (abort) => call(pid, verb, ask, abort));
+export function useRead<V extends Verb>(verb: V, ask: Ask<V>, topics: readonly Changed[], how: How = {}): Read<Answer<V>> {
+  const pid = how.pid ?? project.value;
+  return useReader(JSON.stringify([pid, verb, ask]), topics, (abort) => call(pid, verb, ask, abort), how);
 }
 
 const PAGE_ROWS = 100;

@@ -8,7 +8,7 @@ import { Empty, Figure, Head, Panel, SaveCsv, Scroll, Trouble } from '../parts/p
 import { Plot } from '../parts/plot';
 import { Sure } from '../parts/sure';
 import { signalHref } from '../parts/signal';
-import { useList, useRead } from '../read';
+import { CALM_MS, useList, useRead } from '../read';
 import { param } from '../route';
 import { count, milliseconds, percent, short, words } from '../text';
 import { shortDay } from '../time';
@@ -30,7 +30,7 @@ function Outcome({ is }: { is: string }) {
 
 export function Delivery() {
   const range = since('28d');
-  const read = useRead('delivery', range ? { since: range } : {}, ['probe', 'session', 'signal']);
+  const read = useRead('delivery', range ? { since: range } : {}, ['probe', 'session'], { calm: CALM_MS / 3 });
   const places = read.data?.places ?? [];
   return (
     <>

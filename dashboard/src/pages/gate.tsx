@@ -4,7 +4,7 @@ import { Empty, Figure, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
 import { WarningItem } from '../parts/warning';
 import { project } from '../api';
-import { useList, useRead } from '../read';
+import { CALM_MS, useList, useRead } from '../read';
 import { param } from '../route';
 import { count, percent } from '../text';
 import { shortDay } from '../time';
@@ -12,7 +12,7 @@ import { EVERYWHERE, type ListGateEvents, type MetricsAnswer } from '../wire';
 
 export function Gate() {
   const range = since('28d');
-  const metrics = useRead('metrics', range ? { since: range } : {}, ['gate']);
+  const metrics = useRead('metrics', range ? { since: range } : {}, ['gate'], { calm: CALM_MS / 3 });
   const label = param('label');
   const ask = { ...asked({ outcome: param('outcome'), since: since() }), ...(label ? { labelled: label === 'judged' } : {}) } as ListGateEvents;
   const list = useList('gate_list', ask, ['gate'], (a) => a.events, (e) => e.id);

@@ -33,6 +33,8 @@ export function refersTo(row: { kind: string; id: string; number?: number | null
   return ['wrap', 'checkpoint', 'note', 'integration_narrative', 'other'].includes(row.kind) ? `delta:${row.id}` : null;
 }
 
+const NOTHING = { q: '', id: '', node: '', words: '', cited: '', recall: '' };
+
 export function Memory() {
   const id = param('id');
   const node = param('node');
@@ -43,8 +45,8 @@ export function Memory() {
       <Head name="Memory" lead="What was learned, as agents find it. Your verdict decides what they find next time." />
       <SearchBox name="q" label="Recall" placeholder="Ask in plain words: what was seen, said or done" />
       <div class="tabs" role="group" aria-label="What to show">
-        {VIEWS.map(([key, name]) => <button key={key} type="button" class="plain" aria-pressed={view === key && query === ''} onClick={() => setParams({ view: key, q: '', id: '' })}>{name}</button>)}
-        <button type="button" class="plain" aria-pressed={view === 'recalls' && query === ''} onClick={() => setParams({ view: 'recalls', q: '', id: '' })}>What agents asked</button>
+        {VIEWS.map(([key, name]) => <button key={key} type="button" class="plain" aria-pressed={view === key && query === ''} onClick={() => setParams({ ...NOTHING, view: key })}>{name}</button>)}
+        <button type="button" class="plain" aria-pressed={view === 'recalls' && query === ''} onClick={() => setParams({ ...NOTHING, view: 'recalls' })}>What agents asked</button>
       </div>
       <div class={`split ${id || node ? 'open' : ''}`}>
         <div class="list stack">{query ? <Results query={query} /> : view === 'recalls' ? <Recalls /> : <Rows kinds={VIEWS.find(([key]) => key === view)?.[2] ?? []} />}</div>

@@ -4,7 +4,7 @@ import { call, project } from '../api';
 import { Acknowledge, Reply } from '../parts/answer';
 import { InputItem, useJudged } from '../parts/input';
 import { CATEGORIES, Category, Chip, When } from '../parts/marks';
-import { Empty, Head, Panel, Trouble } from '../parts/panel';
+import { Empty, Head, Panel, Said, Trouble } from '../parts/panel';
 import { memoryHref, SignalLine, signalHref } from '../parts/signal';
 import { WarningItem } from '../parts/warning';
 import { allowed, askLeave } from '../notices';
@@ -97,7 +97,7 @@ function Unread({ signal, showProject }: { signal: SignalRow; showProject: boole
       <p class="text"><a class="quiet" data-open href={signalHref(signal.signal_id)}>{signal.summary}</a></p>
       <p class="small">
         <span class="strong">{signal.from_identity}</span> has waited {age(signal.created_at, now.value)} for {signal.to_identity}.{' '}
-        {signal.stuck && <span>{signal.stuck.why} <span class="dim">{signal.stuck.what_to_do}</span></span>}
+        {signal.stuck && <span><Said text={signal.stuck.why} /> <span class="dim"><Said text={signal.stuck.what_to_do} /></span></span>}
       </p>
       <div class="acts">
         <Reply to={signal} quiet />

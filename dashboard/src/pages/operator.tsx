@@ -4,7 +4,7 @@ import { project } from '../api';
 import { asked, Choice, Range, since } from '../parts/filters';
 import { Batch, InputItem, useJudged } from '../parts/input';
 import { Empty, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
-import { useList, useRead } from '../read';
+import { CALM_MS, useList, useRead } from '../read';
 import { param, setParams } from '../route';
 import { EVERYWHERE, type InputRow, type ListInputs } from '../wire';
 import { ConfirmationRate, CorrectionPatterns, DeadEnds, Misclassification, PrismVsNative, RecallPanel, RepeatCorrections } from './operator/panels';
@@ -16,7 +16,7 @@ const FIRST = 6;
 export function Operator() {
   const range = since('28d');
   const bucket = (param('bucket') || 'day') as 'hour' | 'day' | 'week';
-  const metrics = useRead('metrics', { bucket, ...(range ? { since: range } : {}) }, ['memory', 'review', 'recall']);
+  const metrics = useRead('metrics', { bucket, ...(range ? { since: range } : {}) }, ['memory', 'review', 'recall'], { calm: CALM_MS });
   const m = metrics.data;
   return (
     <>

@@ -5,13 +5,13 @@ import { address, call } from '../api';
 import { Chip, When } from '../parts/marks';
 import { Empty, Figure, Head, Panel, Scroll, Trouble } from '../parts/panel';
 import { Sure } from '../parts/sure';
-import { useRead } from '../read';
+import { CALM_MS, useRead } from '../read';
 import { bytes, count, short, words } from '../text';
 import { exact } from '../time';
 import { EVERYWHERE, type KeyView, type ProjectSettings, type Settings as Shown } from '../wire';
 
 export function Settings() {
-  const read = useRead('settings', {}, ['settings', 'session'], EVERYWHERE);
+  const read = useRead('settings', {}, ['settings', 'session'], { pid: EVERYWHERE, calm: CALM_MS });
   return (
     <>
       <Head name="Settings" lead="Who may take part, where, and what is kept." />

@@ -1,7 +1,8 @@
 // Filters that live in the page's address: a choice, a search, a range of time.
+import { effect } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { param, setParams } from '../route';
+import { page, param, setParams } from '../route';
 
 /** Typing is searched for after a pause this long. */
 const PAUSE_MS = 180;
@@ -58,12 +59,18 @@ export function Range({ all = 'any time' }: { all?: string }) {
   return <Choice name="range" label="When" all={all} options={RANGES.map(([key, text]) => [key, text] as const)} />;
 }
 
-/** Since when, by the range in the address; to the minute, so that reads of the same minute are the same. */
+/** Where each range began when this page was opened: a list that is being read does not lose its end by the minute. */
+const began = new Map<string, string>();
+effect(() => (page.value, began.clear()));
+
+/** Since when, by the range in the address. */
 export function since(fallback = ''): string | undefined {
   const range = RANGES.find(([key]) => key === (param('range') || fallback));
   if (!range) return undefined;
-  const minute = Math.floor(Date.now() / 60_000) * 60_000;
-  return new Date(minute - range[2] * 1000).toISOString();
+  const [key, , seconds] = range;
+  const at = began.get(key) ?? new Date(Date.now() - seconds * 1000).toISOString();
+  began.set(key, at);
+  return at;
 }
 
 /** Leaves out what is not filtered by. */

@@ -62,14 +62,19 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+/** A sentence of the server, in which `this` is something to type. */
+export function Said({ text }: { text: string }) {
+  return <>{text.split('`').map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
+}
+
 /** Says what went wrong and what to do next. */
 export function Trouble({ problem, again }: { problem: Problem | undefined; again?: () => void }) {
   if (!problem) return null;
   return (
     <div class="trouble" role="alert">
       <span>
-        <strong>{problem.message}</strong>
-        {problem.hint && <> {problem.hint}</>}
+        <strong><Said text={problem.message} /></strong>
+        {problem.hint && <> <Said text={problem.hint} /></>}
       </span>
       {again && (
         <button type="button" class="plain" onClick={again}>

@@ -63,7 +63,7 @@ export function Neighbourhood({ graph, pid }: { graph: GraphAnswer; pid: string 
 
 /** A thing that rows name, such as a file, a spec or a commit, and every row that names it. */
 export function ThingDetail({ node, pid }: { node: string; pid: string }) {
-  const read = useRead('graph', { id: node }, ['memory'], pid);
+  const read = useRead('graph', { id: node }, ['memory'], { pid });
   return (
     <aside class="beside panel" aria-label="Thing">
       <header>

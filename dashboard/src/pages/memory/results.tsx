@@ -20,7 +20,7 @@ interface Found {
 const PROJECTS_MAX = 8;
 
 export function Results({ query }: { query: string }) {
-  const known = useRead('projects', {}, ['settings'], EVERYWHERE);
+  const known = useRead('projects', {}, ['settings'], { pid: EVERYWHERE });
   const pids = project.value === EVERYWHERE ? known.data?.projects.slice(0, PROJECTS_MAX) : [project.value];
   const { found, problem, slow } = useRecall(query, pids);
   if (problem) return <Trouble problem={problem} />;

@@ -1,5 +1,7 @@
 // One row of memory, whole: what it says, its versions, what was said of it, and what stands beside it.
 import { useState } from 'preact/hooks';
+import { useAct } from '../../act';
+import { call } from '../../api';
 import { Chip, InputClass, When } from '../../parts/marks';
 import { Trouble } from '../../parts/panel';
 import { memoryHref } from '../../parts/signal';
@@ -44,6 +46,7 @@ function Shown({ of }: { of: MemoryShown }) {
       {row.superseded_by && <p class="small">Superseded by <a href={memoryHref(row.superseded_by)}>{short(row.superseded_by)}</a>.</p>}
       {of.refers_to ? <div data-row><Judge pid={row.pid} refersTo={of.refers_to} /></div> : null}
       <Verdicts of={of.verdicts} />
+      <Settle of={of} />
       {of.versions.length > 1 && <Versions all={of.versions} />}
       <p class="dim small">
         {of.recalls.shown ? <>Recalled {count(of.recalls.shown, 'time')}, cited {of.recalls.cited}{of.recalls.last_at && <>, last <When at={of.recalls.last_at} /></>}.</> : 'No recall has brought it lately.'}
@@ -114,6 +117,21 @@ function Delta({ of }: { of: DeltaView }) {
         <details><summary>{count(of.touched_files.length, 'file')} touched</summary><ul class="mono small">{of.touched_files.map((f) => <li key={f}>{f}</li>)}</ul></details>
       )}
     </>
+  );
+}
+
+/** A todo that is open can be done, a postmortem resolved. */
+function Settle({ of: { row } }: { of: MemoryShown }) {
+  const act = useAct();
+  const number = row.number ?? undefined;
+  const over = ['done', 'dropped', 'resolved'].includes(row.status ?? '');
+  if (number === undefined || over || (row.kind !== 'todo' && row.kind !== 'postmortem')) return null;
+  const settle = () => act.run(() => (row.kind === 'todo' ? call(row.pid, 'todo', { action: 'done', number }) : call(row.pid, 'postmortem', { resolve: number })), row.pid, 'memory');
+  return (
+    <div class="acts">
+      <button type="button" aria-disabled={act.busy} onClick={() => void settle()}>{row.kind === 'todo' ? 'Mark as done' : 'Mark as resolved'}</button>
+      <Trouble problem={act.problem} />
+    </div>
   );
 }
 

@@ -3,7 +3,7 @@ import { useAct } from '../../act';
 import { call } from '../../api';
 import { Acknowledge, Reply } from '../../parts/answer';
 import { Category, When } from '../../parts/marks';
-import { Scroll, Trouble } from '../../parts/panel';
+import { Said, Scroll, Trouble } from '../../parts/panel';
 import { FromTo, signalHref, Standing, until, Way } from '../../parts/signal';
 import { useRead } from '../../read';
 import { href, setParams } from '../../route';
@@ -48,7 +48,7 @@ function Shown({ of }: { of: SignalShown }) {
       )}
       {signal.stuck && (
         <div class="notice bad">
-          <span><strong>{signal.stuck.why}</strong> {signal.stuck.what_to_do}</span>
+          <span><strong><Said text={signal.stuck.why} /></strong> <Said text={signal.stuck.what_to_do} /></span>
         </div>
       )}
       {receipt.sessions.length === 0 ? <Way receipt={receipt} session={null} /> : receipt.sessions.map((s) => <Way key={s.session_id} receipt={receipt} session={s} />)}

@@ -34,6 +34,26 @@ test('a signal and each of its states come in by themselves', async ({ browser }
   await expect(row).toContainText('acted');
 });
 
+test('an ASK that comes in is told by the browser, where that is allowed', async ({ browser }) => {
+  const context = await browser.newContext({ permissions: ['notifications'] });
+  await context.addInitScript(() => {
+    const told: string[] = [];
+    Object.assign(window, { told });
+    window.Notification = class extends EventTarget {
+      static permission = 'granted';
+      constructor(title: string, { body }: { body: string }) {
+        super();
+        told.push(`${title} | ${body}`);
+      }
+    } as unknown as typeof Notification;
+  });
+  const page = await prism.open(context, 'story');
+  const { operator } = await prism.call<{ operator: string }>('*', 'settings', {});
+  await donna.call('prism_signal', { to: operator, signal_type: 'StatusUpdate', payload: { summary: 'only to be known' } });
+  await donna.call('prism_signal', { to: operator, signal_type: 'Question', payload: { summary: 'may I drop it?' } });
+  await expect.poll(() => page.evaluate(() => (window as unknown as { told: string[] }).told)).toEqual([`ASK: Donna → ${operator} | may I drop it?`]);
+});
+
 test('a page outlives a restart of its server, and has what came meanwhile', async ({ browser }) => {
   const page = await prism.other(browser, 'now');
   await prism.stop('SIGKILL');

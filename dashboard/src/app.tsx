@@ -2,7 +2,7 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { project, signedOut, versions } from './api';
 import { HELP, helpOpen } from './keys';
-import { link } from './live';
+import { crowded, link } from './live';
 import { Delivery } from './pages/delivery';
 import { Gate } from './pages/gate';
 import { Memory } from './pages/memory';
@@ -82,6 +82,7 @@ function Shell() {
       <main ref={main} tabIndex={-1}>
         <div class="page" key={page.value}>
           <Newer />
+          {crowded.value && <div class="notice fair" role="alert">Too many pages are open, so this one does not change by itself. Close one of them; it is noticed here.</div>}
           <Current waiting={waiting} />
         </div>
       </main>

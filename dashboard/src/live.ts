@@ -10,8 +10,13 @@ const RETRY_MS_MIN = 300;
 const RETRY_MS_MAX = 5_000;
 /** Failed tries after which it is no hiccup. */
 const OFFLINE_AFTER = 4;
+/** The server has as many watchers as it takes. */
+const TOO_MANY = 4029;
 
 export const link = signal<'live' | 'reconnecting' | 'offline'>('reconnecting');
+
+/** This page is not told of changes because too many others are. */
+export const crowded = signal(false);
 
 type Listener = (changes: Change[] | 'all') => void;
 const listeners = new Set<Listener>();
@@ -35,6 +40,7 @@ function heard(frame: WatchFrame): void {
   switch (frame.kind) {
     case 'hello':
       failures = 0;
+      crowded.value = false;
       link.value = 'live';
       // Only what is read after a hello, together with what the socket says from then on, is whole.
       return tell('all');
@@ -52,10 +58,11 @@ function open(): void {
   url.searchParams.set('pid', project.value);
   const mine = (socket = new WebSocket(url));
   mine.onmessage = (event) => mine === socket && heard(parseClean(String(event.data)) as WatchFrame);
-  mine.onclose = () => mine === socket && lost();
+  mine.onclose = (event) => mine === socket && lost(event.code);
 }
 
-function lost(): void {
+function lost(code: number): void {
+  crowded.value = code === TOO_MANY;
   clearTimeout(silence);
   socket = null;
   failures++;

@@ -13,7 +13,7 @@ const SLOW_MS = 200;
 const SOON_MS = 80;
 /** The shortest time between two reads of the same thing that changes caused; it doubles while they keep coming. */
 const AGAIN_MS = 250;
-const AGAIN_MS_MAX = 900;
+const AGAIN_MS_MAX = 700;
 /** The same for what is counted over weeks. */
 export const CALM_MS = 3_000;
 /** Without a change for so long, the next one is read at once again. */

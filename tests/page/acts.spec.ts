@@ -44,10 +44,10 @@ test('several inputs are accepted at once, and taken back at once', async ({ con
   const region = page.getByRole('region', { name: 'Unreviewed' });
   for (const n of ['3', '4']) await region.getByRole('listitem').filter({ hasText: `title bar ${n}` }).getByRole('checkbox').check();
   await page.getByRole('button', { name: 'Accept 2' }).click();
-  await expect(region.getByText('accepted', { exact: true })).toHaveCount(2);
+  await expect(region.getByRole('listitem').getByText('accepted', { exact: true })).toHaveCount(2);
   for (const n of ['3', '4']) await region.getByRole('listitem').filter({ hasText: `title bar ${n}` }).getByRole('checkbox').check();
   await page.getByRole('button', { name: 'Undo 2' }).click();
-  await expect(region.getByText('accepted', { exact: true })).toHaveCount(0);
+  await expect(region.getByRole('listitem').getByText('accepted', { exact: true })).toHaveCount(0);
 });
 
 test('a signal is sent, followed, and taken back', async ({ context }) => {

@@ -93,9 +93,13 @@ function Shell() {
 
 function NavLink({ name, waiting }: { name: Page; waiting: Waiting | undefined }) {
   const n = tally(name, waiting);
+  const self = useRef<HTMLAnchorElement>(null);
+  const current = page.value === name;
+  // On a small screen the names do not all fit: the current one is in sight.
+  useEffect(() => void (current && self.current?.scrollIntoView({ block: 'nearest', inline: 'center' })), [current]);
   return (
     <li>
-      <a href={href(name)} aria-current={page.value === name ? 'page' : undefined}>
+      <a ref={self} href={href(name)} aria-current={current ? 'page' : undefined}>
         <svg width="16" height="16" viewBox="0 0 16 16" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d={ICONS[name]} /></svg>
         {name}
         {n > 0 && <span class={`tally ${name === 'Now' ? '' : 'quiet'}`} aria-hidden="true">{n > 99 ? '99+' : n}</span>}

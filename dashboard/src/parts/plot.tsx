@@ -1,5 +1,6 @@
 // Small drawings of figures. Series differ by pattern and mark as well as by colour, and each drawing is a table too.
-import { useId, useState } from 'preact/hooks';
+import type { RefObject } from 'preact';
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Table } from '../csv';
 import { Empty, Panel, Scroll } from './panel';
 
@@ -24,7 +25,9 @@ interface PlotProps {
   of?: string;
 }
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [560, 180, 38, 20, 12, 6];
+const [HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [180, 38, 20, 12, 6];
+/** Pixels that a label below a bucket takes. */
+const LABEL_PX = 56;
 
 /** A panel that shows a drawing, or the same figures as a table. */
 export function Plot(props: PlotProps) {
@@ -78,8 +81,25 @@ const nice = (max: number): number => {
 
 const plain = (value: number): string => value.toLocaleString('en', { maximumFractionDigits: 2 });
 
+/** As wide as there is room, so that letters keep their size. */
+function useWidth(): [RefObject<HTMLElement>, number] {
+  const ref = useRef<HTMLElement>(null);
+  const [width, setWidth] = useState(480);
+  useLayoutEffect(() => {
+    const element = ref.current;
+    if (!element) return;
+    const look = () => setWidth(Math.max(200, Math.round(element.clientWidth)));
+    look();
+    const watcher = new ResizeObserver(look);
+    watcher.observe(element);
+    return () => watcher.disconnect();
+  }, []);
+  return [ref, width];
+}
+
 function Drawing({ title, buckets, series, kind, format = plain, aim, max }: PlotProps) {
   const id = useId();
+  const [figure, WIDTH] = useWidth();
   const totals = buckets.map((_, i) =>
     kind === 'bars' ? series.reduce((sum, s) => sum + (s.values[i] ?? 0), 0) : Math.max(0, ...series.map((s) => s.values[i] ?? 0)),
   );
@@ -87,10 +107,10 @@ function Drawing({ title, buckets, series, kind, format = plain, aim, max }: Plo
   const y = (v: number) => TOP + (1 - v / top) * (HEIGHT - TOP - BOTTOM);
   const step = (WIDTH - LEFT - RIGHT) / Math.max(1, buckets.length);
   const x = (i: number) => LEFT + (i + 0.5) * step;
-  const every = Math.ceil(buckets.length / 7);
+  const every = Math.ceil((buckets.length * LABEL_PX) / (WIDTH - LEFT - RIGHT));
   const latest = series.map((s) => `${s.name} ${format(s.values.findLast((v) => v !== null) ?? 0)}`).join(', ');
   return (
-    <figure class="plot">
+    <figure class="plot" ref={figure}>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${buckets.length} points, latest ${latest}`}>
         <Patterns id={id} />
         {[0, top / 2, top].map((v) => (

@@ -82,7 +82,7 @@ const nice = (max: number): number => {
 const plain = (value: number): string => value.toLocaleString('en', { maximumFractionDigits: 2 });
 
 /** As wide as there is room, so that letters keep their size. */
-function useWidth(): [RefObject<HTMLElement>, number] {
+function useWidth(): [RefObject<HTMLElement | null>, number] {
   const ref = useRef<HTMLElement>(null);
   const [width, setWidth] = useState(480);
   useLayoutEffect(() => {

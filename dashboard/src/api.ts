@@ -53,7 +53,11 @@ export async function call<V extends Verb>(pid: string, verb: V, ask: Ask<V>, ab
   } catch (error) {
     if (abort?.aborted) throw error;
     throw new Refused(
-      { code: 'unreachable', message: 'The server does not answer.', hint: 'It may be starting again; this page tries by itself. `prism up` starts it.' },
+      {
+        code: 'unreachable',
+        message: 'The server does not answer.',
+        hint: 'It may be starting again; this page tries by itself. `prism up` starts it.',
+      },
       0,
     );
   }
@@ -70,7 +74,11 @@ function refusal(text: string, status: number): Problem {
     const { error } = parseClean(text) as Refusal;
     return { code: error.code, message: sentence(error.message), hint: sentence(error.hint) };
   } catch {
-    return { code: `http_${status}`, message: `The server answered ${status}.`, hint: 'Look at `prism logs`, then try again.' };
+    return {
+      code: `http_${status}`,
+      message: `The server answered ${status}.`,
+      hint: 'Look at `prism logs`, then try again.',
+    };
   }
 }
 

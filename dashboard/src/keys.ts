@@ -5,8 +5,14 @@ import { go, setParams, type Page } from './route';
 export const helpOpen = signal(false);
 
 export const GO: [string, Page][] = [
-  ['n', 'Now'], ['s', 'Signals'], ['t', 'Story'], ['m', 'Memory'],
-  ['o', 'Operator'], ['d', 'Delivery'], ['g', 'Gate'], ['e', 'Settings'],
+  ['n', 'Now'],
+  ['s', 'Signals'],
+  ['t', 'Story'],
+  ['m', 'Memory'],
+  ['o', 'Operator'],
+  ['d', 'Delivery'],
+  ['g', 'Gate'],
+  ['e', 'Settings'],
 ];
 
 /** What the help says; the letters of rows are those of their buttons' `data-key`. */
@@ -54,7 +60,7 @@ function pressed(event: KeyboardEvent): boolean {
   if (performance.now() < goUntil) {
     goUntil = 0;
     const to = GO.find(([letter]) => letter === key);
-    if (to) return go(to[1]), true;
+    if (to) return (go(to[1]), true);
   }
   switch (key) {
     case '?':
@@ -63,9 +69,9 @@ function pressed(event: KeyboardEvent): boolean {
       goUntil = performance.now() + GO_WITHIN_MS;
       return true;
     case 'j':
-      return move(1), true;
+      return (move(1), true);
     case 'k':
-      return move(-1), true;
+      return (move(-1), true);
     case '/': {
       const search = document.querySelector<HTMLInputElement>('main input[type=search]');
       search?.focus();

@@ -6,7 +6,9 @@ import type { Now, SignalRow } from './wire';
 
 const supported = 'Notification' in window;
 
-export const allowed = signal<NotificationPermission | 'unsupported'>(supported ? Notification.permission : 'unsupported');
+export const allowed = signal<NotificationPermission | 'unsupported'>(
+  supported ? Notification.permission : 'unsupported',
+);
 
 export async function askLeave(): Promise<void> {
   if (supported) allowed.value = await Notification.requestPermission();
@@ -25,7 +27,10 @@ export function useNotices(waiting: Now | undefined): void {
     known.current = new Set([...(known.current ?? []), ...now.map((s) => s.signal_id)]);
     if (allowed.value !== 'granted') return;
     for (const s of fresh) {
-      const notice = new Notification(`${s.category}: ${s.from_identity} → ${s.to_identity}`, { body: s.summary, tag: s.signal_id });
+      const notice = new Notification(`${s.category}: ${s.from_identity} → ${s.to_identity}`, {
+        body: s.summary,
+        tag: s.signal_id,
+      });
       notice.onclick = () => (window.focus(), go('Signals', { id: s.signal_id }));
     }
   }, [waiting]);

@@ -122,7 +122,12 @@ interface How {
   unseen?: boolean;
 }
 
-function useReader<T>(key: string, topics: readonly Changed[], read: (abort: AbortSignal, before: T | undefined) => Promise<T>, how: How = {}): Read<T> {
+function useReader<T>(
+  key: string,
+  topics: readonly Changed[],
+  read: (abort: AbortSignal, before: T | undefined) => Promise<T>,
+  how: How = {},
+): Read<T> {
   const reader = useMemo(() => new Reader<T>(key, how.calm ?? 0, read), [key]);
   const before = useRef<T | undefined>(undefined);
   useEffect(() => {
@@ -154,7 +159,12 @@ function useReader<T>(key: string, topics: readonly Changed[], read: (abort: Abo
 }
 
 /** One answer of a call, for the project that is looked at unless another is named. */
-export function useRead<V extends Verb>(verb: V, ask: Ask<V>, topics: readonly Changed[], how: How = {}): Read<Answer<V>> {
+export function useRead<V extends Verb>(
+  verb: V,
+  ask: Ask<V>,
+  topics: readonly Changed[],
+  how: How = {},
+): Read<Answer<V>> {
   const pid = how.pid ?? project.value;
   return useReader(JSON.stringify([pid, verb, ask]), topics, (abort) => call(pid, verb, ask, abort), how);
 }
@@ -194,7 +204,9 @@ export function useList<V extends Verb, Row>(
     return { ...(answer as object), rows: rowsOf(answer) };
   };
   const read = useReader<Listed<Row>>(JSON.stringify([pid, verb, ask, 'list']), topics, async (abort, before) => {
-    const head = await steps((cursor) => page(Math.min(PAGE_ROWS_MAX, Math.max(PAGE_ROWS, before?.rows.length ?? 0)), cursor, abort));
+    const head = await steps((cursor) =>
+      page(Math.min(PAGE_ROWS_MAX, Math.max(PAGE_ROWS, before?.rows.length ?? 0)), cursor, abort),
+    );
     return before ? joined(head, before, idOf) : head;
   });
   const asking = useRef(false);

@@ -12,7 +12,8 @@ export function clean(text: string): string {
 }
 
 // What a JSON text looks like that may hold any of them; nearly none does, and then nothing is walked.
-const SUSPECT_JSON = /\\u00[0189]|\\u(?:061c|200[ef]|202[a-e]|206[6-9]|feff)|\\[bfr]|[\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/i;
+const SUSPECT_JSON =
+  /\\u00[0189]|\\u(?:061c|200[ef]|202[a-e]|206[6-9]|feff)|\\[bfr]|[\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/i;
 
 /** Reads an answer of the server. Every text in it is clean from here on, keys included. */
 export function parseClean(json: string): unknown {

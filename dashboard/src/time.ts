@@ -21,7 +21,8 @@ function span(s: number): string {
 }
 
 /** How long something has lasted, for ages of what waits. */
-export const age = (since: string, from: number): string => span(Math.max(0, Math.round((from - Date.parse(since)) / 1000)));
+export const age = (since: string, from: number): string =>
+  span(Math.max(0, Math.round((from - Date.parse(since)) / 1000)));
 
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });

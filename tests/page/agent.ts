@@ -18,8 +18,18 @@ export class Agent {
   private last = 0;
 
   private constructor(prism: Prism, identity: string, pid: string) {
-    const env = { ...cleanEnv(prism.home), PRISM_AGENT_IDENTITY: identity, PRISM_AGENT_SURFACE: 'other', PRISM_PID: pid, PRISM_DOORBELL: 'none' };
-    this.child = spawn(BIN, ['mcp'], { env, cwd: mkdtempSync(join(tmpdir(), 'prism-page-agent-')), stdio: ['pipe', 'pipe', 'ignore'] });
+    const env = {
+      ...cleanEnv(prism.home),
+      PRISM_AGENT_IDENTITY: identity,
+      PRISM_AGENT_SURFACE: 'other',
+      PRISM_PID: pid,
+      PRISM_DOORBELL: 'none',
+    };
+    this.child = spawn(BIN, ['mcp'], {
+      env,
+      cwd: mkdtempSync(join(tmpdir(), 'prism-page-agent-')),
+      stdio: ['pipe', 'pipe', 'ignore'],
+    });
     if (!this.child.stdout) throw new Error('prism mcp has no output');
     createInterface({ input: this.child.stdout }).on('line', (line) => {
       const reply = JSON.parse(line) as Reply;
@@ -29,7 +39,11 @@ export class Agent {
 
   static async start(prism: Prism, identity: string, pid: string): Promise<Agent> {
     const agent = new Agent(prism, identity, pid);
-    await agent.request('initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'page-tests', version: '1' } });
+    await agent.request('initialize', {
+      protocolVersion: '2025-06-18',
+      capabilities: {},
+      clientInfo: { name: 'page-tests', version: '1' },
+    });
     agent.write({ jsonrpc: '2.0', method: 'notifications/initialized' });
     await agent.call('prism_start', {});
     return agent;
@@ -49,7 +63,8 @@ export class Agent {
 
   async call<T = Record<string, unknown>>(name: string, args: object): Promise<T> {
     const reply = await this.request('tools/call', { name, arguments: args });
-    if (reply.error || reply.result?.isError) throw new Error(`${name}: ${reply.error?.message ?? reply.result?.content?.[0]?.text}`);
+    if (reply.error || reply.result?.isError)
+      throw new Error(`${name}: ${reply.error?.message ?? reply.result?.content?.[0]?.text}`);
     return reply.result?.structuredContent as T;
   }
 

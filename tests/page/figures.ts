@@ -10,7 +10,10 @@ const at = (values: number[], share: number): string => {
   const sorted = values.toSorted((a, b) => a - b);
   return `${Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0)} ms`;
 };
-const said = (name: string, values: number[]): void => console.log(`${name.padEnd(44)} p50 ${at(values, 0.5).padStart(8)}   p95 ${at(values, 0.95).padStart(8)}   n ${values.length}`);
+const said = (name: string, values: number[]): void =>
+  console.log(
+    `${name.padEnd(44)} p50 ${at(values, 0.5).padStart(8)}   p95 ${at(values, 0.95).padStart(8)}   n ${values.length}`,
+  );
 
 /** Milliseconds from the navigation to the first frame that has this on it. */
 async function shown(page: Page, url: string, selector: string): Promise<number> {
@@ -19,7 +22,10 @@ async function shown(page: Page, url: string, selector: string): Promise<number>
   return page.evaluate(
     (wanted) =>
       new Promise<number>((done) => {
-        const look = () => (document.querySelector(wanted) ? requestAnimationFrame(() => done(performance.now())) : requestAnimationFrame(look));
+        const look = () =>
+          document.querySelector(wanted)
+            ? requestAnimationFrame(() => done(performance.now()))
+            : requestAnimationFrame(look);
         look();
       }),
     selector,
@@ -44,16 +50,24 @@ test('first useful paint', async ({ context }) => {
 test('a live change on screen', async ({ context }) => {
   const donna = await Agent.start(prism, 'Donna', 'PID-FIGURES');
   const page = await prism.open(context, 'signals?project=PID-FIGURES');
-  await prism.call('PID-FIGURES', 'signal', { to: 'Donna', signal_type: 'StatusUpdate', payload: { summary: 'the first' } });
+  await prism.call('PID-FIGURES', 'signal', {
+    to: 'Donna',
+    signal_type: 'StatusUpdate',
+    payload: { summary: 'the first' },
+  });
   await expect(page.getByText('the first')).toBeVisible();
   const [change, call]: [number[], number[]] = [[], []];
   for (let i = 0; i < TIMES; i++) {
     const summary = `change ${i} ${Math.random()}`;
     const seen = page.evaluate(
-      (text) => new Promise<number>((done) => {
-        const look = () => (document.body.textContent?.includes(text) ? requestAnimationFrame(() => done(Date.now())) : requestAnimationFrame(look));
-        look();
-      }),
+      (text) =>
+        new Promise<number>((done) => {
+          const look = () =>
+            document.body.textContent?.includes(text)
+              ? requestAnimationFrame(() => done(Date.now()))
+              : requestAnimationFrame(look);
+          look();
+        }),
       summary,
     );
     const from = Date.now();

@@ -13,8 +13,15 @@ test.beforeAll(async () => {
 test.afterAll(() => donna.end());
 
 test('one browser acts, the other sees it', async ({ browser }) => {
-  const [here, there] = [await prism.other(browser, 'operator'), await prism.other(browser, 'operator?review=accepted')];
-  await donna.call('prism_operator_input', { class: 'confirmation', prompt_text: 'perfect, just like that', confidence: 'high' });
+  const [here, there] = [
+    await prism.other(browser, 'operator'),
+    await prism.other(browser, 'operator?review=accepted'),
+  ];
+  await donna.call('prism_operator_input', {
+    class: 'confirmation',
+    prompt_text: 'perfect, just like that',
+    confidence: 'high',
+  });
   const row = here.getByRole('listitem').filter({ hasText: 'just like that' });
   await row.getByRole('button', { name: 'Accept', exact: true }).click();
   const seen = there.getByRole('listitem').filter({ hasText: 'just like that' });
@@ -25,7 +32,11 @@ test('one browser acts, the other sees it', async ({ browser }) => {
 
 test('a signal and each of its states come in by themselves', async ({ browser }) => {
   const page = await prism.other(browser, 'signals');
-  const sent = await prism.call<{ signal_id: string }>(PID, 'signal', { to: 'Donna', signal_type: 'TaskAssigned', payload: { summary: 'follow me' } });
+  const sent = await prism.call<{ signal_id: string }>(PID, 'signal', {
+    to: 'Donna',
+    signal_type: 'TaskAssigned',
+    payload: { summary: 'follow me' },
+  });
   const row = page.getByRole('list', { name: 'Signals' }).getByRole('listitem').filter({ hasText: 'follow me' });
   await expect(row).toContainText('waiting');
   await donna.call('prism_signals_pending', {});
@@ -49,9 +60,15 @@ test('an ASK that comes in is told by the browser, where that is allowed', async
   });
   const page = await prism.open(context, 'story');
   const { operator } = await prism.call<{ operator: string }>('*', 'settings', {});
-  await donna.call('prism_signal', { to: operator, signal_type: 'StatusUpdate', payload: { summary: 'only to be known' } });
+  await donna.call('prism_signal', {
+    to: operator,
+    signal_type: 'StatusUpdate',
+    payload: { summary: 'only to be known' },
+  });
   await donna.call('prism_signal', { to: operator, signal_type: 'Question', payload: { summary: 'may I drop it?' } });
-  await expect.poll(() => page.evaluate(() => (window as unknown as { told: string[] }).told)).toEqual([`ASK: Donna → ${operator} | may I drop it?`]);
+  await expect
+    .poll(() => page.evaluate(() => (window as unknown as { told: string[] }).told))
+    .toEqual([`ASK: Donna → ${operator} | may I drop it?`]);
 });
 
 test('a page outlives a restart of its server, and has what came meanwhile', async ({ browser }) => {
@@ -61,7 +78,11 @@ test('a page outlives a restart of its server, and has what came meanwhile', asy
   await expect(page.getByRole('heading', { level: 1, name: 'Now' })).toBeVisible();
   await prism.start();
   const operator = (await prism.call<{ operator: string }>('*', 'settings', {})).operator;
-  await prism.call(PID, 'signal', { to: operator, signal_type: 'Question', payload: { summary: 'sent while it was away' } });
+  await prism.call(PID, 'signal', {
+    to: operator,
+    signal_type: 'Question',
+    payload: { summary: 'sent while it was away' },
+  });
   await expect(page.getByRole('status')).toHaveText('live', { timeout: 20_000 });
   await expect(page.getByText('sent while it was away')).toBeVisible();
 });
@@ -86,7 +107,10 @@ test('a page of another version says so', async ({ browser }) => {
 });
 
 test('a browser that is signed out in another one is told how to come back', async ({ browser }) => {
-  const [page, other] = [await prism.other(browser, 'now', { userAgent: 'FirstBrowser/1.0' }), await prism.other(browser, 'settings')];
+  const [page, other] = [
+    await prism.other(browser, 'now', { userAgent: 'FirstBrowser/1.0' }),
+    await prism.other(browser, 'settings'),
+  ];
   const key = other.getByRole('region', { name: 'Keys' }).getByRole('row').filter({ hasText: 'FirstBrowser' });
   await key.getByRole('button', { name: 'Revoke' }).click();
   await key.getByRole('button', { name: 'Sign that browser out' }).click();

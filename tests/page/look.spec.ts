@@ -18,11 +18,19 @@ async function settled(prism: Prism, page: Page, at: string): Promise<void> {
 
 /** The deeper views of pages, beside the pages themselves. */
 async function views(page: Page): Promise<string[]> {
-  const first = async (call: string, ask: object): Promise<Record<string, never>> => prism.call<Record<string, never>>('*', call, ask);
-  const signal = (await first('signal_list', { state: 'waiting', limit: 1 }))['signals']?.[0] as { signal_id: string } | undefined;
+  const first = async (call: string, ask: object): Promise<Record<string, never>> =>
+    prism.call<Record<string, never>>('*', call, ask);
+  const signal = (await first('signal_list', { state: 'waiting', limit: 1 }))['signals']?.[0] as
+    { signal_id: string } | undefined;
   const row = (await first('memory_list', { kinds: ['spec'], limit: 1 }))['rows']?.[0] as { id: string } | undefined;
   await page.bringToFront();
-  return [...PAGES.map((p) => p.toLowerCase()), `signals?id=${signal?.signal_id}`, `memory?id=${row?.id}`, 'memory?q=what+does+the+operator+see', 'memory?view=recalls'];
+  return [
+    ...PAGES.map((p) => p.toLowerCase()),
+    `signals?id=${signal?.signal_id}`,
+    `memory?id=${row?.id}`,
+    'memory?q=what+does+the+operator+see',
+    'memory?view=recalls',
+  ];
 }
 
 /** Within what a key may send at once. */
@@ -37,11 +45,22 @@ for (const colorScheme of ['light', 'dark'] as const)
       const page = await prism.other(browser, '', { colorScheme, viewport });
       for (const at of await views(page)) {
         await settled(prism, page, at);
-        await page.screenshot({ path: `shots/${size}-${colorScheme}-${at.replace(/\W+/g, '-').slice(0, 24)}.png`, fullPage: true });
-        expect(await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth), `${at} scrolls sideways`).toBeLessThanOrEqual(0);
+        await page.screenshot({
+          path: `shots/${size}-${colorScheme}-${at.replace(/\W+/g, '-').slice(0, 24)}.png`,
+          fullPage: true,
+        });
+        expect(
+          await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
+          `${at} scrolls sideways`,
+        ).toBeLessThanOrEqual(0);
         // Playwright evaluates in the page without the page's policy having to allow it.
-        const { violations } = await page.evaluate(`(() => { ${AXE}; return window.axe.run({ resultTypes: ['violations'] }); })()`) as Awaited<ReturnType<Axe['run']>>;
-        expect(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).join(' | ')}`), at).toEqual([]);
+        const { violations } = (await page.evaluate(
+          `(() => { ${AXE}; return window.axe.run({ resultTypes: ['violations'] }); })()`,
+        )) as Awaited<ReturnType<Axe['run']>>;
+        expect(
+          violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).join(' | ')}`),
+          at,
+        ).toEqual([]);
       }
     });
 
@@ -84,11 +103,23 @@ test('the theme is chosen and kept', async ({ context }) => {
 
 test('a long history is in the document by a few rows at a time', async ({ context }) => {
   const { projects } = await prism.call<{ projects: string[] }>('*', 'projects', {});
-  const { agents } = await prism.call<{ agents: { pid: string; identity: string; operator: boolean }[] }>('*', 'agents', {});
+  const { agents } = await prism.call<{ agents: { pid: string; identity: string; operator: boolean }[] }>(
+    '*',
+    'agents',
+    {},
+  );
   const to = agents.find((a) => !a.operator && projects.includes(a.pid));
   if (!to) throw new Error('the demonstration has no agent');
   for (let n = 0; n < ROWS; n += 50)
-    await Promise.all(Array.from({ length: 50 }, (_, i) => prism.call(to.pid, 'signal', { to: to.identity, signal_type: 'StatusUpdate', payload: { summary: `row ${n + i}` } })));
+    await Promise.all(
+      Array.from({ length: 50 }, (_, i) =>
+        prism.call(to.pid, 'signal', {
+          to: to.identity,
+          signal_type: 'StatusUpdate',
+          payload: { summary: `row ${n + i}` },
+        }),
+      ),
+    );
   const page = await prism.open(context, 'signals');
   const rows = page.getByRole('list', { name: 'Signals' }).getByRole('listitem');
   await expect(rows.first()).toBeVisible();

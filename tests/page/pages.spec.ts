@@ -15,9 +15,18 @@ test('each page is reached by its link and has its heading', async ({ context })
 test('the demonstration fills what waits, and every agent is there', async ({ context }) => {
   const page = await prism.open(context, 'now');
   await expect(page.getByRole('region', { name: 'To you' }).getByRole('listitem').first()).toBeVisible();
-  await expect(page.getByRole('region', { name: 'Your words to review' }).getByRole('button', { name: 'Accept', exact: true }).first()).toBeVisible();
-  await expect(page.getByRole('region', { name: 'Warnings to judge' }).getByRole('button', { name: 'Right', exact: true }).first()).toBeVisible();
-  await expect.poll(() => page.getByRole('region', { name: 'Everybody' }).getByRole('listitem').count()).toBeGreaterThanOrEqual(4);
+  await expect(
+    page
+      .getByRole('region', { name: 'Your words to review' })
+      .getByRole('button', { name: 'Accept', exact: true })
+      .first(),
+  ).toBeVisible();
+  await expect(
+    page.getByRole('region', { name: 'Warnings to judge' }).getByRole('button', { name: 'Right', exact: true }).first(),
+  ).toBeVisible();
+  await expect
+    .poll(() => page.getByRole('region', { name: 'Everybody' }).getByRole('listitem').count())
+    .toBeGreaterThanOrEqual(4);
 });
 
 test('a stuck signal says why, and what to do', async ({ context }) => {
@@ -48,7 +57,8 @@ test('the history is searched and filtered, and the address keeps it', async ({ 
 test('a story can be narrowed to one task and read from its beginning', async ({ context }) => {
   const page = await prism.open(context, 'story');
   await expect(page.locator('.event').first()).toBeVisible();
-  for (const kind of ['signal', 'recall', 'delta', 'verdict', 'input']) await expect(page.locator(`.event[data-kind=${kind}]`).first()).toBeVisible();
+  for (const kind of ['signal', 'recall', 'delta', 'verdict', 'input'])
+    await expect(page.locator(`.event[data-kind=${kind}]`).first()).toBeVisible();
   await page.getByRole('link', { name: 'Only this task' }).first().click();
   await expect(page.getByRole('region', { name: 'How it went' })).toBeVisible();
   await expect(page.locator('.event').first()).toHaveAttribute('data-kind', 'signal');
@@ -62,14 +72,26 @@ test('memory shows its kinds, versions and neighbours', async ({ context }) => {
   }
   await page.getByRole('button', { name: 'Decisions', exact: true }).click();
   await page.getByRole('region', { name: 'Rows' }).getByRole('listitem').first().getByRole('link').first().click();
-  await expect(page.getByRole('complementary', { name: 'Row' }).getByRole('heading', { name: 'Beside it' })).toBeVisible();
+  await expect(
+    page.getByRole('complementary', { name: 'Row' }).getByRole('heading', { name: 'Beside it' }),
+  ).toBeVisible();
   await page.getByRole('button', { name: 'What agents asked' }).click();
   await expect(page.getByRole('region', { name: 'Recalls' }).getByRole('listitem').first()).toBeVisible();
 });
 
 test('every panel of the operator shows figures, and gives them as a table and a file', async ({ context }) => {
   const page = await prism.open(context, 'operator');
-  for (const panel of ['Unreviewed', 'Confirmation rate', 'Misclassification by agent', 'Corrections by what was being done', 'Repeat corrections', 'Confirmations against corrections', 'Dead ends', 'Recalls', 'Memory in use']) {
+  for (const panel of [
+    'Unreviewed',
+    'Confirmation rate',
+    'Misclassification by agent',
+    'Corrections by what was being done',
+    'Repeat corrections',
+    'Confirmations against corrections',
+    'Dead ends',
+    'Recalls',
+    'Memory in use',
+  ]) {
     const region = page.getByRole('region', { name: panel, exact: true });
     await expect(region, panel).toBeVisible();
     await expect(region.locator('.empty'), panel).toHaveCount(0);
@@ -85,14 +107,24 @@ test('every panel of the operator shows figures, and gives them as a table and a
 test('delivery shows a drop, the gate its precision, settings what is kept', async ({ context }) => {
   const page = await prism.open(context, 'delivery');
   await expect(page.getByRole('region', { name: /^Arrival/ }).first()).toBeVisible();
-  await expect(page.getByRole('region', { name: 'Runs' }).getByText(/partial|timeout/).first()).toBeVisible();
+  await expect(
+    page
+      .getByRole('region', { name: 'Runs' })
+      .getByText(/partial|timeout/)
+      .first(),
+  ).toBeVisible();
   await prism.go(page, 'gate');
   await expect(page.getByRole('region', { name: 'Precision' }).getByText('0.7', { exact: true })).toBeVisible();
   await expect(page.getByRole('region', { name: 'Warned and satisfied' }).getByRole('img')).toBeVisible();
   await prism.go(page, 'settings');
   await expect(page.getByText('demonstration').first()).toBeVisible();
   await expect(page.getByRole('region', { name: 'Keys' }).getByText(/Browser/)).toBeVisible();
-  await expect(page.getByRole('region', { name: 'What is kept' }).getByText(/signals/i).first()).toBeVisible();
+  await expect(
+    page
+      .getByRole('region', { name: 'What is kept' })
+      .getByText(/signals/i)
+      .first(),
+  ).toBeVisible();
 });
 
 test('a path that names a page is that page', async ({ context }) => {

@@ -12,7 +12,9 @@ export const BIN = process.env['PRISM_BIN'] ?? '';
 
 /** What the test process itself was started in must not leak into the server and its commands. */
 export function cleanEnv(home: string): NodeJS.ProcessEnv {
-  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('PRISM_') && !name.startsWith('CLAUDE') && !name.startsWith('CODEX'));
+  const kept = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('PRISM_') && !name.startsWith('CLAUDE') && !name.startsWith('CODEX'),
+  );
   return { ...Object.fromEntries(kept), PRISM_HOME: home, PRISM_AUTOSTART: '0' };
 }
 
@@ -39,14 +41,23 @@ export class Prism {
   /** Starts it; a second time on the same port, so that an open page finds it again. */
   async start(...args: string[]): Promise<void> {
     this.port ||= await freePort();
-    const child = spawn(BIN, ['serve', '--port', String(this.port), ...args], { env: cleanEnv(this.home), stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(BIN, ['serve', '--port', String(this.port), ...args], {
+      env: cleanEnv(this.home),
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     this.child = child;
-    for (const stream of [child.stdout, child.stderr]) stream?.on('data', (data: Buffer) => (this.log += data.toString()));
+    for (const stream of [child.stdout, child.stderr])
+      stream?.on('data', (data: Buffer) => (this.log += data.toString()));
     const file = join(this.home, 'server.json');
-    await expect.poll(() => {
-      if (child.exitCode !== null) throw new Error(`prism serve ended:\n${this.log}`);
-      return existsSync(file) && (JSON.parse(readFileSync(file, 'utf8')) as { pid: number }).pid === child.pid;
-    }, { timeout: 30_000 }).toBe(true);
+    await expect
+      .poll(
+        () => {
+          if (child.exitCode !== null) throw new Error(`prism serve ended:\n${this.log}`);
+          return existsSync(file) && (JSON.parse(readFileSync(file, 'utf8')) as { pid: number }).pid === child.pid;
+        },
+        { timeout: 30_000 },
+      )
+      .toBe(true);
   }
 
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
@@ -77,7 +88,11 @@ export class Prism {
     const key = as
       ? readFileSync(join(this.home, 'keys', `${as}.key`), 'utf8').trim()
       : (/prk_[A-Za-z0-9_-]+/.exec(readFileSync(join(this.home, 'config.toml'), 'utf8'))?.[0] ?? '');
-    const answer = await fetch(`${this.url}api/v1/${pid}/${verb}`, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+    const answer = await fetch(`${this.url}api/v1/${pid}/${verb}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
     const said = (await answer.json()) as T;
     if (!answer.ok) throw new Error(`${verb}: ${JSON.stringify(said)}`);
     return said;
@@ -113,7 +128,8 @@ export class Prism {
 const complaints = new Map<Page, string[]>();
 
 /** A server that is stopped on purpose makes requests fail; only those tests may say so. */
-const AWAY = /ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket connection|net::ERR_|status of 401/;
+const AWAY =
+  /ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket connection|net::ERR_|status of 401/;
 
 function watch(page: Page): void {
   const list: string[] = [];

@@ -20,17 +20,33 @@ for (const [rule, given, wanted] of CLEANED)
     expect(clean(given)).toBe(wanted);
     expect(parseClean(JSON.stringify({ [given]: [given] }))).toEqual({ [wanted]: [wanted] });
     // A server may escape what this side does not have to.
-    const escaped = JSON.stringify([given]).replace(/[\u007f-\uffff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+    const escaped = JSON.stringify([given]).replace(
+      /[\u007f-\uffff]/g,
+      (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    );
     expect(parseClean(escaped)).toEqual([wanted]);
   });
 
 test('a table that a spreadsheet opens runs nothing and keeps its cells', () => {
-  const rows = [['=1+1', '+1', '-1', '@x'], ['a,b', 'say "x"', 'two\nlines', -5], [null, undefined, true, 0.5]];
-  expect(csv({ columns: ['a', 'b', 'c', 'd'], rows })).toBe(`a,b,c,d\r\n'=1+1,'+1,'-1,'@x\r\n"a,b","say ""x""","two\nlines",-5\r\n,,true,0.5\r\n`);
+  const rows = [
+    ['=1+1', '+1', '-1', '@x'],
+    ['a,b', 'say "x"', 'two\nlines', -5],
+    [null, undefined, true, 0.5],
+  ];
+  expect(csv({ columns: ['a', 'b', 'c', 'd'], rows })).toBe(
+    `a,b,c,d\r\n'=1+1,'+1,'-1,'@x\r\n"a,b","say ""x""","two\nlines",-5\r\n,,true,0.5\r\n`,
+  );
 });
 
 test('figures are short', () => {
-  expect([0.42, 9.96, 40, 999, 1500, 90_000].map(milliseconds)).toEqual(['0.4 ms', '10.0 ms', '40 ms', '999 ms', '1.5 s', '2 min']);
+  expect([0.42, 9.96, 40, 999, 1500, 90_000].map(milliseconds)).toEqual([
+    '0.4 ms',
+    '10.0 ms',
+    '40 ms',
+    '999 ms',
+    '1.5 s',
+    '2 min',
+  ]);
   expect([5, 3600, 5400, 90_000, 864_000].map(duration)).toEqual(['5 s', '1 h', '1.5 h', '1 d', '10 d']);
   expect([0, 0.004, 0.05, 0.5, 1].map(percent)).toEqual(['0%', '0.4%', '5.0%', '50%', '100%']);
   expect([0, 1023, 1024, 48_000_000].map(bytes)).toEqual(['0 B', '1023 B', '1.0 KB', '45.8 MB']);

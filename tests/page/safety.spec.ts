@@ -5,7 +5,8 @@ import { expect, PAGES, serve, test } from './prism';
 
 const prism = serve({ demo: false });
 const PID = 'PID-SAFE';
-const EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>\u001b[31mred\u001b]0;title\u0007\u009b2J\u202Egnp.exe\u2066 "\'><svg onload=window.pwned=1> {{7*7}} javascript:window.pwned=1';
+const EVIL =
+  '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>\u001b[31mred\u001b]0;title\u0007\u009b2J\u202Egnp.exe\u2066 "\'><svg onload=window.pwned=1> {{7*7}} javascript:window.pwned=1';
 /** What is left of it: the text, without what would command a terminal or turn a line around. */
 const LEFT = '<script>window.pwned=1</script>red';
 let agent: Agent;
@@ -13,12 +14,29 @@ let agent: Agent;
 test.beforeAll(async () => {
   agent = await Agent.start(prism, 'Donna', PID);
   const { operator } = await prism.call<{ operator: string }>('*', 'settings', {});
-  await agent.call('prism_signal', { to: operator, signal_type: 'Question', payload: { summary: EVIL, body: EVIL, [EVIL]: EVIL, list: [EVIL] } });
-  const delta = await agent.call<{ delta_id: string }>('prism_checkpoint', {
-    summary: EVIL, next: EVIL, open_loops: [EVIL], touched_files: [EVIL], operator_visible_effect: EVIL,
-    tried_and_ruled_out: [{ approach: EVIL, outcome: EVIL }], asked_as: [EVIL],
+  await agent.call('prism_signal', {
+    to: operator,
+    signal_type: 'Question',
+    payload: { summary: EVIL, body: EVIL, [EVIL]: EVIL, list: [EVIL] },
   });
-  await agent.call('prism_remember', { kind: 'integration_narrative', body: EVIL, subject: EVIL, tags: [EVIL.slice(0, 40)], operator_sees: EVIL, pieces: [`delta:${delta.delta_id}`], would_break_it: EVIL });
+  const delta = await agent.call<{ delta_id: string }>('prism_checkpoint', {
+    summary: EVIL,
+    next: EVIL,
+    open_loops: [EVIL],
+    touched_files: [EVIL],
+    operator_visible_effect: EVIL,
+    tried_and_ruled_out: [{ approach: EVIL, outcome: EVIL }],
+    asked_as: [EVIL],
+  });
+  await agent.call('prism_remember', {
+    kind: 'integration_narrative',
+    body: EVIL,
+    subject: EVIL,
+    tags: [EVIL.slice(0, 40)],
+    operator_sees: EVIL,
+    pieces: [`delta:${delta.delta_id}`],
+    would_break_it: EVIL,
+  });
   await agent.call('prism_remember', { kind: 'fact', body: EVIL, subject: EVIL });
   await agent.call('prism_note', { text: EVIL });
   await agent.call('prism_journal', { title: EVIL, body: EVIL });
@@ -30,7 +48,13 @@ test.beforeAll(async () => {
     await agent.call(verb, { action: 'update', number: 1, body: `${EVIL} again` });
   }
   await agent.call('prism_todo', { action: 'add', title: EVIL, body: EVIL, paths: ['docs/adrs/x.md'] });
-  await agent.call('prism_operator_input', { class: 'correction', prompt_text: EVIL, triggered_action: EVIL, reverses_delta: delta.delta_id, confidence: 'low' });
+  await agent.call('prism_operator_input', {
+    class: 'correction',
+    prompt_text: EVIL,
+    triggered_action: EVIL,
+    reverses_delta: delta.delta_id,
+    confidence: 'low',
+  });
   await agent.call('prism_confirm', { refers_to: `delta:${delta.delta_id}`, verdict: 'broken', notes: EVIL });
   await agent.call('semantic_recall', { query: EVIL });
 });
@@ -42,7 +66,11 @@ async function harmless(page: Page, where: string): Promise<void> {
     ran: 'pwned' in window,
     elements: document.querySelectorAll('img, script:not([src]), svg[onload], [onerror]').length,
     // eslint-disable-next-line no-control-regex
-    controls: (document.documentElement.outerHTML.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g) ?? []).length,
+    controls: (
+      document.documentElement.outerHTML.match(
+        /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+      ) ?? []
+    ).length,
   }));
   expect(found, where).toEqual({ ran: false, elements: 0, controls: 0 });
 }
@@ -63,7 +91,22 @@ test('a row of each kind, opened, is text', async ({ context }) => {
   const page = await prism.open(context);
   const { rows } = await prism.call<{ rows: { id: string; kind: string }[] }>(PID, 'memory_list', { limit: 200 });
   const kinds = new Map(rows.map((r) => [r.kind, r.id]));
-  expect([...kinds.keys()]).toEqual(expect.arrayContaining(['checkpoint', 'integration_narrative', 'decision', 'spec', 'plan', 'todo', 'journal', 'retro', 'postmortem', 'fact', 'operator_input', 'confirmation']));
+  expect([...kinds.keys()]).toEqual(
+    expect.arrayContaining([
+      'checkpoint',
+      'integration_narrative',
+      'decision',
+      'spec',
+      'plan',
+      'todo',
+      'journal',
+      'retro',
+      'postmortem',
+      'fact',
+      'operator_input',
+      'confirmation',
+    ]),
+  );
   for (const [kind, id] of kinds) {
     await prism.go(page, `memory?project=${PID}&id=${id}`);
     await expect(page.getByRole('complementary', { name: 'Row' }).getByText('pwned').first(), kind).toBeVisible();
@@ -79,7 +122,11 @@ test('a signal, opened, is text, and a file of rows runs nothing', async ({ cont
   await page.getByRole('list', { name: 'Signals' }).getByRole('listitem').first().click();
   await expect(page.getByRole('complementary', { name: 'Signal' }).getByText(LEFT).first()).toBeVisible();
   await harmless(page, 'signal');
-  await prism.call(PID, 'signal', { to: 'Donna', signal_type: 'StatusUpdate', payload: { summary: '=HYPERLINK("http://x","y")' } });
+  await prism.call(PID, 'signal', {
+    to: 'Donna',
+    signal_type: 'StatusUpdate',
+    payload: { summary: '=HYPERLINK("http://x","y")' },
+  });
   await expect(page.getByText('=HYPERLINK').first()).toBeVisible();
   const saved = page.waitForEvent('download');
   await page.getByRole('button', { name: 'signals as CSV' }).click();
@@ -125,7 +172,15 @@ test('without a session the page says how to get one, and has no data', async ({
 
 test('first-load assets are small', async ({ context }) => {
   const sizes: number[] = [];
-  context.on('response', (response) => void response.request().sizes().then((s) => /assets\/|\/$/.test(new URL(response.url()).pathname) && sizes.push(s.responseBodySize)).catch(() => undefined));
+  context.on(
+    'response',
+    (response) =>
+      void response
+        .request()
+        .sizes()
+        .then((s) => /assets\/|\/$/.test(new URL(response.url()).pathname) && sizes.push(s.responseBodySize))
+        .catch(() => undefined),
+  );
   const page = await prism.open(context);
   await page.waitForLoadState('networkidle');
   const total = sizes.reduce((a, b) => a + b, 0);

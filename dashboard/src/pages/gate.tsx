@@ -14,30 +14,75 @@ export function Gate() {
   const range = since('28d');
   const metrics = useRead('metrics', range ? { since: range } : {}, ['gate'], { calm: CALM_MS / 3 });
   const label = param('label');
-  const ask = { ...asked({ outcome: param('outcome'), since: since() }), ...(label ? { labelled: label === 'judged' } : {}) } as ListGateEvents;
-  const list = useList('gate_list', ask, ['gate'], (a) => a.events, (e) => e.id);
+  const ask = {
+    ...asked({ outcome: param('outcome'), since: since() }),
+    ...(label ? { labelled: label === 'judged' } : {}),
+  } as ListGateEvents;
+  const list = useList(
+    'gate_list',
+    ask,
+    ['gate'],
+    (a) => a.events,
+    (e) => e.id,
+  );
   const rows = list.data?.rows ?? [];
   return (
     <>
-      <Head name="Gate" lead="Whether agents looked up what is known before they worked, and whether the warnings were right." />
+      <Head
+        name="Gate"
+        lead="Whether agents looked up what is known before they worked, and whether the warnings were right."
+      />
       <div class="filters">
         <Choice name="outcome" label="Outcome" options={['warned', 'satisfied']} />
         <Choice name="label" label="Your judgement" options={['judged', 'open']} />
         <Range />
-        <SaveCsv name="gate" of={() => ({ columns: ['id', 'project', 'at', 'outcome', 'class', 'trigger', 'agent', 'surface', 'recalls', 'right'], rows: rows.map((e) => [e.id, e.pid, e.occurred_at, e.outcome, e.task_class, e.trigger, e.persona, e.surface, e.recall_count, e.right]) })} />
+        <SaveCsv
+          name="gate"
+          of={() => ({
+            columns: ['id', 'project', 'at', 'outcome', 'class', 'trigger', 'agent', 'surface', 'recalls', 'right'],
+            rows: rows.map((e) => [
+              e.id,
+              e.pid,
+              e.occurred_at,
+              e.outcome,
+              e.task_class,
+              e.trigger,
+              e.persona,
+              e.surface,
+              e.recall_count,
+              e.right,
+            ]),
+          })}
+        />
       </div>
       <Trouble problem={metrics.problem} again={metrics.again} />
-      {metrics.data && <div class="columns"><Precision of={metrics.data} /><OverTime of={metrics.data} /></div>}
+      {metrics.data && (
+        <div class="columns">
+          <Precision of={metrics.data} />
+          <OverTime of={metrics.data} />
+        </div>
+      )}
       <Panel title="What the gate noticed" bare>
         <Trouble problem={list.problem} again={list.again} />
         {list.slow && <p class="slow">Reading…</p>}
         {list.data && rows.length === 0 && (
           <Empty title="Nothing has been noticed here.">
-            An event is written when an agent acknowledges a task or adds a todo: warned when it had looked nothing up, satisfied when it had.
+            An event is written when an agent acknowledges a task or adds a todo: warned when it had looked nothing up,
+            satisfied when it had.
           </Empty>
         )}
-        <ul class={`rows ${list.stale ? 'stale' : ''}`}>{rows.map((e) => <WarningItem key={e.id} event={e} showProject={project.value === EVERYWHERE} />)}</ul>
-        {list.data?.next && <p class="empty"><button type="button" onClick={list.more}>Older</button></p>}
+        <ul class={`rows ${list.stale ? 'stale' : ''}`}>
+          {rows.map((e) => (
+            <WarningItem key={e.id} event={e} showProject={project.value === EVERYWHERE} />
+          ))}
+        </ul>
+        {list.data?.next && (
+          <p class="empty">
+            <button type="button" onClick={list.more}>
+              Older
+            </button>
+          </p>
+        )}
       </Panel>
     </>
   );
@@ -58,8 +103,12 @@ function Precision({ of: { gate } }: { of: MetricsAnswer }) {
         <Figure name="Right" note={`of ${count(gate.labelled, 'judged warning')}; ${gate.labels_needed} are needed`}>
           {gate.precision === null || gate.precision === undefined ? '–' : gate.precision.toFixed(2)}
         </Figure>
-        <Figure name="Target" note={VERDICTS[gate.verdict] ?? gate.verdict}>{gate.precision_target.toFixed(1)}</Figure>
-        <Figure name="Recalled first" note={`${satisfied} of ${count(warned + satisfied, 'assignment')}`}>{warned + satisfied ? percent(satisfied / (warned + satisfied)) : '–'}</Figure>
+        <Figure name="Target" note={VERDICTS[gate.verdict] ?? gate.verdict}>
+          {gate.precision_target.toFixed(1)}
+        </Figure>
+        <Figure name="Recalled first" note={`${satisfied} of ${count(warned + satisfied, 'assignment')}`}>
+          {warned + satisfied ? percent(satisfied / (warned + satisfied)) : '–'}
+        </Figure>
       </dl>
     </Panel>
   );
@@ -72,8 +121,14 @@ function OverTime({ of }: { of: MetricsAnswer }) {
       name="gate-over-time"
       kind="bars"
       buckets={of.buckets.map(shortDay)}
-      series={[{ name: 'satisfied', values: of.gate.satisfied }, { name: 'warned', values: of.gate.warned }]}
-      empty={{ title: 'Nothing in this time.', how: 'Each day shows how many assignments began with a recall and how many without.' }}
+      series={[
+        { name: 'satisfied', values: of.gate.satisfied },
+        { name: 'warned', values: of.gate.warned },
+      ]}
+      empty={{
+        title: 'Nothing in this time.',
+        how: 'Each day shows how many assignments began with a recall and how many without.',
+      }}
     />
   );
 }

@@ -13,14 +13,36 @@ import { Compose } from './signals/compose';
 import { SignalDetail } from './signals/detail';
 
 const STATES = ['waiting', 'drained', 'acted', 'dismissed', 'expired', 'recalled', 'failed'];
-const TYPES = ['TaskAssigned', 'ReviewRequested', 'ReviewCompleted', 'Acknowledgment', 'StatusUpdate', 'Question', 'Answer', 'Loopback'];
+const TYPES = [
+  'TaskAssigned',
+  'ReviewRequested',
+  'ReviewCompleted',
+  'Acknowledgment',
+  'StatusUpdate',
+  'Question',
+  'Answer',
+  'Loopback',
+];
 const ROW_PX = 64;
 
 export function Signals() {
   const id = param('id');
-  const filters = asked({ words: param('q'), category: param('category'), state: param('state'), identity: param('identity'), signal_type: param('type'), since: since() });
+  const filters = asked({
+    words: param('q'),
+    category: param('category'),
+    state: param('state'),
+    identity: param('identity'),
+    signal_type: param('type'),
+    since: since(),
+  });
   const ask = { ...filters, ...(param('type') === 'Loopback' ? { probes: true } : {}) } as ListSignals;
-  const list = useList('signal_list', ask, ['signal'], (a) => a.signals, (s) => s.signal_id);
+  const list = useList(
+    'signal_list',
+    ask,
+    ['signal'],
+    (a) => a.signals,
+    (s) => s.signal_id,
+  );
   const rows = list.data?.rows ?? [];
   return (
     <>
@@ -31,7 +53,11 @@ export function Signals() {
         <Choice name="state" label="State" options={STATES} />
         <Choice name="type" label="Type" options={TYPES} />
         <Range />
-        {param('identity') && <button type="button" onClick={() => setParams({ identity: '' })}>Only {param('identity')} ✕</button>}
+        {param('identity') && (
+          <button type="button" onClick={() => setParams({ identity: '' })}>
+            Only {param('identity')} ✕
+          </button>
+        )}
         <SaveCsv name="signals" of={() => csvOf(rows)} />
       </Filters>
       <div class={`split ${id ? 'open' : ''}`}>
@@ -40,7 +66,18 @@ export function Signals() {
           {list.slow && <p class="slow">Reading…</p>}
           {list.data && (
             <section class={`panel ${list.stale ? 'stale' : ''}`} aria-label="History">
-              {rows.length === 0 ? <Nothing lookedBackTo={list.data.lookedBackTo} more={list.more} /> : <Virtual rows={rows} height={ROW_PX} idOf={(s) => s.signal_id} draw={(s) => <Row signal={s} open={s.signal_id === id} />} onEnd={list.more} label="Signals" />}
+              {rows.length === 0 ? (
+                <Nothing lookedBackTo={list.data.lookedBackTo} more={list.more} />
+              ) : (
+                <Virtual
+                  rows={rows}
+                  height={ROW_PX}
+                  idOf={(s) => s.signal_id}
+                  draw={(s) => <Row signal={s} open={s.signal_id === id} />}
+                  onEnd={list.more}
+                  label="Signals"
+                />
+              )}
             </section>
           )}
           {rows.length > 0 && list.data?.lookedBackTo && <LookFurther to={list.data.lookedBackTo} more={list.more} />}
@@ -53,10 +90,23 @@ export function Signals() {
 
 function Row({ signal, open }: { signal: SignalRow; open: boolean }) {
   return (
-    <div class="signal" data-row tabIndex={0} aria-current={open ? 'true' : undefined} onClick={() => setParams({ id: signal.signal_id })}>
+    <div
+      class="signal"
+      data-row
+      tabIndex={0}
+      aria-current={open ? 'true' : undefined}
+      onClick={() => setParams({ id: signal.signal_id })}
+    >
       <Category is={signal.category} />
       <FromTo signal={signal} />
-      <a class="quiet one-line what" data-open href={`#/signals?id=${signal.signal_id}`} onClick={(e) => e.preventDefault()}>{signal.summary || signal.signal_type}</a>
+      <a
+        class="quiet one-line what"
+        data-open
+        href={`#/signals?id=${signal.signal_id}`}
+        onClick={(e) => e.preventDefault()}
+      >
+        {signal.summary || signal.signal_type}
+      </a>
       <span class="meta">
         <Standing signal={signal} />
         {project.value === EVERYWHERE && <span class="dim small">{signal.pid}</span>}
@@ -72,12 +122,19 @@ function Nothing({ lookedBackTo, more }: { lookedBackTo: string | undefined; mor
   if (filtered)
     return (
       <Empty title="No signal is like that.">
-        <button type="button" class="plain" onClick={() => setParams({ q: '', category: '', state: '', type: '', range: '', identity: '' })}>Clear the filters</button>
+        <button
+          type="button"
+          class="plain"
+          onClick={() => setParams({ q: '', category: '', state: '', type: '', range: '', identity: '' })}
+        >
+          Clear the filters
+        </button>
       </Empty>
     );
   return (
     <Empty title="No signal has been sent yet.">
-      Agents send with <code>prism_signal</code>, you with the line above or <code>prism send Donna "…"</code>. <code>prism demo</code> shows a week of them.
+      Agents send with <code>prism_signal</code>, you with the line above or <code>prism send Donna "…"</code>.{' '}
+      <code>prism demo</code> shows a week of them.
     </Empty>
   );
 }
@@ -85,12 +142,26 @@ function Nothing({ lookedBackTo, more }: { lookedBackTo: string | undefined; mor
 function LookFurther({ to, more }: { to: string; more: () => void }) {
   return (
     <p class="empty">
-      Looked back to {exact(to)}. <button type="button" onClick={more}>Look further</button>
+      Looked back to {exact(to)}.{' '}
+      <button type="button" onClick={more}>
+        Look further
+      </button>
     </p>
   );
 }
 
 const csvOf = (rows: SignalRow[]) => ({
   columns: ['signal_id', 'project', 'sent', 'type', 'category', 'from', 'to', 'summary', 'state', 'at'],
-  rows: rows.map((s) => [s.signal_id, s.pid, s.created_at, s.signal_type, s.category, s.from_identity, s.to_identity, s.summary, s.state, s.at]),
+  rows: rows.map((s) => [
+    s.signal_id,
+    s.pid,
+    s.created_at,
+    s.signal_type,
+    s.category,
+    s.from_identity,
+    s.to_identity,
+    s.summary,
+    s.state,
+    s.at,
+  ]),
 });

@@ -22,7 +22,13 @@ const WHY: Record<StoryWhy, [string, string]> = {
   said_of: ['said of', 'the operator said'],
   reverses: ['takes back', 'taken back by'],
 };
-const KIND: Record<StoryKind, string> = { signal: 'message', recall: 'recall', delta: 'work', verdict: 'verdict', input: 'your words' };
+const KIND: Record<StoryKind, string> = {
+  signal: 'message',
+  recall: 'recall',
+  delta: 'work',
+  verdict: 'verdict',
+  input: 'your words',
+};
 const MARK: Record<StoryKind, string> = {
   signal: 'M2 4h12v8H2ZM2 4.500l6 4.500 6-4.500',
   recall: 'M7 2.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9ZM10.300 10.300 14 14',
@@ -52,7 +58,13 @@ function linked(items: StoryItem[]): Linked[] {
 export function Story() {
   const task = param('signal');
   const ask = asked({ signal_id: task, identity: param('identity'), since: since() }) as AskStory;
-  const list = useList('story', ask, ['signal', 'recall', 'memory', 'review'], (a) => a.items, (i) => i.id);
+  const list = useList(
+    'story',
+    ask,
+    ['signal', 'recall', 'memory', 'review'],
+    (a) => a.items,
+    (i) => i.id,
+  );
   const agents = useRead('agents', {}, ['settings']);
   const names = [...new Set(agents.data?.agents.map((a) => a.identity))];
   const newest = linked(list.data?.rows ?? []);
@@ -64,8 +76,18 @@ export function Story() {
       <div class="filters">
         <Choice name="identity" label="Agent" options={names} />
         <Range />
-        {task && <button type="button" onClick={() => setParams({ signal: '' })}>Only one task ✕</button>}
-        <SaveCsv name="story" of={() => ({ columns: ['at', 'project', 'kind', 'what', 'who', 'to', 'text', 'effect'], rows: items.map((i) => [i.at, i.pid, i.kind, i.what, i.identity, i.to, i.text, i.effect]) })} />
+        {task && (
+          <button type="button" onClick={() => setParams({ signal: '' })}>
+            Only one task ✕
+          </button>
+        )}
+        <SaveCsv
+          name="story"
+          of={() => ({
+            columns: ['at', 'project', 'kind', 'what', 'who', 'to', 'text', 'effect'],
+            rows: items.map((i) => [i.at, i.pid, i.kind, i.what, i.identity, i.to, i.text, i.effect]),
+          })}
+        />
       </div>
       <Trouble problem={list.problem} again={list.again} />
       {list.slow && <p class="slow">Reading…</p>}
@@ -73,13 +95,26 @@ export function Story() {
       {list.data && items.length === 0 && (
         <section class="panel">
           <Empty title="Nothing has happened here.">
-            A message, what was looked up for it, what was done and your verdict stand here as one line, as soon as agents work.
+            A message, what was looked up for it, what was done and your verdict stand here as one line, as soon as
+            agents work.
             <code> prism demo</code> shows a week.
           </Empty>
         </section>
       )}
-      {items.length > 0 && <ol class={`story ${list.stale ? 'stale' : ''}`}>{items.map((item, i) => <Item key={item.id} item={item} newDay={i === 0 || day(items[i - 1]?.at ?? '') !== day(item.at)} />)}</ol>}
-      {list.data?.next && <p class="empty"><button type="button" onClick={list.more}>Earlier</button></p>}
+      {items.length > 0 && (
+        <ol class={`story ${list.stale ? 'stale' : ''}`}>
+          {items.map((item, i) => (
+            <Item key={item.id} item={item} newDay={i === 0 || day(items[i - 1]?.at ?? '') !== day(item.at)} />
+          ))}
+        </ol>
+      )}
+      {list.data?.next && (
+        <p class="empty">
+          <button type="button" onClick={list.more}>
+            Earlier
+          </button>
+        </p>
+      )}
     </>
   );
 }
@@ -96,10 +131,18 @@ function HowItWent({ items }: { items: Linked[] }) {
         <h2>{first?.text || 'One task'}</h2>
         <div class="row wrap small">
           <Chip>{count(items.filter((i) => i.kind === 'signal').length, 'message')}</Chip>
-          <Chip tone={recalls.length ? 'good' : 'fair'}>{recalls.length ? count(recalls.length, 'recall') : 'nothing looked up'}</Chip>
-          <Chip tone={work.length ? 'good' : ''}>{work.length ? `${count(work.length, 'piece')} of work` : 'no work yet'}</Chip>
-          {first && last && <Chip>{duration((Date.parse(last.at) - Date.parse(first.at)) / 1000)} to the last of it</Chip>}
-          {said.map((s) => (s.kind === 'verdict' ? <Verdict key={s.id} is={s.what} /> : <InputClass key={s.id} is={s.what} />))}
+          <Chip tone={recalls.length ? 'good' : 'fair'}>
+            {recalls.length ? count(recalls.length, 'recall') : 'nothing looked up'}
+          </Chip>
+          <Chip tone={work.length ? 'good' : ''}>
+            {work.length ? `${count(work.length, 'piece')} of work` : 'no work yet'}
+          </Chip>
+          {first && last && (
+            <Chip>{duration((Date.parse(last.at) - Date.parse(first.at)) / 1000)} to the last of it</Chip>
+          )}
+          {said.map((s) =>
+            s.kind === 'verdict' ? <Verdict key={s.id} is={s.what} /> : <InputClass key={s.id} is={s.what} />,
+          )}
           {said.length === 0 && <Chip>you have said nothing yet</Chip>}
         </div>
       </div>
@@ -117,19 +160,57 @@ function Item({ item, newDay }: { item: Linked; newDay: boolean }) {
   return (
     <li>
       {newDay && <h2 class="day">{day(item.at)}</h2>}
-      <article class="event" data-kind={item.kind} data-row tabIndex={0} id={`event-${item.id}`} aria-label={`${KIND[item.kind]} by ${item.identity}`}>
-        <span class="mark" aria-hidden="true"><svg width="16" height="16" viewBox="0 0 16 16" fill="none" stroke="currentColor" stroke-width="1.300" stroke-linejoin="round" stroke-linecap="round"><path d={MARK[item.kind]} /></svg></span>
+      <article
+        class="event"
+        data-kind={item.kind}
+        data-row
+        tabIndex={0}
+        id={`event-${item.id}`}
+        aria-label={`${KIND[item.kind]} by ${item.identity}`}
+      >
+        <span class="mark" aria-hidden="true">
+          <svg
+            width="16"
+            height="16"
+            viewBox="0 0 16 16"
+            fill="none"
+            stroke="currentColor"
+            stroke-width="1.300"
+            stroke-linejoin="round"
+            stroke-linecap="round"
+          >
+            <path d={MARK[item.kind]} />
+          </svg>
+        </span>
         <div class="stack tight">
           <div class="line row wrap">
             <span class="dim small number">{clock(item.at)}</span>
-            <span class="strong">{item.identity}{item.to && <> <span class="dim">→</span> {item.to}</>}</span>
+            <span class="strong">
+              {item.identity}
+              {item.to && (
+                <>
+                  {' '}
+                  <span class="dim">→</span> {item.to}
+                </>
+              )}
+            </span>
             <Said item={item} />
             {project.value === EVERYWHERE && <span class="dim small">{item.pid}</span>}
             <When at={item.at} />
-            {item.kind === 'signal' && param('signal') === '' && <a class="small push" href={href('Story', { project: item.pid, signal: item.id })}>Only this task</a>}
+            {item.kind === 'signal' && param('signal') === '' && (
+              <a class="small push" href={href('Story', { project: item.pid, signal: item.id })}>
+                Only this task
+              </a>
+            )}
           </div>
-          <a class="quiet text" data-open href={hrefOf(item.kind, item.id)}>{item.kind === 'recall' || item.kind === 'input' ? `“${item.text}”` : item.text}</a>
-          {item.effect && <p class="effect text"><span class="small">You see:</span> {item.effect}</p>}
+          <a class="quiet text" data-open href={hrefOf(item.kind, item.id)}>
+            {item.kind === 'recall' || item.kind === 'input' ? `“${item.text}”` : item.text}
+          </a>
+          {item.effect && (
+            <p class="effect text">
+              <span class="small">You see:</span> {item.effect}
+            </p>
+          )}
           <Links item={item} />
         </div>
       </article>
@@ -140,15 +221,33 @@ function Item({ item, newDay }: { item: Linked; newDay: boolean }) {
 function Said({ item }: { item: StoryItem }) {
   switch (item.kind) {
     case 'signal':
-      return <><Category is={item.category} /><span class="dim small">{item.what}{item.state ? `, ${item.state}` : ''}</span></>;
+      return (
+        <>
+          <Category is={item.category} />
+          <span class="dim small">
+            {item.what}
+            {item.state ? `, ${item.state}` : ''}
+          </span>
+        </>
+      );
     case 'recall':
-      return <span class="dim small">looked up, {count(item.results ?? 0, 'result')}{item.cited ? `, ${item.cited} cited` : ', none cited'}</span>;
+      return (
+        <span class="dim small">
+          looked up, {count(item.results ?? 0, 'result')}
+          {item.cited ? `, ${item.cited} cited` : ', none cited'}
+        </span>
+      );
     case 'delta':
       return <span class="dim small">{words(item.what)}</span>;
     case 'verdict':
       return <Verdict is={item.what} />;
     case 'input':
-      return <><InputClass is={item.what} />{item.review && <Chip tone={item.review === 'rejected' ? 'bad' : 'good'}>{item.review}</Chip>}</>;
+      return (
+        <>
+          <InputClass is={item.what} />
+          {item.review && <Chip tone={item.review === 'rejected' ? 'bad' : 'good'}>{item.review}</Chip>}
+        </>
+      );
   }
 }
 
@@ -162,12 +261,25 @@ const jump = (id: string): boolean => {
 function Links({ item }: { item: Linked }) {
   if (item.from.length + item.next.length === 0) return null;
   const chip = (key: string, word: string, kind: StoryKind, id: string, text: string) => (
-    <a key={key} class="chip" href={hrefOf(kind, id)} onClick={(e) => jump(id) && e.preventDefault()} title={text}>{word}{text && `: ${text.slice(0, 48)}${text.length > 48 ? '…' : ''}`}</a>
+    <a key={key} class="chip" href={hrefOf(kind, id)} onClick={(e) => jump(id) && e.preventDefault()} title={text}>
+      {word}
+      {text && `: ${text.slice(0, 48)}${text.length > 48 ? '…' : ''}`}
+    </a>
   );
   return (
     <div class="row wrap small">
-      {item.from.map(({ link, item: other }) => chip(`f${link.why}${link.id}`, `↑ ${WHY[link.why][0]}`, link.kind, link.id, other?.text ?? ''))}
-      {item.next.map(({ link, item: other }) => chip(`n${link.why}${other.id}`, `↓ ${WHY[link.why][1]}`, other.kind, other.id, other.kind === 'verdict' ? other.what : other.text))}
+      {item.from.map(({ link, item: other }) =>
+        chip(`f${link.why}${link.id}`, `↑ ${WHY[link.why][0]}`, link.kind, link.id, other?.text ?? ''),
+      )}
+      {item.next.map(({ link, item: other }) =>
+        chip(
+          `n${link.why}${other.id}`,
+          `↓ ${WHY[link.why][1]}`,
+          other.kind,
+          other.id,
+          other.kind === 'verdict' ? other.what : other.text,
+        ),
+      )}
     </div>
   );
 }

@@ -13,13 +13,25 @@ export function Filters({ search, children }: { search?: ComponentChildren; chil
   return (
     <div class="filters">
       {search}
-      <button class="toggle" type="button" aria-expanded={open} onClick={() => setOpen(!open)}>Filters</button>
+      <button class="toggle" type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
+        Filters
+      </button>
       <div class={`rest ${open ? 'open' : ''}`}>{children}</div>
     </div>
   );
 }
 
-export function Choice({ name, label, options, all = 'any' }: { name: string; label: string; options: readonly (string | readonly [string, string])[]; all?: string }) {
+export function Choice({
+  name,
+  label,
+  options,
+  all = 'any',
+}: {
+  name: string;
+  label: string;
+  options: readonly (string | readonly [string, string])[];
+  all?: string;
+}) {
   const value = param(name);
   const pairs = options.map((o) => (typeof o === 'string' ? ([o, o.replaceAll('_', ' ')] as const) : o));
   return (
@@ -27,7 +39,11 @@ export function Choice({ name, label, options, all = 'any' }: { name: string; la
       {label}
       <select value={value} onChange={(e) => setParams({ [name]: e.currentTarget.value })}>
         <option value="">{all}</option>
-        {pairs.map(([v, text]) => <option key={v} value={v}>{text}</option>)}
+        {pairs.map(([v, text]) => (
+          <option key={v} value={v}>
+            {text}
+          </option>
+        ))}
         {value !== '' && !pairs.some(([v]) => v === value) && <option value={value}>{value}</option>}
       </select>
     </label>
@@ -46,14 +62,35 @@ export function SearchBox({ name, label, placeholder }: { name: string; label: s
     timer.current = setTimeout(() => setParams({ [name]: text.trim() }, 'replace'), pause);
   };
   return (
-    <form class="field wide" role="search" aria-label={label} onSubmit={(e) => (e.preventDefault(), search(field.current?.value ?? '', 0))}>
+    <form
+      class="field wide"
+      role="search"
+      aria-label={label}
+      onSubmit={(e) => (e.preventDefault(), search(field.current?.value ?? '', 0))}
+    >
       <label for={`search-${name}`}>{label}</label>
-      <input ref={field} id={`search-${name}`} type="search" placeholder={placeholder} defaultValue={value} maxLength={400} autocomplete="off" spellcheck={false} onInput={(e) => search(e.currentTarget.value, PAUSE_MS)} />
+      <input
+        ref={field}
+        id={`search-${name}`}
+        type="search"
+        placeholder={placeholder}
+        defaultValue={value}
+        maxLength={400}
+        autocomplete="off"
+        spellcheck={false}
+        onInput={(e) => search(e.currentTarget.value, PAUSE_MS)}
+      />
     </form>
   );
 }
 
-const RANGES: [string, string, number][] = [['1h', 'last hour', 3600], ['1d', 'last day', 86_400], ['7d', 'last 7 days', 604_800], ['28d', 'last 28 days', 2_419_200], ['90d', 'last 90 days', 7_776_000]];
+const RANGES: [string, string, number][] = [
+  ['1h', 'last hour', 3600],
+  ['1d', 'last day', 86_400],
+  ['7d', 'last 7 days', 604_800],
+  ['28d', 'last 28 days', 2_419_200],
+  ['90d', 'last 90 days', 7_776_000],
+];
 
 export function Range({ all = 'any time' }: { all?: string }) {
   return <Choice name="range" label="When" all={all} options={RANGES.map(([key, text]) => [key, text] as const)} />;
@@ -75,5 +112,7 @@ export function since(fallback = ''): string | undefined {
 
 /** Leaves out what is not filtered by. */
 export function asked<T extends Record<string, string | undefined>>(filters: T): { [K in keyof T]?: string } {
-  return Object.fromEntries(Object.entries(filters).filter(([, v]) => v !== undefined && v !== '')) as { [K in keyof T]?: string };
+  return Object.fromEntries(Object.entries(filters).filter(([, v]) => v !== undefined && v !== '')) as {
+    [K in keyof T]?: string;
+  };
 }

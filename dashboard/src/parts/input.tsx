@@ -10,7 +10,10 @@ import { memoryHref } from './signal';
 
 type Action = 'accept' | 'reject' | 'undo';
 
-const after = (input: InputRow, action: Action): InputRow => ({ ...input, operator_review: action === 'undo' ? null : `${action}ed` });
+const after = (input: InputRow, action: Action): InputRow => ({
+  ...input,
+  operator_review: action === 'undo' ? null : `${action}ed`,
+});
 
 /** What was judged a moment ago stays where it was, with its Undo, although the list no longer has it. */
 export function useJudged(rows: InputRow[]): [InputRow[], (row: InputRow) => void] {
@@ -35,30 +38,79 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
   const act = useAct();
   const { pid, id, operator_review: review } = input;
   const judge = async (action: Action) => {
-    if (await act.run(() => call(pid, 'review', { ids: [id], action }), pid, 'review', 'memory')) onJudged(after(input, action));
+    if (await act.run(() => call(pid, 'review', { ids: [id], action }), pid, 'review', 'memory'))
+      onJudged(after(input, action));
   };
   return (
-    <li class={`item beside-acts ${review ? 'done' : ''}`} data-row tabIndex={0} aria-label={`${input.class} captured by ${input.captured_via}`}>
+    <li
+      class={`item beside-acts ${review ? 'done' : ''}`}
+      data-row
+      tabIndex={0}
+      aria-label={`${input.class} captured by ${input.captured_via}`}
+    >
       <div class="line">
-        {onSelect && <input type="checkbox" data-key="x" aria-label="Select" checked={selected ?? false} onChange={(e) => onSelect(e.currentTarget.checked)} />}
+        {onSelect && (
+          <input
+            type="checkbox"
+            data-key="x"
+            aria-label="Select"
+            checked={selected ?? false}
+            onChange={(e) => onSelect(e.currentTarget.checked)}
+          />
+        )}
         <InputClass is={input.class} />
-        {input.confidence === 'low' && <Chip title="The agent was not sure; it counts once you accept it">not sure</Chip>}
-        <span class="small">captured by <span class="strong">{input.captured_via}</span>{input.surface && <span class="dim"> in {input.surface}</span>}</span>
+        {input.confidence === 'low' && (
+          <Chip title="The agent was not sure; it counts once you accept it">not sure</Chip>
+        )}
+        <span class="small">
+          captured by <span class="strong">{input.captured_via}</span>
+          {input.surface && <span class="dim"> in {input.surface}</span>}
+        </span>
         {showProject && <span class="dim small">{pid}</span>}
         <When at={input.captured_at} />
         {review && <Chip tone={review === 'rejected' ? 'bad' : 'good'}>{review}</Chip>}
       </div>
       <blockquote class="quote text">“{input.prompt_text}”</blockquote>
-      {input.triggered_action && <p class="small text"><span class="dim">while:</span> {input.triggered_action}</p>}
-      {input.reverses_delta && <p class="small"><span class="dim">takes back</span> <a href={memoryHref(input.reverses_delta)}>what was done</a></p>}
-      {review === 'rejected' && <p class="small dim">{input.captured_via} is told at its next start that this was no {input.class.replace('_', ' ')}.</p>}
+      {input.triggered_action && (
+        <p class="small text">
+          <span class="dim">while:</span> {input.triggered_action}
+        </p>
+      )}
+      {input.reverses_delta && (
+        <p class="small">
+          <span class="dim">takes back</span> <a href={memoryHref(input.reverses_delta)}>what was done</a>
+        </p>
+      )}
+      {review === 'rejected' && (
+        <p class="small dim">
+          {input.captured_via} is told at its next start that this was no {input.class.replace('_', ' ')}.
+        </p>
+      )}
       <div class="acts">
         {review ? (
-          <button type="button" data-key="u" aria-disabled={act.busy} onClick={() => void judge('undo')}>Undo</button>
+          <button type="button" data-key="u" aria-disabled={act.busy} onClick={() => void judge('undo')}>
+            Undo
+          </button>
         ) : (
           <>
-            <button class="good" type="button" data-key="a" aria-disabled={act.busy} onClick={() => void judge('accept')}>Accept</button>
-            <button class="bad" type="button" data-key="r" aria-disabled={act.busy} onClick={() => void judge('reject')}>Reject</button>
+            <button
+              class="good"
+              type="button"
+              data-key="a"
+              aria-disabled={act.busy}
+              onClick={() => void judge('accept')}
+            >
+              Accept
+            </button>
+            <button
+              class="bad"
+              type="button"
+              data-key="r"
+              aria-disabled={act.busy}
+              onClick={() => void judge('reject')}
+            >
+              Reject
+            </button>
           </>
         )}
       </div>
@@ -68,12 +120,21 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
 }
 
 /** The same judgement for several at once. */
-export function Batch({ inputs, onJudged, onDone }: { inputs: InputRow[]; onJudged: (row: InputRow) => void; onDone: () => void }) {
+export function Batch({
+  inputs,
+  onJudged,
+  onDone,
+}: {
+  inputs: InputRow[];
+  onJudged: (row: InputRow) => void;
+  onDone: () => void;
+}) {
   const act = useAct();
   const judge = async (action: Action) => {
     for (const pid of new Set(inputs.map((i) => i.pid))) {
       const mine = inputs.filter((i) => i.pid === pid);
-      if (!(await act.run(() => call(pid, 'review', { ids: mine.map((i) => i.id), action }), pid, 'review', 'memory'))) return;
+      if (!(await act.run(() => call(pid, 'review', { ids: mine.map((i) => i.id), action }), pid, 'review', 'memory')))
+        return;
       mine.forEach((i) => onJudged(after(i, action)));
     }
     onDone();
@@ -81,10 +142,18 @@ export function Batch({ inputs, onJudged, onDone }: { inputs: InputRow[]; onJudg
   return (
     <div class="notice" role="group" aria-label="Selected inputs">
       <span>{count(inputs.length, 'input')} selected</span>
-      <button class="good" type="button" onClick={() => void judge('accept')}>Accept {inputs.length}</button>
-      <button class="bad" type="button" onClick={() => void judge('reject')}>Reject {inputs.length}</button>
-      <button type="button" onClick={() => void judge('undo')}>Undo {inputs.length}</button>
-      <button class="plain push" type="button" onClick={onDone}>Clear</button>
+      <button class="good" type="button" onClick={() => void judge('accept')}>
+        Accept {inputs.length}
+      </button>
+      <button class="bad" type="button" onClick={() => void judge('reject')}>
+        Reject {inputs.length}
+      </button>
+      <button type="button" onClick={() => void judge('undo')}>
+        Undo {inputs.length}
+      </button>
+      <button class="plain push" type="button" onClick={onDone}>
+        Clear
+      </button>
       <Trouble problem={act.problem} />
     </div>
   );

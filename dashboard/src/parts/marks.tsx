@@ -56,7 +56,11 @@ export function Verdict({ is, title }: { is: string; title?: string }) {
   );
 }
 
-const CLASSES: Record<string, [string, Tone]> = { correction: ['↺', 'bad'], confirmation: ['✓', 'good'], direction_pivot: ['↗', 'fair'] };
+const CLASSES: Record<string, [string, Tone]> = {
+  correction: ['↺', 'bad'],
+  confirmation: ['✓', 'good'],
+  direction_pivot: ['↗', 'fair'],
+};
 
 export function InputClass({ is }: { is: string }) {
   const [mark, tone] = CLASSES[is] ?? ['·', ''];

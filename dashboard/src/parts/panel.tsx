@@ -73,8 +73,15 @@ export function Trouble({ problem, again }: { problem: Problem | undefined; agai
   return (
     <div class="trouble" role="alert">
       <span>
-        <strong><Said text={problem.message} /></strong>
-        {problem.hint && <> <Said text={problem.hint} /></>}
+        <strong>
+          <Said text={problem.message} />
+        </strong>
+        {problem.hint && (
+          <>
+            {' '}
+            <Said text={problem.hint} />
+          </>
+        )}
       </span>
       {again && (
         <button type="button" class="plain" onClick={again}>
@@ -94,7 +101,15 @@ export function Scroll({ label, children }: { label: string; children: Component
   );
 }
 
-export function Figure({ name, children, note }: { name: string; children: ComponentChildren; note?: ComponentChildren }) {
+export function Figure({
+  name,
+  children,
+  note,
+}: {
+  name: string;
+  children: ComponentChildren;
+  note?: ComponentChildren;
+}) {
   return (
     <div class="figure">
       <dt>{name}</dt>

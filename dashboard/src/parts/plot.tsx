@@ -45,12 +45,24 @@ export function Plot(props: PlotProps) {
       {...(about ? { about } : {})}
       table={{ name, of: table }}
       tools={
-        <button class="plain" type="button" aria-pressed={asTable} aria-label={`${title} as a table`} onClick={() => setAsTable(!asTable)}>
+        <button
+          class="plain"
+          type="button"
+          aria-pressed={asTable}
+          aria-label={`${title} as a table`}
+          onClick={() => setAsTable(!asTable)}
+        >
           Table
         </button>
       }
     >
-      {!any ? <Empty title={empty.title}>{empty.how}</Empty> : asTable ? <Figures {...table()} {...props} /> : <Drawing {...props} />}
+      {!any ? (
+        <Empty title={empty.title}>{empty.how}</Empty>
+      ) : asTable ? (
+        <Figures {...table()} {...props} />
+      ) : (
+        <Drawing {...props} />
+      )}
     </Panel>
   );
 }
@@ -60,12 +72,22 @@ function Figures({ columns, rows, format = String }: Table & PlotProps) {
     <Scroll label="Figures">
       <table>
         <thead>
-          <tr>{columns.map((c, i) => <th key={c} scope="col" class={i ? 'n' : ''}>{c}</th>)}</tr>
+          <tr>
+            {columns.map((c, i) => (
+              <th key={c} scope="col" class={i ? 'n' : ''}>
+                {c}
+              </th>
+            ))}
+          </tr>
         </thead>
         <tbody>
           {rows.map((row, y) => (
             <tr key={y}>
-              {row.map((cell, i) => <td key={i} class={i ? 'n' : ''}>{typeof cell === 'number' ? format(cell) : (cell ?? '–')}</td>)}
+              {row.map((cell, i) => (
+                <td key={i} class={i ? 'n' : ''}>
+                  {typeof cell === 'number' ? format(cell) : (cell ?? '–')}
+                </td>
+              ))}
             </tr>
           ))}
         </tbody>
@@ -101,7 +123,9 @@ function Drawing({ title, buckets, series, kind, format = plain, aim, max }: Plo
   const id = useId();
   const [figure, WIDTH] = useWidth();
   const totals = buckets.map((_, i) =>
-    kind === 'bars' ? series.reduce((sum, s) => sum + (s.values[i] ?? 0), 0) : Math.max(0, ...series.map((s) => s.values[i] ?? 0)),
+    kind === 'bars'
+      ? series.reduce((sum, s) => sum + (s.values[i] ?? 0), 0)
+      : Math.max(0, ...series.map((s) => s.values[i] ?? 0)),
   );
   const top = max ?? nice(Math.max(aim?.value ?? 0, ...totals, Number.MIN_VALUE));
   const y = (v: number) => TOP + (1 - v / top) * (HEIGHT - TOP - BOTTOM);
@@ -111,29 +135,55 @@ function Drawing({ title, buckets, series, kind, format = plain, aim, max }: Plo
   const latest = series.map((s) => `${s.name} ${format(s.values.findLast((v) => v !== null) ?? 0)}`).join(', ');
   return (
     <figure class="plot" ref={figure}>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${buckets.length} points, latest ${latest}`}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        role="img"
+        aria-label={`${title}: ${buckets.length} points, latest ${latest}`}
+      >
         <Patterns id={id} />
         {[0, top / 2, top].map((v) => (
           <g key={v}>
             <line class="axis" x1={LEFT} x2={WIDTH - RIGHT} y1={y(v)} y2={y(v)} />
-            <text x={LEFT - 6} y={y(v) + 4} text-anchor="end">{format(v)}</text>
+            <text x={LEFT - 6} y={y(v) + 4} text-anchor="end">
+              {format(v)}
+            </text>
           </g>
         ))}
         {aim && (
           <g>
             <line class="aim" x1={LEFT} x2={WIDTH - RIGHT} y1={y(aim.value)} y2={y(aim.value)} />
-            <text x={WIDTH - RIGHT} y={y(aim.value) - 4} text-anchor="end">{aim.label}</text>
+            <text x={WIDTH - RIGHT} y={y(aim.value) - 4} text-anchor="end">
+              {aim.label}
+            </text>
           </g>
         )}
-        {buckets.map((b, i) => i % every === 0 && <text key={i} x={x(i)} y={HEIGHT - 4} text-anchor="middle">{b}</text>)}
-        {kind === 'bars' ? <Bars {...{ buckets, series, x, y, step, id, format }} /> : <Lines {...{ buckets, series, x, y, format }} />}
+        {buckets.map(
+          (b, i) =>
+            i % every === 0 && (
+              <text key={i} x={x(i)} y={HEIGHT - 4} text-anchor="middle">
+                {b}
+              </text>
+            ),
+        )}
+        {kind === 'bars' ? (
+          <Bars {...{ buckets, series, x, y, step, id, format }} />
+        ) : (
+          <Lines {...{ buckets, series, x, y, format }} />
+        )}
       </svg>
       {series.length > 1 && (
         <figcaption class="legend">
           {series.map((s, n) => (
             <span key={s.name}>
               <svg viewBox="0 0 22 16" class={`s${n % 3}`} aria-hidden="true">
-                {kind === 'bars' ? <rect width="22" height="16" rx="3" fill={fill(id, n)} stroke="currentColor" /> : <><path class="line" d="M0 8H22" stroke-dasharray={DASH[n % 3]} /><Mark n={n} x={11} y={8} /></>}
+                {kind === 'bars' ? (
+                  <rect width="22" height="16" rx="3" fill={fill(id, n)} stroke="currentColor" />
+                ) : (
+                  <>
+                    <path class="line" d="M0 8H22" stroke-dasharray={DASH[n % 3]} />
+                    <Mark n={n} x={11} y={8} />
+                  </>
+                )}
               </svg>
               {s.name}
             </span>
@@ -150,7 +200,14 @@ const fill = (id: string, n: number): string => (n % 3 === 0 ? 'currentColor' : 
 function Patterns({ id }: { id: string }) {
   return (
     <defs>
-      <pattern id={`${id}-1`} width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" class="s1">
+      <pattern
+        id={`${id}-1`}
+        width="6"
+        height="6"
+        patternUnits="userSpaceOnUse"
+        patternTransform="rotate(45)"
+        class="s1"
+      >
         <rect width="6" height="6" fill="currentColor" opacity="0.25" />
         <rect width="3" height="6" fill="currentColor" />
       </pattern>
@@ -182,7 +239,18 @@ function Bars({ buckets, series, x, y, step, id, format }: Drawn & { step: numbe
           const from = below;
           below += value;
           return (
-            <rect key={`${i}-${n}`} class={`s${n % 3}`} x={x(i) - width / 2} width={width} y={y(below)} height={Math.max(0.5, y(from) - y(below) - 1)} fill={fill(id, n)} stroke="currentColor" stroke-width="0.75" rx="1.5">
+            <rect
+              key={`${i}-${n}`}
+              class={`s${n % 3}`}
+              x={x(i) - width / 2}
+              width={width}
+              y={y(below)}
+              height={Math.max(0.5, y(from) - y(below) - 1)}
+              fill={fill(id, n)}
+              stroke="currentColor"
+              stroke-width="0.75"
+              rx="1.5"
+            >
               <title>{`${b}: ${s.name} ${format(value)}`}</title>
             </rect>
           );
@@ -198,16 +266,26 @@ function Lines({ buckets, series, x, y, format }: Drawn) {
       {series.map((s, n) => {
         const points = s.values.map((v, i) => (v === null ? null : ([x(i), y(v), i, v] as const)));
         let pen = 'M';
-        const path = points.map((p) => {
-          if (p === null) return (pen = 'M'), '';
-          const at = `${pen}${p[0].toFixed(1)} ${p[1].toFixed(1)}`;
-          pen = 'L';
-          return at;
-        }).join('');
+        const path = points
+          .map((p) => {
+            if (p === null) return ((pen = 'M'), '');
+            const at = `${pen}${p[0].toFixed(1)} ${p[1].toFixed(1)}`;
+            pen = 'L';
+            return at;
+          })
+          .join('');
         return (
           <g key={s.name} class={`s${n % 3}`}>
             <path class="line" d={path} stroke-dasharray={DASH[n % 3]} />
-            {points.map((p) => p && <g key={p[2]}><Mark n={n} x={p[0]} y={p[1]} /><title>{`${buckets[p[2]]}: ${s.name} ${format(p[3])}`}</title></g>)}
+            {points.map(
+              (p) =>
+                p && (
+                  <g key={p[2]}>
+                    <Mark n={n} x={p[0]} y={p[1]} />
+                    <title>{`${buckets[p[2]]}: ${s.name} ${format(p[3])}`}</title>
+                  </g>
+                ),
+            )}
           </g>
         );
       })}
@@ -230,7 +308,9 @@ export function Ranked({ rows }: { rows: { name: string; n: number; note?: strin
         <li key={r.name}>
           <span class="text">{r.name}</span>
           <span class="number">{r.note ?? r.n}</span>
-          <span class="track"><i style={{ width: `${(100 * r.n) / most}%` }} /></span>
+          <span class="track">
+            <i style={{ width: `${(100 * r.n) / most}%` }} />
+          </span>
         </li>
       ))}
     </ul>

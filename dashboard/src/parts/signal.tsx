@@ -5,19 +5,39 @@ import { duration, milliseconds, short, words } from '../text';
 import type { Receipt, SessionReceipt, SignalRow } from '../wire';
 import { Category, Chip, When, type Tone } from './marks';
 
-const TONES: Record<string, Tone> = { acted: 'good', drained: 'good', failed: 'bad', expired: 'bad', recalled: '', dismissed: '' };
+const TONES: Record<string, Tone> = {
+  acted: 'good',
+  drained: 'good',
+  failed: 'bad',
+  expired: 'bad',
+  recalled: '',
+  dismissed: '',
+};
 
 /** Where a signal stands, in words. */
 export function Standing({ signal }: { signal: SignalRow }) {
-  if (signal.stuck) return <Chip tone="bad" title={signal.stuck.why}>stuck · {words(signal.state)}</Chip>;
+  if (signal.stuck)
+    return (
+      <Chip tone="bad" title={signal.stuck.why}>
+        stuck · {words(signal.state)}
+      </Chip>
+    );
   if (signal.leased) return <Chip>being read</Chip>;
-  return <Chip tone={TONES[signal.state] ?? ''} title={exact(signal.at)}>{signal.waiting ? `waiting · ${signal.state}` : signal.state}</Chip>;
+  return (
+    <Chip tone={TONES[signal.state] ?? ''} title={exact(signal.at)}>
+      {signal.waiting ? `waiting · ${signal.state}` : signal.state}
+    </Chip>
+  );
 }
 
 export function FromTo({ signal }: { signal: SignalRow }) {
   return (
     <span class="strong">
-      {signal.from_identity} <span class="dim" aria-label="to">→</span> {signal.to_identity}
+      {signal.from_identity}{' '}
+      <span class="dim" aria-label="to">
+        →
+      </span>{' '}
+      {signal.to_identity}
     </span>
   );
 }
@@ -58,23 +78,52 @@ export function Way({ receipt, session }: { receipt: Receipt; session: SessionRe
   };
   return (
     <div class="way">
-      <h3>{session ? `${session.surface} on ${session.machine_id}` : 'No session'} {session && <span class="dim small mono" title={session.session_id}>{short(session.session_id)}</span>}</h3>
+      <h3>
+        {session ? `${session.surface} on ${session.machine_id}` : 'No session'}{' '}
+        {session && (
+          <span class="dim small mono" title={session.session_id}>
+            {short(session.session_id)}
+          </span>
+        )}
+      </h3>
       <ol>
         {STOPS.map((stop) => {
           const when = at(stop);
           return (
-            <li key={stop} data-reached={when ? 'yes' : 'no'} title={when ? `${MEANS[stop]}: ${exact(when)}` : `not known: ${MEANS[stop]}`}>
+            <li
+              key={stop}
+              data-reached={when ? 'yes' : 'no'}
+              title={when ? `${MEANS[stop]}: ${exact(when)}` : `not known: ${MEANS[stop]}`}
+            >
               <i aria-hidden="true" />
               <span>{stop}</span>
-              <small class="dim number">{when ? (stop === 'queued' || !queued ? clock(when) : `+${milliseconds(Date.parse(when) - Date.parse(queued))}`) : '–'}</small>
+              <small class="dim number">
+                {when
+                  ? stop === 'queued' || !queued
+                    ? clock(when)
+                    : `+${milliseconds(Date.parse(when) - Date.parse(queued))}`
+                  : '–'}
+              </small>
             </li>
           );
         })}
       </ol>
       {session && (session.strategy || session.via) && (
         <p class="dim small">
-          {session.strategy && <>Bell by {words(session.strategy)}{session.rendered_by && session.rendered_by !== session.strategy && <>, taken by {words(session.rendered_by)}</>}. </>}
-          {session.via && <>It stood behind the bell of <a href={signalHref(session.via)}>{short(session.via)}</a>.</>}
+          {session.strategy && (
+            <>
+              Bell by {words(session.strategy)}
+              {session.rendered_by && session.rendered_by !== session.strategy && (
+                <>, taken by {words(session.rendered_by)}</>
+              )}
+              .{' '}
+            </>
+          )}
+          {session.via && (
+            <>
+              It stood behind the bell of <a href={signalHref(session.via)}>{short(session.via)}</a>.
+            </>
+          )}
         </p>
       )}
     </div>

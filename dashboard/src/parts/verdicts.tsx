@@ -7,7 +7,11 @@ import type { VerdictView } from '../wire';
 import { Verdict } from './marks';
 import { Trouble } from './panel';
 
-const CHOICES = [['Works', 'works', 'good', 'w'], ['Broken', 'broken', 'bad', 'b'], ['Partial', 'partial', 'fair', 'p']] as const;
+const CHOICES = [
+  ['Works', 'works', 'good', 'w'],
+  ['Broken', 'broken', 'bad', 'b'],
+  ['Partial', 'partial', 'fair', 'p'],
+] as const;
 
 export function Judge({ pid, refersTo }: { pid: string; refersTo: string }) {
   const act = useAct();
@@ -21,7 +25,17 @@ export function Judge({ pid, refersTo }: { pid: string; refersTo: string }) {
     <>
       <div class="acts" role="group" aria-label="Your verdict">
         {CHOICES.map(([label, verdict, tone, key]) => (
-          <button key={verdict} class={tone} type="button" data-key={key} aria-pressed={said === verdict} aria-disabled={act.busy} onClick={() => void judge(verdict)}>{label}</button>
+          <button
+            key={verdict}
+            class={tone}
+            type="button"
+            data-key={key}
+            aria-pressed={said === verdict}
+            aria-disabled={act.busy}
+            onClick={() => void judge(verdict)}
+          >
+            {label}
+          </button>
         ))}
       </div>
       <Trouble problem={act.problem} />
@@ -36,7 +50,11 @@ export function Verdicts({ of }: { of: VerdictView[] }) {
       {of.map((v) => (
         <li key={v.id} class="row small">
           <Verdict is={v.verdict} title={`${v.confirmed_by} by ${v.confirmed_via}, ${v.directness}, ${exact(v.at)}`} />
-          <span class="dim">{v.directness}{v.on ? `, on ${v.on}` : ''}{v.notes ? `: ${v.notes}` : ''}</span>
+          <span class="dim">
+            {v.directness}
+            {v.on ? `, on ${v.on}` : ''}
+            {v.notes ? `: ${v.notes}` : ''}
+          </span>
         </li>
       ))}
     </ul>

@@ -24,8 +24,12 @@ function Side({ edges, side, pid }: { edges: GraphEdge[]; side: 'in' | 'out'; pi
         const text = edge.node.title || edge.node.id;
         return (
           <li key={`${edge.kind}${edge.node.id}${i}`} style={{ height: `${STEP}px` }}>
-            <small class="dim">{says(edge)} · {words(edge.node.kind)}</small>
-            <a class="one-line" href={nodeHref(edge.node, pid)} title={text}>{text}</a>
+            <small class="dim">
+              {says(edge)} · {words(edge.node.kind)}
+            </small>
+            <a class="one-line" href={nodeHref(edge.node, pid)} title={text}>
+              {text}
+            </a>
           </li>
         );
       })}
@@ -50,13 +54,29 @@ function Lines({ n, height, flip }: { n: number; height: number; flip: boolean }
 export function Neighbourhood({ graph, pid }: { graph: GraphAnswer; pid: string }) {
   const into = graph.edges.filter((e) => !e.out);
   const out = graph.edges.filter((e) => e.out);
-  if (graph.edges.length === 0) return <Empty title="Nothing stands beside it yet.">Verdicts, dead ends, replies and what it names appear here.</Empty>;
+  if (graph.edges.length === 0)
+    return (
+      <Empty title="Nothing stands beside it yet.">Verdicts, dead ends, replies and what it names appear here.</Empty>
+    );
   const height = Math.max(1, Math.min(SIDE_MAX, into.length), Math.min(SIDE_MAX, out.length)) * STEP;
   return (
     <div class="graph">
-      {into.length > 0 && <><Side edges={into} side="in" pid={pid} /><Lines n={into.length} height={height} flip={true} /></>}
-      <div class="centre"><small class="dim">{words(graph.node.kind)}</small><span>{graph.node.title || graph.node.id}</span></div>
-      {out.length > 0 && <><Lines n={out.length} height={height} flip={false} /><Side edges={out} side="out" pid={pid} /></>}
+      {into.length > 0 && (
+        <>
+          <Side edges={into} side="in" pid={pid} />
+          <Lines n={into.length} height={height} flip={true} />
+        </>
+      )}
+      <div class="centre">
+        <small class="dim">{words(graph.node.kind)}</small>
+        <span>{graph.node.title || graph.node.id}</span>
+      </div>
+      {out.length > 0 && (
+        <>
+          <Lines n={out.length} height={height} flip={false} />
+          <Side edges={out} side="out" pid={pid} />
+        </>
+      )}
     </div>
   );
 }
@@ -68,7 +88,11 @@ export function ThingDetail({ node, pid }: { node: string; pid: string }) {
     <aside class="beside panel" aria-label="Thing">
       <header>
         <h2>{node}</h2>
-        <div class="tools"><button class="plain" type="button" onClick={() => setParams({ node: '' })}>Close</button></div>
+        <div class="tools">
+          <button class="plain" type="button" onClick={() => setParams({ node: '' })}>
+            Close
+          </button>
+        </div>
       </header>
       <div class="inside stack">
         <Trouble problem={read.problem} again={read.again} />

@@ -68,7 +68,9 @@ function Shown({ of }: { of: MemoryShown }) {
         <div data-row>
           <Judge pid={row.pid} refersTo={of.refers_to} />
         </div>
-      ) : null}
+      ) : (
+        <p class="small dim">A verdict stands on work, specs and commits: judge the work that came of this.</p>
+      )}
       <Verdicts of={of.verdicts} />
       <Settle of={of} />
       {of.versions.length > 1 && <Versions all={of.versions} />}

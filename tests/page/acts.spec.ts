@@ -1,6 +1,6 @@
 // Everything that can be done from the page is done, and the command line sees it.
 import { Agent } from './agent';
-import { expect, serve, test } from './prism';
+import { excuse, expect, REFUSED, serve, test } from './prism';
 
 const prism = serve({ demo: false });
 const PID = 'PID-ACTS';
@@ -213,6 +213,7 @@ test('a session is released', async ({ context }) => {
 });
 
 test('a refusal says what to do', async ({ context }) => {
+  excuse(REFUSED);
   const page = await prism.open(context, 'settings');
   const project = page.getByRole('region', { name: PID, exact: true });
   await project.getByRole('textbox', { name: `New persona in ${PID}` }).fill('no spaces allowed');

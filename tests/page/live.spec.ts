@@ -1,12 +1,11 @@
 // What one browser does, another sees; a server that goes away shows, and comes back.
 import { Agent } from './agent';
-import { expect, serve, test } from './prism';
+import { AWAY, excuse, expect, REFUSED, serve, test } from './prism';
 
 const prism = serve({ demo: false });
 const PID = 'PID-LIVE';
 let donna: Agent;
 
-test.use({ mayLoseServer: true });
 test.beforeAll(async () => {
   donna = await Agent.start(prism, 'Donna', PID);
 });
@@ -72,6 +71,7 @@ test('an ASK that comes in is told by the browser, where that is allowed', async
 });
 
 test('a page outlives a restart of its server, and has what came meanwhile', async ({ browser }) => {
+  excuse(AWAY);
   const page = await prism.other(browser, 'now');
   await prism.stop('SIGKILL');
   await expect(page.getByRole('status')).toHaveText(/reconnecting|offline/);
@@ -88,6 +88,7 @@ test('a page outlives a restart of its server, and has what came meanwhile', asy
 });
 
 test('a server that stays away is offline, in words', async ({ browser }) => {
+  excuse(AWAY);
   const page = await prism.other(browser, 'signals');
   await prism.stop();
   await expect(page.getByRole('status')).toHaveText('offline', { timeout: 20_000 });
@@ -107,6 +108,7 @@ test('a page of another version says so', async ({ browser }) => {
 });
 
 test('a browser that is signed out in another one is told how to come back', async ({ browser }) => {
+  excuse(AWAY, REFUSED);
   const [page, other] = [
     await prism.other(browser, 'now', { userAgent: 'FirstBrowser/1.0' }),
     await prism.other(browser, 'settings'),

@@ -127,9 +127,11 @@ export class Prism {
 /** What the browser complained of, by page: any of it fails the test. */
 const complaints = new Map<Page, string[]>();
 
-/** A server that is stopped on purpose makes requests fail; only those tests may say so. */
-const AWAY =
-  /ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket connection|net::ERR_|status of 401/;
+/** What a test brings about on purpose: a server that is away, a call that is refused. */
+const excused: RegExp[] = [];
+export const excuse = (...what: RegExp[]): number => excused.push(...what);
+export const AWAY = /net::ERR_|WebSocket connection/;
+export const REFUSED = /server responded with a status of 4\d\d/;
 
 function watch(page: Page): void {
   const list: string[] = [];
@@ -139,13 +141,13 @@ function watch(page: Page): void {
   page.on('dialog', (dialog) => (list.push(`dialog: ${dialog.message()}`), void dialog.dismiss()));
 }
 
-export const test = base.extend<{ mayLoseServer: boolean; watched: void }>({
-  mayLoseServer: [false, { option: true }],
+export const test = base.extend<{ watched: void }>({
   watched: [
-    async ({ mayLoseServer }, use) => {
+    async ({}, use) => {
       complaints.clear();
+      excused.length = 0;
       await use();
-      const all = [...complaints.values()].flat().filter((text) => !(mayLoseServer && AWAY.test(text)));
+      const all = [...complaints.values()].flat().filter((text) => !excused.some((what) => what.test(text)));
       expect(all, 'what the browser complained of').toEqual([]);
     },
     { auto: true },

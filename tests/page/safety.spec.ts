@@ -65,7 +65,6 @@ async function harmless(page: Page, where: string): Promise<void> {
   const found = await page.evaluate(() => ({
     ran: 'pwned' in window,
     elements: document.querySelectorAll('img, script:not([src]), svg[onload], [onerror]').length,
-    // eslint-disable-next-line no-control-regex
     controls: (
       document.documentElement.outerHTML.match(
         /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,

@@ -3,7 +3,7 @@
 # What `make test` is made of, one after the other.
 PARTS = test-quick test-clients e2e
 
-.PHONY: run test test-setup $(PARTS) check
+.PHONY: run test test-setup $(PARTS) check wire
 .NOTPARALLEL:
 
 # Where tests keep what they fetch once.
@@ -36,3 +36,7 @@ e2e: test-setup ## The binary in real agent hosts, on scripted loopback models
 check: ## Format and lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+wire: ## Make the page's types from the server's
+	cargo run --locked --quiet --bin prism -- wire-types > dashboard/src/wire.ts.new
+	mv dashboard/src/wire.ts.new dashboard/src/wire.ts

@@ -3,7 +3,7 @@
 # What `make test` is made of, one after the other.
 PARTS = test-quick test-clients test-page e2e
 
-.PHONY: run page test test-setup $(PARTS) check
+.PHONY: run page test test-setup $(PARTS) check wire
 .NOTPARALLEL:
 
 # Where tests keep what they fetch once.
@@ -50,3 +50,7 @@ check: dashboard/node_modules/.package-lock.json tests/page/node_modules/.packag
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cd dashboard && npm run --silent check
 	cd tests/page && npm run --silent check
+
+wire: ## Make the page's types from the server's
+	cargo run --locked --quiet --bin prism -- wire-types > dashboard/src/wire.ts.new
+	mv dashboard/src/wire.ts.new dashboard/src/wire.ts

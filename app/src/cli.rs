@@ -3,6 +3,7 @@
 mod artifacts;
 mod coder;
 mod connect;
+mod dashboard;
 mod doctor;
 mod export;
 mod gate;
@@ -169,6 +170,16 @@ enum Command {
     Gate(gate::Gate),
     /// Watch the project's signals as they are sent
     Watch,
+    /// Open the page in the browser: what waits on you, what they did, what you said
+    Dashboard(dashboard::Dashboard),
+    /// What waits on you now
+    Now(dashboard::NowArgs),
+    /// Every agent: its state, what it is at, what waits for it
+    Agents(dashboard::AgentsArgs),
+    /// Look into an inbox without reading it
+    Inbox(dashboard::Inbox),
+    /// A believable week in a project of its own, to look around in
+    Demo(dashboard::Demo),
     /// Personas of a project
     Persona(keys::Persona),
     /// Which folders use which project
@@ -539,6 +550,11 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Import(import) => import.run(context).await,
             Command::Gate(gate) => gate.run(context).await,
             Command::Watch => watch::run(context).await,
+            Command::Dashboard(dashboard) => dashboard.run(context).await,
+            Command::Now(now) => now.run(context).await,
+            Command::Agents(agents) => agents.run(context).await,
+            Command::Inbox(inbox) => inbox.run(context).await,
+            Command::Demo(demo) => demo.run(context).await,
             Command::Persona(persona) => persona.run(context).await,
             Command::Project(project) => project.run(context).await,
             Command::Key(key) => key.run(context).await,

@@ -9,6 +9,7 @@ use crate::server::{
     VERSION_HEADER,
 };
 use prism_core::access::may_carry_key;
+use prism_core::api::page::EVERYWHERE;
 use prism_core::limits::{IDLE_CONNECTION_S, SEND_RETRY_S};
 use prism_core::memory::surface::Warning;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
@@ -270,7 +271,12 @@ impl Client {
 
     async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
-        let pid = ProjectName::parse(pid).map_err(Unanswered::unsent)?;
+        let pid = match pid {
+            EVERYWHERE => EVERYWHERE.to_owned(),
+            pid => ProjectName::parse(pid)
+                .map_err(Unanswered::unsent)?
+                .to_string(),
+        };
         let url = self.locator.url().map_err(Unanswered::unsent)?;
         let mut request = self
             .http

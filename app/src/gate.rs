@@ -27,6 +27,10 @@ pub struct Gate {
 }
 
 impl Gate {
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,

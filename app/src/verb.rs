@@ -220,13 +220,13 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_ping", "ping", Anyone, Leaves, &[], roster::ping, api::Nothing => api::Ok, "Do nothing, through every layer of a request."),
     verb!("prism_persona_add", "persona_add", Operator, Leaves, &[], keys::add_persona, api::PersonaAdd => api::PersonaAdded, "Add an identity to a project."),
     verb!("prism_key_mint", "key_mint", Operator, Leaves, &[], keys::mint, api::KeyMint => api::KeyMinted, "Make a key for an identity; it is shown once."),
-    verb!("prism_key_list", "key_list", Operator, Leaves, &[], keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
-    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
+    verb!("prism_key_list", "key_list", Operator, Leaves, &[Wide], keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
+    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[Wide], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
     verb!(local "prism_loopback_test", &[Tool, Local], api::LoopbackTest => Probe, "Probe your own inbox: which layers a signal reaches, with times."),
     verb!(local "prism_signals", &[Tool, ReadOnly, Local], api::AskLocalSignals => api::LocalSignals, "What arrived lately and what is unread, from the local ring; works without the server."),
     verb!(local "prism_wait", &[Tool, Local], api::Wait => api::Pending, "Wait up to a minute for the next signal, then read as prism_signals_pending does; for when you have nothing else to do."),
-    verb!("prism_retention", "retention", Operator, Leaves, &[], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
-    verb!("prism_project_list", "project_list", Operator, Leaves, &[], projects::list, api::Nothing => api::ProjectList, "Every project with its folders."),
+    verb!("prism_retention", "retention", Operator, Leaves, &[Wide], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
+    verb!("prism_project_list", "project_list", Operator, Leaves, &[Wide], projects::list, api::Nothing => api::ProjectList, "Every project with its folders."),
     verb!("prism_project_allow", "project_allow", Operator, Leaves, &[], projects::allow, api::ProjectFolder => api::Ok, "Let the sessions of a folder use a project."),
     verb!("prism_project_forget", "project_forget", Operator, Leaves, &[], projects::forget, api::ProjectFolder => api::Ok, "Take a folder away from a project."),
     verb!("prism_project_merge", "project_merge", Operator, Leaves, &[], projects::merge, api::ProjectMerge => api::Ok, "Make one project out of two."),
@@ -250,7 +250,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_settings", "settings", Operator, Leaves, &[ReadOnly, Wide], page::settings::settings, api::Nothing => page_api::house::Settings, "Projects, personas, keys, retention, and what is stored."),
     verb!("prism_dashboard_link", "dashboard_link", Operator, Leaves, &[Wide], page::sign_in::link, api::Nothing => page_api::house::DashboardLink, "A link that opens the page in one browser, once."),
     verb!("prism_demo", "demo", Operator, Leaves, &[Wide], page::demo::demo, page_api::house::AskDemo => page_api::house::DemoDone, "Write a believable week into a project of its own, or take it away."),
-    verb!("prism_projects", "projects", Anyone, Leaves, &[], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
+    verb!("prism_projects", "projects", Anyone, Leaves, &[Wide], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
 ];
 
 pub fn by_path(path: &str) -> Option<&'static Verb> {
@@ -325,6 +325,13 @@ impl Verb {
         // Every verb accepts `pid`; the path has decided it already.
         body.remove("pid");
         self.admit(caller)?;
+        if caller.everywhere && !self.is(Wide) {
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!("{} is about one project", self.name),
+                "name the project in the path instead of `*`",
+            ));
+        }
         self.note_first_verb(prism, caller).await?;
         let material = self.is_material(&body);
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;

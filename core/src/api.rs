@@ -504,6 +504,8 @@ mod tests {
 pub mod close {
     /// The hello was refused for good: wrong key, no such session, not this identity's.
     pub const REFUSED: u16 = 4001;
+    /// As many pages watch as may.
+    pub const TOO_MANY: u16 = 4029;
     /// The reader fell behind on control frames; it reconnects and replays.
     pub const SLOW: u16 = 4008;
     /// The session is over.

@@ -11,3 +11,11 @@ pub mod settings;
 pub mod sign_in;
 pub mod signals;
 pub mod story;
+
+use crate::prism::{Caller, Prism};
+use uuid::Uuid;
+
+/// The ids of the projects that a caller asks about.
+fn projects(prism: &Prism, caller: &Caller) -> Vec<Uuid> {
+    prism.scope(caller).into_iter().map(|p| p.id).collect()
+}

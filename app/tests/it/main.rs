@@ -26,6 +26,7 @@ mod launch_story;
 mod loopback_story;
 mod mcp;
 mod memory_story;
+mod page_story;
 mod project_story;
 mod recall_story;
 mod shim_story;

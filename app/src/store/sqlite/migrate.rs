@@ -60,6 +60,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0014_newest_verdicts",
         include_str!("../../../migrations/sqlite/0014_newest_verdicts.sql"),
     ),
+    (
+        "0015_page",
+        include_str!("../../../migrations/sqlite/0015_page.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.

@@ -18,7 +18,7 @@ names! {
         LookedUpFor = "looked_up_for",
         // Done by the session that had read it.
         DoneFor = "done_for",
-        // Done after this was looked up and cited.
+        // Done after the same session had looked this up.
         BuiltOn = "built_on",
         // The operator's verdict on it.
         VerdictOn = "verdict_on",

@@ -3,6 +3,7 @@
 mod artifacts;
 mod coder;
 mod connect;
+mod dashboard;
 mod doctor;
 mod export;
 mod gate;
@@ -171,6 +172,16 @@ enum Command {
     Gate(gate::Gate),
     /// Watch the project's signals as they are sent
     Watch,
+    /// Open the page in the browser: what waits on you, what they did, what you said
+    Dashboard(dashboard::Dashboard),
+    /// What waits on you now
+    Now(dashboard::NowArgs),
+    /// Every agent: its state, what it is at, what waits for it
+    Agents(dashboard::AgentsArgs),
+    /// Look into an inbox without reading it
+    Inbox(dashboard::Inbox),
+    /// A believable week in a project of its own, to look around in
+    Demo(dashboard::Demo),
     /// Personas of a project
     Persona(keys::Persona),
     /// Which folders use which project
@@ -201,6 +212,9 @@ enum Command {
         /// claude-code, codex, cursor, vscode, gemini or opencode [default: seen by the event]
         host: Option<String>,
     },
+    /// Print the types of the wire in TypeScript, for the page's sources
+    #[command(hide = true)]
+    WireTypes,
     /// Print a shell's completion script
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -455,6 +469,10 @@ fn dispatch(cli: Cli) -> Outcome {
         out(String::from_utf8_lossy(&script).trim_end());
         return Ok(());
     }
+    if let Command::WireTypes = cli.command {
+        out(crate::server::typescript::build().trim_end());
+        return Ok(());
+    }
     // A project file that cannot be read must not keep a host from its shim.
     if let Command::Mcp = cli.command {
         return block_on(false, crate::shim::run(Env::read()?));
@@ -524,6 +542,11 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Import(import) => import.run(context).await,
             Command::Gate(gate) => gate.run(context).await,
             Command::Watch => watch::run(context).await,
+            Command::Dashboard(dashboard) => dashboard.run(context).await,
+            Command::Now(now) => now.run(context).await,
+            Command::Agents(agents) => agents.run(context).await,
+            Command::Inbox(inbox) => inbox.run(context).await,
+            Command::Demo(demo) => demo.run(context).await,
             Command::Persona(persona) => persona.run(context).await,
             Command::Project(project) => project.run(context).await,
             Command::Key(key) => key.run(context).await,
@@ -546,6 +569,7 @@ fn dispatch(cli: Cli) -> Outcome {
             | Command::Bench(_)
             | Command::Model(_)
             | Command::EmbedWorker(_)
+            | Command::WireTypes
             | Command::Completions { .. } => Ok(()),
         }
     })

@@ -13,6 +13,7 @@ use crate::server::{
 use http::{Http, Post};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use prism_core::access::may_carry_key;
+use prism_core::api::page::EVERYWHERE;
 use prism_core::limits::SEND_RETRY_S;
 use prism_core::memory::surface::Warning;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
@@ -290,7 +291,12 @@ impl Client {
 
     async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
-        let pid = ProjectName::parse(pid).map_err(Unanswered::unsent)?;
+        let pid = match pid {
+            EVERYWHERE => EVERYWHERE.to_owned(),
+            pid => ProjectName::parse(pid)
+                .map_err(Unanswered::unsent)?
+                .to_string(),
+        };
         let post = Post {
             path: format!("/api/v1/{pid}/{path}"),
             headers: self.headers(),

@@ -5,7 +5,7 @@
 use crate::clock;
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
-use prism_core::access::FoundBy;
+use prism_core::access::{FoundBy, PublicUrl};
 use prism_core::escalation::Escalation;
 use prism_core::limits::{CONNECTIONS_MAX, HOOK_MS, RATE_BURST, RATE_PER_S};
 use prism_core::memory::surface::{Warning, first_globs};
@@ -253,6 +253,16 @@ pub fn log_filter() -> Option<String> {
     std::env::var("PRISM_LOG").ok()
 }
 
+/// Where whoever works on the page has its files, instead of those in the binary
+/// (`PRISM_PAGE_DIR`).
+pub fn page_dir() -> Option<&'static std::path::Path> {
+    static DIR: std::sync::LazyLock<Option<PathBuf>> = std::sync::LazyLock::new(|| {
+        let dir = std::env::var("PRISM_PAGE_DIR").ok();
+        dir.filter(|d| !d.is_empty()).map(PathBuf::from)
+    });
+    DIR.as_deref()
+}
+
 /// Whether a named fault is switched on; only debug builds have faults to switch on.
 pub fn failpoint(name: &str) -> bool {
     static ON: std::sync::LazyLock<String> =
@@ -313,6 +323,17 @@ impl Default for HooksConfig {
 pub struct ServerConfig {
     /// Names besides loopback under which this server is reached.
     pub allowed_hosts: Vec<String>,
+    /// Where people reach the page when a proxy stands in front: https://host/path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
+}
+
+impl ServerConfig {
+    pub fn public_url(&self) -> Result<Option<PublicUrl>, Problem> {
+        let parse =
+            |url: &String| PublicUrl::parse(url).map_err(|why| Problem::field("public_url", why));
+        self.public_url.as_ref().map(parse).transpose()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

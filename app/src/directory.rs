@@ -228,6 +228,8 @@ mod tests {
             prefix: "prk_x".into(),
             created_at: Moment(0),
             revoked_at: None,
+            browser: None,
+            expires_at: None,
         };
         let before = loaded(vec![key.clone()]);
         let directory = Directory::new(&before);

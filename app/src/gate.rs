@@ -31,6 +31,10 @@ pub struct Gate {
 type OnRecord = Arc<tokio::sync::Mutex<bool>>;
 
 impl Gate {
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,
@@ -159,6 +163,8 @@ mod tests {
             },
             session: None,
             is_operator: false,
+            everywhere: false,
+            from_page: false,
         };
         let gate = Gate::new(Mode::Advisory);
         let first = gate.note_of(id, gate.actor(&caller).unwrap().id());

@@ -4,6 +4,7 @@
 //! here is ever the only copy of anything.
 
 use crate::config::failpoint;
+use crate::live::Live;
 use crate::store::Audience;
 use axum::extract::ws::Utf8Bytes;
 use prism_core::api::{ServerFrame, close};
@@ -153,9 +154,15 @@ impl Socket {
 pub struct Hub {
     sockets: Mutex<HashMap<Uuid, Vec<Arc<Socket>>>>,
     watchers: Mutex<Vec<Arc<Socket>>>,
+    live: Arc<Live>,
 }
 
 impl Hub {
+    /// Who is told which rows changed.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.clone()
+    }
+
     /// Adds a socket; false when the identity holds too many already.
     pub fn join(&self, socket: Arc<Socket>) -> bool {
         if socket.session_id.is_none() {
@@ -315,6 +322,7 @@ impl Hub {
 
     /// Closes exactly the sockets that were opened with a key, watchers included.
     pub fn close_key(&self, key: Uuid, code: u16, reason: &str) {
+        self.live.close_key(key, code, reason);
         for socket in lock(&self.sockets)
             .values()
             .flatten()
@@ -326,6 +334,7 @@ impl Hub {
     }
 
     pub fn close_all(&self, code: u16, reason: &str) {
+        self.live.close_all(code, reason);
         for socket in lock(&self.sockets)
             .values()
             .flatten()

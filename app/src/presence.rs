@@ -276,6 +276,31 @@ impl Presence {
         recipient_state(is_operator, &states)
     }
 
+    /// Whether a session of a persona has a socket, and whether one waits for its human.
+    pub fn at_hand(&self, persona: Uuid) -> (bool, Option<prism_core::hook::Waiting>) {
+        let inner = self.lock();
+        let mine = inner
+            .sessions
+            .values()
+            .filter(|l| l.row.persona_id == persona && l.row.released_at.is_none());
+        mine.fold((false, None), |(connected, waits), live| {
+            let waiting = live.row.waits.as_ref().map(|w| w.r#for);
+            (connected || live.sockets > 0, waits.or(waiting))
+        })
+    }
+
+    /// A session as it stands now, while it is remembered here.
+    pub fn view(&self, session: Uuid, now: Moment) -> Option<SessionView> {
+        self.lock().sessions.get(&session).map(|l| l.view(now))
+    }
+
+    /// Forgets the sessions of a project that is no more.
+    pub fn forget_project(&self, project: Uuid) {
+        self.lock()
+            .sessions
+            .retain(|_, l| l.row.project_id != project);
+    }
+
     /// Sessions of a project that are not released, newest verb first.
     pub fn sessions(&self, project: Uuid, now: Moment) -> Vec<(Uuid, SessionView)> {
         let inner = self.lock();

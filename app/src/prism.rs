@@ -1,9 +1,11 @@
 //! A running Prism: what it is made of, and how a verb runs to its end.
 
+mod browsers;
 mod caller;
 mod enrolment;
 mod house;
 
+pub use browsers::Browsers;
 pub use caller::Caller;
 pub use enrolment::Formerly;
 
@@ -53,6 +55,7 @@ pub struct Prism {
     limits: Limits,
     pub retention: Retention,
     pub escalator: Escalator,
+    pub browsers: Browsers,
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
@@ -74,6 +77,9 @@ impl Prism {
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode);
+        let public = config.server.public_url()?;
+        let mut allowed_hosts = config.server.allowed_hosts.clone();
+        allowed_hosts.extend(public.iter().map(|p| p.authority.clone()));
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
             presence: Arc::new(Presence::new(
@@ -86,7 +92,8 @@ impl Prism {
             gate,
             embedder,
             operator: config.operator.clone(),
-            allowed_hosts: config.server.allowed_hosts.clone(),
+            allowed_hosts,
+            browsers: Browsers::new(loaded.tenant_id, public),
             started_at: now,
             limits: config.limits,
             retention: config.retention,

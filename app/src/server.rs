@@ -1,10 +1,14 @@
 //! The server: one door in front of every route, one line per request.
 
+mod assets;
 mod connections;
 mod door;
 mod openapi;
+mod sign_in;
 mod stream;
+pub mod typescript;
 mod upgrade;
+mod watch;
 
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
@@ -18,11 +22,12 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use connections::{Connection, Limited};
 use prism_core::access::{FoundBy, Place};
 use prism_core::api::close;
+use prism_core::api::page::EVERYWHERE;
 use prism_core::limits::{BODY_BYTES_MAX, FIRST_REQUEST_S};
 use prism_core::{Code, Problem, ProjectName};
 use serde_json::{Map, Value};
@@ -65,6 +70,8 @@ pub struct Options {
     pub host: String,
     pub port: u16,
     pub behind_proxy: bool,
+    /// Where people reach the page when a proxy stands in front.
+    pub public_url: Option<String>,
     /// Whoever started it holds the other end of its standard input: it ends with them, however
     /// they end.
     pub ends_with_stdin: bool,
@@ -91,7 +98,10 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     // Whatever is written from here on, the database first of all, is for this user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let home = &options.home;
-    let config = Config::load_or_create(home, env)?;
+    let mut config = Config::load_or_create(home, env)?;
+    if options.public_url.is_some() {
+        config.server.public_url = options.public_url.clone();
+    }
     let lock = only_server(home).await?;
     // A file that outlived its server; the one of this server comes when it listens.
     home.remove(ServerFile::NAME);
@@ -139,6 +149,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         autostarted: of_background,
         backup,
     };
+    prism.browsers.listens_at(&file.url);
     home.write(
         ServerFile::NAME,
         serde_json::to_string_pretty(&file)?.as_bytes(),
@@ -230,6 +241,7 @@ pub async fn run(
     let hub = prism.hub.clone();
     let (stopped, stopping) = tokio::sync::oneshot::channel();
     let listener = Limited::new(listener, connections::capped(prism.connections()));
+    let telling = tokio::spawn(watch::tell(prism.clone()));
     let routes = router(prism).into_make_service_with_connect_info::<Connection>();
     let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
         stop.await;
@@ -246,6 +258,7 @@ pub async fn run(
         () = deadline => Ok(()),
     };
     house.abort();
+    telling.abort();
     result
 }
 
@@ -282,10 +295,11 @@ fn stop_signal(with_stdin: bool) -> Result<impl Future<Output = ()> + Send + 'st
 }
 
 pub fn router(prism: Arc<Prism>) -> Router {
-    Router::new()
+    let mut routes = Router::new()
         // Agents, the operator's CLI and the dashboard: every verb is one POST.
         .route("/api/v1/{pid}/{*verb}", post(call).fallback(wrong_method))
         .route("/api/v1/stream", get(stream::open))
+        .route("/api/v1/watch", get(watch::open))
         .route("/api/v1/openapi.json", get(openapi::document))
         // Whoever watches over the process.
         .route(
@@ -294,19 +308,39 @@ pub fn router(prism: Arc<Prism>) -> Router {
         )
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .route(
-            "/",
-            any(|| async {
-                concat!(
-                    "Prism ",
-                    env!("CARGO_PKG_VERSION"),
-                    " is running. The CLI is `prism --help`; the API is /api/v1/openapi.json.\n"
-                )
-            }),
-        )
+        // The operator's page: its way in, itself, and its files.
+        .route("/sign-in/{token}", get(sign_in::enter))
+        .route("/sign-out", post(sign_in::leave))
+        .route("/assets/{*name}", get(assets::asset));
+    for name in [
+        "favicon.ico",
+        "favicon.svg",
+        "icon.svg",
+        "manifest.webmanifest",
+    ] {
+        routes = routes.route(&format!("/{name}"), get(assets::beside));
+    }
+    routes = routes.route("/", get(assets::index));
+    for part in assets::PARTS {
+        routes = routes
+            .route(&format!("/{part}"), get(assets::index))
+            .route(&format!("/{part}/{{*rest}}"), get(assets::index));
+    }
+    let under = prism.browsers.path().trim_matches('/').to_owned();
+    if !under.is_empty() {
+        routes = routes.route(&format!("/{under}/"), get(assets::index));
+    }
+    let routes = routes
         .fallback(not_found)
         .layer(middleware::from_fn_with_state(prism.clone(), door::check))
-        .with_state(prism)
+        .with_state(prism);
+    match under.as_str() {
+        "" => routes,
+        // A proxy may pass its path on or take it away.
+        under => Router::new()
+            .nest(&format!("/{under}"), routes.clone())
+            .fallback_service(routes),
+    }
 }
 
 /// A refusal as HTTP says it.
@@ -383,7 +417,7 @@ async fn answer(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Answered, Problem> {
-    let key = prism.authenticate(text(headers, header::AUTHORIZATION.as_str()))?;
+    let key = sign_in::who(prism, headers)?;
     let verb = verb::by_path(path).ok_or_else(|| {
         let paths = verb::VERBS.iter().map(|v| v.path);
         let near = prism_core::id::nearest(path, paths.filter(|p| !p.is_empty()), 3);
@@ -407,6 +441,15 @@ async fn answer(
     let running = prism.clone();
     prism
         .to_its_end(async move {
+            if pid == EVERYWHERE {
+                let caller = running.caller_everywhere(&key)?;
+                timing::admitted();
+                let outcome = verb.call(&running, &caller, body).await;
+                return Ok(Answered {
+                    outcome,
+                    elsewhere: None,
+                });
+            }
             let pid = running.name_in_use(pid, formerly).await?;
             if creates_project {
                 running.ensure_project(ProjectName::parse(&pid)?).await?;

@@ -5,6 +5,7 @@
 
 pub mod gate;
 pub mod memory;
+pub mod page;
 pub mod sqlite;
 
 use crate::bus::{Bus, Pushed};
@@ -110,6 +111,9 @@ pub struct KeyRow {
     pub prefix: String,
     pub created_at: Moment,
     pub revoked_at: Option<Moment>,
+    /// What the browser calls itself whose cookie carries it; nothing else may.
+    pub browser: Option<String>,
+    pub expires_at: Option<Moment>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -12,6 +12,7 @@ pub mod lifecycle;
 pub mod loopback;
 pub mod memory;
 pub mod operator;
+pub mod page;
 pub mod projects;
 pub mod recall;
 pub mod retention;
@@ -25,8 +26,9 @@ use crate::presence::Came;
 use crate::prism::{Caller, Prism};
 use crate::store::DrainLimit;
 use crate::timing::{self, Part};
-use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool};
+use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool, Wide};
 use prism_core::api::memory as wire;
+use prism_core::api::page as page_api;
 use prism_core::gate::Material::{self, Always, CreateOrUpdate, UnlessAcknowledging};
 use prism_core::limits::{PIGGYBACK_BYTES_MAX, PIGGYBACK_SIGNALS_MAX};
 use prism_core::loopback::Probe;
@@ -82,6 +84,8 @@ pub enum Is {
     Local,
     /// Work that the gate looks at.
     Material(Material),
+    /// May be asked about every project at once.
+    Wide,
 }
 
 pub struct Verb {
@@ -95,6 +99,8 @@ pub struct Verb {
     pub about: &'static str,
     pub request: fn(&mut SchemaGenerator) -> Schema,
     pub answer: fn(&mut SchemaGenerator) -> Schema,
+    /// Request and answer by name, each from a generator of its own.
+    pub named: fn(&mut SchemaGenerator, &mut SchemaGenerator) -> (Schema, Schema),
     run: for<'a> fn(&'a Prism, &'a Caller, Value) -> Answer<'a>,
 }
 
@@ -109,6 +115,12 @@ macro_rules! verb {
             about: $about,
             request: <$request as JsonSchema>::json_schema,
             answer: <$answer as JsonSchema>::json_schema,
+            named: |requests, answers| {
+                (
+                    requests.subschema_for::<$request>(),
+                    answers.subschema_for::<$answer>(),
+                )
+            },
             run: |prism, caller, body| {
                 Box::pin(async move {
                     let answer: $answer =
@@ -134,6 +146,12 @@ macro_rules! verb {
             about: $about,
             request: <$request as JsonSchema>::json_schema,
             answer: <$answer as JsonSchema>::json_schema,
+            named: |requests, answers| {
+                (
+                    requests.subschema_for::<$request>(),
+                    answers.subschema_for::<$answer>(),
+                )
+            },
             run: |_, _, _| {
                 Box::pin(async {
                     Err(Problem::new(
@@ -204,17 +222,37 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_ping", "ping", Anyone, Leaves, &[], roster::ping, api::Nothing => api::Ok, "Do nothing, through every layer of a request."),
     verb!("prism_persona_add", "persona_add", Operator, Leaves, &[], keys::add_persona, api::PersonaAdd => api::PersonaAdded, "Add an identity to a project."),
     verb!("prism_key_mint", "key_mint", Operator, Leaves, &[], keys::mint, api::KeyMint => api::KeyMinted, "Make a key for an identity; it is shown once."),
-    verb!("prism_key_list", "key_list", Operator, Leaves, &[], keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
-    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
+    verb!("prism_key_list", "key_list", Operator, Leaves, &[Wide], keys::list, api::Nothing => api::Keys, "List keys without their secrets."),
+    verb!("prism_key_revoke", "key_revoke", Operator, Leaves, &[Wide], keys::revoke, api::KeyRevoke => api::Ok, "Revoke a key at once."),
     verb!(local "prism_loopback_test", &[Tool, Local], api::LoopbackTest => Probe, "Probe your own inbox: which layers a signal reaches, with times."),
     verb!(local "prism_signals", &[Tool, ReadOnly, Local], api::AskLocalSignals => api::LocalSignals, "What arrived lately and what is unread, from the local ring; works without the server."),
     verb!(local "prism_wait", &[Tool, Local], api::Wait => api::Pending, "Wait up to a minute for the next signal, then read as prism_signals_pending does; for when you have nothing else to do."),
-    verb!("prism_retention", "retention", Operator, Leaves, &[], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
-    verb!("prism_project_list", "project_list", Operator, Leaves, &[], projects::list, api::Nothing => api::ProjectList, "Every project with its folders."),
+    verb!("prism_retention", "retention", Operator, Leaves, &[Wide], retention::retained, api::Nothing => api::Retained, "What history is kept, since when, and what goes next."),
+    verb!("prism_project_list", "project_list", Operator, Leaves, &[Wide], projects::list, api::Nothing => api::ProjectList, "Every project with its folders."),
     verb!("prism_project_allow", "project_allow", Operator, Leaves, &[], projects::allow, api::ProjectFolder => api::Ok, "Let the sessions of a folder use a project."),
     verb!("prism_project_forget", "project_forget", Operator, Leaves, &[], projects::forget, api::ProjectFolder => api::Ok, "Take a folder away from a project."),
     verb!("prism_project_merge", "project_merge", Operator, Leaves, &[], projects::merge, api::ProjectMerge => api::Ok, "Make one project out of two."),
-    verb!("prism_projects", "projects", Anyone, Leaves, &[], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
+    verb!("prism_now", "now", Operator, Leaves, &[ReadOnly, Wide], page::now::now, api::Nothing => page_api::Now, "What waits on the operator now."),
+    verb!("prism_agents", "agents", Operator, Leaves, &[ReadOnly, Wide], page::now::agents, api::Nothing => page_api::Agents, "Every agent: its state, what it is at, what waits for it, what was last proven to reach it."),
+    verb!("prism_session_list", "session_list", Operator, Leaves, &[ReadOnly, Wide], page::sessions::list, page_api::ListSessions => page_api::SessionPage, "Sessions past and present, newest first."),
+    verb!("prism_signal_list", "signal_list", Operator, Leaves, &[ReadOnly, Wide], page::signals::list, page_api::signals::ListSignals => page_api::signals::SignalPage, "Signals by identity, category, state, time and words, newest first."),
+    verb!("prism_signal_show", "signal_show", Operator, Leaves, &[ReadOnly, Wide], page::signals::show, page_api::signals::ShowSignal => page_api::signals::SignalShown, "One signal with its thread, every receipt, and why it is stuck."),
+    verb!("prism_inbox", "inbox", Operator, Leaves, &[ReadOnly], page::signals::inbox, page_api::signals::LookInbox => page_api::signals::InboxPage, "What waits in an inbox, without reading it for its owner."),
+    verb!("prism_inbox_read", "inbox_read", Operator, Leaves, &[], page::signals::read, page_api::signals::ReadInbox => page_api::signals::InboxRead, "Mark signals to the operator as read."),
+    verb!("prism_memory_list", "memory_list", Operator, Leaves, &[ReadOnly, Wide], page::memory::list, page_api::memory::ListMemory => page_api::memory::MemoryPage, "Rows of memory by kind, identity, time and words, newest first."),
+    verb!("prism_memory_show", "memory_show", Operator, Leaves, &[ReadOnly, Wide], page::memory::show, page_api::memory::ShowMemory => page_api::memory::MemoryShown, "One row of memory with its versions, verdicts and neighbours."),
+    verb!("prism_recall_list", "recall_list", Operator, Leaves, &[ReadOnly, Wide], page::memory::recalls, page_api::memory::ListRecalls => page_api::memory::RecallPage, "What was recalled, shown and cited, newest first."),
+    verb!("prism_input_list", "input_list", Operator, Leaves, &[ReadOnly, Wide], page::memory::inputs, page_api::memory::ListInputs => page_api::memory::InputPage, "Captured inputs by review, class, agent and time, newest first."),
+    verb!("prism_story", "story", Operator, Leaves, &[ReadOnly, Wide], page::story::story, page_api::story::AskStory => page_api::story::StoryPage, "One line through time: signals, recalls, deltas, verdicts and inputs, linked."),
+    verb!("prism_metrics", "metrics", Operator, Leaves, &[ReadOnly, Wide], page::metrics::metrics, page_api::metrics::AskMetrics => page_api::metrics::MetricsAnswer, "Verdicts, corrections, dead ends, recalls and the gate over time."),
+    verb!("prism_delivery", "delivery", Operator, Leaves, &[ReadOnly, Wide], page::metrics::delivery, page_api::metrics::AskMetrics => page_api::metrics::DeliveryAnswer, "Whether signals arrive, by surface and machine."),
+    verb!("prism_probe_list", "probe_list", Operator, Leaves, &[ReadOnly, Wide], page::probes::list, page_api::house::ListProbes => page_api::house::ProbePage, "Probes by identity, surface, machine, outcome and time, newest first."),
+    verb!("prism_probe_run", "probe_run", Operator, Leaves, &[], page::probes::run, page_api::house::RunProbe => Probe, "Probe a session from the server, and wait for what its shim says."),
+    verb!("prism_gate_list", "gate_list", Operator, Leaves, &[ReadOnly, Wide], page::gate::list, page_api::ListGateEvents => page_api::GatePage, "What the gate noticed, by outcome, label, agent and time, newest first."),
+    verb!("prism_settings", "settings", Operator, Leaves, &[ReadOnly, Wide], page::settings::settings, api::Nothing => page_api::house::Settings, "Projects, personas, keys, retention, and what is stored."),
+    verb!("prism_dashboard_link", "dashboard_link", Operator, Leaves, &[Wide], page::sign_in::link, api::Nothing => page_api::house::DashboardLink, "A link that opens the page in one browser, once."),
+    verb!("prism_demo", "demo", Operator, Leaves, &[Wide], page::demo::demo, page_api::house::AskDemo => page_api::house::DemoDone, "Write a believable week into a project of its own, or take it away."),
+    verb!("prism_projects", "projects", Anyone, Leaves, &[Wide], roster::projects, api::Nothing => api::ProjectsAnswer, "The projects this key may see."),
 ];
 
 pub fn by_path(path: &str) -> Option<&'static Verb> {
@@ -289,6 +327,13 @@ impl Verb {
         // Every verb accepts `pid`; the path has decided it already.
         body.remove("pid");
         self.admit(caller)?;
+        if caller.everywhere && !self.is(Wide) {
+            return Err(Problem::new(
+                Code::InvalidRequest,
+                format!("{} is about one project", self.name),
+                "name the project in the path instead of `*`",
+            ));
+        }
         self.note_first_verb(prism, caller).await?;
         let material = self.is_material(&body);
         let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;

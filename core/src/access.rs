@@ -24,6 +24,82 @@ pub fn origin_allowed(origin: &str, host: &str, allowed: &[String]) -> bool {
             || allowed.iter().any(|a| a.eq_ignore_ascii_case(authority)))
 }
 
+/// Where people reach this server when that is not where it listens: behind a proxy, under a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    /// Scheme and authority, as browsers write an `Origin`.
+    pub origin: String,
+    pub authority: String,
+    /// With a slash at either end.
+    pub path: String,
+    pub secure: bool,
+}
+
+impl PublicUrl {
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{:?} is no public address: write https://host or https://host/path",
+                crate::text::clip(url, 80)
+            )
+        };
+        let (scheme, rest) = url.trim().split_once("://").ok_or_else(wrong)?;
+        let secure = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(wrong()),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let name = host_name(authority);
+        let plain = |text: &str, more: &str| {
+            text.chars()
+                .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+        };
+        if name.is_empty() || !plain(authority, ".-:[]") || !plain(path, "._-~/") {
+            return Err(wrong());
+        }
+        if path.split('/').any(|part| part == "." || part == "..") {
+            return Err(wrong());
+        }
+        if !secure && !is_loopback_name(name) {
+            return Err(format!(
+                "{scheme}://{authority} would carry the page's session in the clear: use https"
+            ));
+        }
+        let path = path.trim_matches('/');
+        let authority = authority.to_ascii_lowercase();
+        Ok(Self {
+            origin: format!("{scheme}://{authority}"),
+            authority,
+            path: match path {
+                "" => "/".into(),
+                path => format!("/{path}/"),
+            },
+            secure,
+        })
+    }
+}
+
+/// Says whether a request that carries the page's cookie was made by the page itself.
+///
+/// A cookie goes along with whatever a browser sends here, and other servers on this machine are
+/// the same site to it: only the origin tells.
+pub fn from_own_page(
+    origin: Option<&str>,
+    fetch_site: Option<&str>,
+    host: &str,
+    public: Option<&PublicUrl>,
+) -> bool {
+    match origin {
+        Some(origin) => {
+            let own = origin.strip_prefix("http://") == Some(host)
+                || origin.strip_prefix("https://") == Some(host);
+            own || public.is_some_and(|p| p.origin.eq_ignore_ascii_case(origin))
+        }
+        None => fetch_site == Some("same-origin"),
+    }
+}
+
 /// Says whether a name always means this machine.
 pub fn is_loopback_name(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
@@ -136,6 +212,54 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_public_address_is_https_or_loopback_and_keeps_its_path() {
+        let of = |url: &str| PublicUrl::parse(url).map(|p| (p.origin, p.path, p.secure));
+        let yes = |origin: &str, path: &str, secure| Ok((origin.into(), path.into(), secure));
+        assert_eq!(of("https://Host"), yes("https://host", "/", true));
+        assert_eq!(
+            of("https://h:8443/a/b/"),
+            yes("https://h:8443", "/a/b/", true)
+        );
+        assert_eq!(
+            of("http://127.0.0.1:9/p"),
+            yes("http://127.0.0.1:9", "/p/", false)
+        );
+        for wrong in [
+            "host/path",
+            "ftp://host",
+            "https://",
+            "https:///x",
+            "http://host",
+            "https://h/a?b",
+            "https://h/../x",
+            "https://a b/",
+            "https://u@h/",
+        ] {
+            assert!(PublicUrl::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_counts_only_in_requests_of_the_page_itself() {
+        let public = PublicUrl::parse("https://prism.example/p").unwrap();
+        let own = |origin, site| from_own_page(origin, site, "127.0.0.1:7747", Some(&public));
+        for (origin, site, counts) in [
+            (Some("http://127.0.0.1:7747"), None, true),
+            (Some("https://prism.example"), None, true),
+            (Some("http://127.0.0.1:8000"), None, false),
+            (Some("http://localhost:7747"), None, false),
+            (Some("https://evil.example"), Some("same-origin"), false),
+            (Some("null"), Some("same-origin"), false),
+            (None, Some("same-origin"), true),
+            (None, Some("same-site"), false),
+            (None, Some("none"), false),
+            (None, None, false),
+        ] {
+            assert_eq!(own(origin, site), counts, "{origin:?} {site:?}");
+        }
+    }
 
     #[test]
     fn only_loopback_and_configured_hosts_are_served() {

@@ -12,6 +12,7 @@ macro_rules! wire {
 
 pub mod gate;
 pub mod memory;
+pub mod page;
 
 use crate::bell::{BellNote, Notice};
 use crate::envelope::Envelope;
@@ -304,6 +305,10 @@ wire! {
         operator: bool,
         created_at: Moment,
         #[serde(default)] revoked_at: Option<Moment>,
+        /// A browser that signed in to the page, as it calls itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")] browser: Option<String>,
+        /// When it ends by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")] expires_at: Option<Moment>,
     }
 
     Keys { keys: Vec<KeyView> }
@@ -507,6 +512,8 @@ mod tests {
 pub mod close {
     /// The hello was refused for good: wrong key, no such session, not this identity's.
     pub const REFUSED: u16 = 4001;
+    /// As many pages watch as may.
+    pub const TOO_MANY: u16 = 4029;
     /// The reader fell behind on control frames; it reconnects and replays.
     pub const SLOW: u16 = 4008;
     /// The session is over.

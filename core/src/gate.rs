@@ -16,6 +16,17 @@ pub const BEFORE_US: i64 = 60 * 1_000_000;
 pub const LABELS_MIN: u64 = 50;
 /// The precision that warnings should have.
 pub const PRECISION_TARGET: f64 = 0.7;
+/// How often labelled warnings were right, and what that means: `ok`, `low`, or `too_few_labels`.
+pub fn precision(labelled: u64, right: u64) -> (Option<f64>, &'static str) {
+    let precision = (labelled > 0).then(|| right as f64 / labelled as f64);
+    let verdict = match precision {
+        Some(p) if labelled >= LABELS_MIN && p >= PRECISION_TARGET => "ok",
+        Some(_) if labelled >= LABELS_MIN => "low",
+        _ => "too_few_labels",
+    };
+    (precision, verdict)
+}
+
 /// Characters of a payload that are read; a longer one is a document.
 const TEXT_CHARS_MAX: usize = 20_000;
 

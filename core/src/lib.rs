@@ -19,6 +19,7 @@ pub mod limits;
 pub mod loopback;
 pub mod memory;
 pub mod moment;
+pub mod page;
 pub mod presence;
 pub mod problem;
 pub mod receipt;

@@ -84,6 +84,38 @@ pub const INBOX_WAITING_MAX: usize = 10_000;
 pub const SESSIONS_PER_IDENTITY_MAX: usize = 64;
 /// Sessions of others that one answer lists.
 pub const PEERS_MAX: usize = 50;
+/// Pages that watch one server at once.
+pub const PAGES_MAX: usize = 128;
+/// Frames waiting for one page; a slower one reads everything again.
+pub const PAGE_FRAMES_MAX: usize = 64;
+/// Rows that may change between two frames; more mean that everything is read again.
+pub const PAGE_CHANGES_MAX: usize = 2_000;
+/// Seconds between two signs of life on a page's socket.
+pub const PAGE_BEAT_S: u64 = 15;
+/// Seconds that a link to the page is good for.
+pub const LINK_S: i64 = 30;
+/// Links that wait to be used; an older one gives way.
+pub const LINKS_MAX: usize = 16;
+/// Days that a browser stays signed in.
+pub const BROWSER_DAYS: i64 = 30;
+/// Characters of what a browser calls itself.
+pub const BROWSER_NAME_CHARS_MAX: usize = 120;
+/// Rows of one page of a list unless asked otherwise, and at the most.
+pub const PAGE_ROWS: usize = 50;
+pub const PAGE_ROWS_MAX: usize = 200;
+/// Rows that one page of a list looks at in a project to find those that were asked for.
+pub const PAGE_LOOK_ROWS: usize = 10_000;
+/// Signals of one conversation that are shown.
+pub const THREAD_MAX: usize = 200;
+/// Characters of a row's text in a list.
+pub const PAGE_TEXT_CHARS: usize = 280;
+/// Words that a list may be searched for at once.
+pub const PAGE_WORDS_MAX: usize = 8;
+/// Rows of each kind that `now` lists.
+pub const NOW_ROWS: usize = 50;
+/// Buckets that a range of metrics may have.
+pub const BUCKETS_MAX: usize = 400;
+
 /// Watching sockets of the operator that one server holds.
 pub const WATCHERS_MAX: usize = 64;
 /// Frames about signals (drained, ended, events) waiting for one socket.

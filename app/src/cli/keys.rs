@@ -5,6 +5,7 @@ use crate::client::{self, key_file};
 use crate::clock;
 use crate::ui::{Outcome, ago, note, out, short, table};
 use clap::{Args, Subcommand};
+use prism_core::text::{clip, one_line};
 use prism_core::{Identity, api};
 use serde_json::json;
 
@@ -116,7 +117,9 @@ impl Key {
                     .keys
                     .iter()
                     .map(|k| {
-                        let who = if k.operator {
+                        let who = if let Some(browser) = &k.browser {
+                            format!("browser: {}", clip(&one_line(browser), 40))
+                        } else if k.operator {
                             format!("{} (operator)", k.identity)
                         } else {
                             k.identity.clone()
@@ -126,9 +129,11 @@ impl Key {
                             who,
                             format!("{}…", k.prefix),
                             format!("made {}", ago(k.created_at, now)),
-                            k.revoked_at
-                                .map(|at| format!("revoked {}", ago(at, now)))
-                                .unwrap_or_default(),
+                            match (k.revoked_at, k.expires_at) {
+                                (Some(at), _) => format!("revoked {}", ago(at, now)),
+                                (None, Some(at)) if at <= now => format!("ended {}", ago(at, now)),
+                                _ => String::new(),
+                            },
                         ]
                     })
                     .collect();
@@ -158,7 +163,8 @@ pub fn other_operator_keys(keys: &api::Keys, used: &str) -> Vec<String> {
     let others = keys
         .keys
         .iter()
-        .filter(|k| k.operator && k.revoked_at.is_none() && !used.starts_with(k.prefix.as_str()));
+        .filter(|k| k.operator && k.browser.is_none() && k.revoked_at.is_none())
+        .filter(|k| !used.starts_with(k.prefix.as_str()));
     let warning = |k: &api::KeyView| {
         format!(
             "{}… is not the key in use and still opens everything: `prism key revoke {}`",

@@ -42,6 +42,9 @@ pub struct Recall {
     /// As memory stood at this time (ISO 8601)
     #[arg(long)]
     as_of: Option<String>,
+    /// Look without a trace: nothing is recorded (the operator only)
+    #[arg(long)]
+    preview: bool,
 }
 
 impl Recall {
@@ -55,6 +58,7 @@ impl Recall {
             "since": self.since,
             "until": self.until,
             "as_of": self.as_of,
+            "preview": self.preview,
         });
         let (recalled, answer): (Recalled, _) = context.ask("recall", request).await?;
         let found = !recalled.results.is_empty();
@@ -78,10 +82,11 @@ fn show(query: &str, recalled: Recalled, style: Style) {
     for hit in &recalled.results {
         out(&drawn(hit, &words, style));
     }
-    let event = short(recalled.recall_event_id);
-    out(&style.dim(&format!(
-        "prism cite {event} <id>  says that one of them helped"
-    )));
+    if let Some(event) = recalled.recall_event_id.map(short) {
+        out(&style.dim(&format!(
+            "prism cite {event} <id>  says that one of them helped"
+        )));
+    }
     if let Some(doubt) = &recalled.note {
         note(&style.paint(
             "33",

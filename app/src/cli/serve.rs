@@ -26,6 +26,9 @@ pub struct Serve {
     /// A proxy in front ends TLS, so listening beyond this machine is safe
     #[arg(long)]
     behind_proxy: bool,
+    /// Where people reach the page when a proxy stands in front: https://host/path [default: server.public_url in config.toml]
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
     /// Run as `prism up` does: with a log in a file, and making room for a newer version
     #[arg(long, hide = true)]
     background: bool,
@@ -60,6 +63,7 @@ impl Serve {
                 host: self.host,
                 port: self.port.unwrap_or(DEFAULT_PORT),
                 behind_proxy: self.behind_proxy,
+                public_url: self.public_url,
                 ends_with_stdin: self.ends_with_stdin,
                 background,
             },

@@ -377,6 +377,10 @@ enum Action {
     Count,
     /// Mark everything in the local ring read (the queue on the server is not touched)
     MarkRead,
+    /// Signals of the project by identity, category, state, time and words, newest first
+    List(super::dashboard::ListArgs),
+    /// One signal: where it got to, its thread, and why it is stuck
+    Show(super::dashboard::ShowArgs),
     /// Take back a signal that nobody has read
     Recall {
         /// The signal's id, or its first 8 digits
@@ -405,6 +409,8 @@ impl Signals {
         match self.action {
             Action::Tail { n } => tail(&context, n),
             Action::Count => count(&context),
+            Action::List(list) => list.run(context).await,
+            Action::Show(show) => show.run(context).await,
             Action::MarkRead => {
                 let changed = cache(&context)?.mark_read(Which::All)?;
                 out(&format!("{changed} marked read"));

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::store::{KeyRow, Persona, Project, SessionRow};
 use prism_core::access::Bucket;
 use prism_core::signal::sha256_hex;
-use prism_core::{Code, Identity, Problem};
+use prism_core::{Code, Identity, Problem, ProjectName};
 use uuid::Uuid;
 
 /// Who calls: proven by the key, never taken from the body.
@@ -15,6 +15,10 @@ pub struct Caller {
     pub persona: Persona,
     pub session: Option<SessionRow>,
     pub is_operator: bool,
+    /// The operator asks about every project; `project` and `persona` are nobody's.
+    pub everywhere: bool,
+    /// It came from a browser, with its cookie.
+    pub from_page: bool,
 }
 
 impl Caller {
@@ -46,6 +50,19 @@ impl Prism {
             .key(&sha256_hex(key.as_bytes()))
             .ok_or_else(|| Problem::new(Code::InvalidKey, "this key is not known here", hint))?;
         self.still_in_force(&row)?;
+        if row.browser.is_some() {
+            return Err(Problem::new(
+                Code::InvalidKey,
+                "this key is a browser's, and counts only in its cookie",
+                hint,
+            ));
+        }
+        self.charge_for(&row)?;
+        Ok(row)
+    }
+
+    /// Charges a key for one request, or refuses it.
+    pub fn charge_for(&self, row: &KeyRow) -> Result<(), Problem> {
         if let Err(wait_ms) = self.charge(row.id) {
             let limits = self.limits;
             let hint = format!(
@@ -59,7 +76,44 @@ impl Prism {
             )
             .with("retry_after_ms", wait_ms));
         }
-        Ok(row)
+        Ok(())
+    }
+
+    /// The operator, asking about every project at once.
+    pub fn caller_everywhere(&self, key: &KeyRow) -> Result<Caller, Problem> {
+        if key.identity.is_some() {
+            return Err(Problem::new(
+                Code::OperatorOnly,
+                "only the operator asks about every project at once",
+                "name one project",
+            ));
+        }
+        let nowhere = Project {
+            id: Uuid::nil(),
+            pid: ProjectName::parse("everywhere")?,
+        };
+        Ok(Caller {
+            persona: Persona {
+                id: Uuid::nil(),
+                project_id: nowhere.id,
+                identity: self.operator.clone(),
+                is_operator: true,
+                created_at: self.started_at,
+            },
+            project: nowhere,
+            session: None,
+            is_operator: true,
+            everywhere: true,
+            from_page: key.browser.is_some(),
+        })
+    }
+
+    /// The projects that a caller asks about.
+    pub fn scope(&self, caller: &Caller) -> Vec<Project> {
+        match caller.everywhere {
+            true => self.directory.projects(),
+            false => vec![caller.project.clone()],
+        }
     }
 
     /// Refuses a key that was revoked.
@@ -136,6 +190,8 @@ impl Prism {
             is_operator: key.identity.is_none(),
             persona,
             session,
+            everywhere: false,
+            from_page: key.browser.is_some(),
         })
     }
 

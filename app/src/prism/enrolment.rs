@@ -25,6 +25,8 @@ impl Prism {
             prefix: key.chars().take(12).collect(),
             created_at: clock::now(),
             revoked_at: None,
+            browser: None,
+            expires_at: None,
         };
         let row = self.store.add_key(row).await?.ok_or_else(|| {
             Problem::new(
@@ -58,7 +60,8 @@ impl Prism {
     /// A key that left `config.toml` opens everything until it is revoked.
     fn warn_of_other_operator_keys(&self, own: &KeyRow) {
         for key in self.directory.keys() {
-            if key.identity.is_none() && key.revoked_at.is_none() && key.id != own.id {
+            let opens = key.identity.is_none() && key.revoked_at.is_none();
+            if opens && key.browser.is_none() && key.id != own.id {
                 let id = key.id.to_string();
                 tracing::warn!(
                     "{}… is no longer in config.toml and still opens everything: \

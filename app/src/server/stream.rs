@@ -4,6 +4,7 @@ use super::{Refusal, text};
 use crate::clock;
 use crate::config::failpoint;
 use crate::hub::{Socket, Work, encode};
+use crate::live::Touched;
 use crate::prism::{Caller, Prism};
 use crate::store::{BellReport, KeyRow, Report};
 use crate::verb::signals::confirm_leases;
@@ -92,6 +93,7 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
             socket.close(close::RELEASED, "the session is over");
         }
         let came = prism.presence.connected(session.id, clock::now());
+        prism.hub.live().touched([Touched::Session(session.id)]);
         prism.announce_arrival(session, came);
     }
     match greet(&prism, &hello, &socket, &mut ws).await {
@@ -107,6 +109,7 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     prism.hub.leave(&socket);
     if let Some(session) = caller.session_id() {
         prism.presence.disconnected(session, clock::now());
+        prism.hub.live().touched([Touched::Session(session)]);
     }
 }
 

@@ -11,6 +11,7 @@ mod memory;
 mod metrics;
 mod migrate;
 mod opening;
+mod page;
 #[cfg(test)]
 mod plans;
 mod probe;
@@ -71,6 +72,7 @@ pub struct Sqlite {
 impl Sqlite {
     pub fn open(file: &Path) -> Result<Self> {
         let mut connection = Connection::open(file).map_err(failed)?;
+        let bus = Bus::default();
         // A send touches a page of each index, and the next one others: checkpoints that come
         // seldom write most pages once instead of seven times.
         connection
@@ -86,13 +88,14 @@ impl Sqlite {
         let signal_readers = Readers::open(file, SIGNAL_READERS, SIGNAL_CACHE_KB)?;
         let memory_readers = Readers::open(file, MEMORY_READERS, MEMORY_CACHE_KB)?;
         let riding = Arc::<riding::Riding>::default();
-        let writer = writer::Writer::start(connection, riding.clone())?;
+        let live = bus.hub().live();
+        let writer = writer::Writer::start(connection, riding.clone(), live)?;
         Ok(Self {
             writer: Arc::new(writer),
             signal_readers,
             memory_readers,
             vectors: Arc::default(),
-            bus: Bus::default(),
+            bus,
             riding,
             inboxes: Arc::default(),
             embed_wanted: Arc::default(),

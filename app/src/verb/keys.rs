@@ -2,9 +2,11 @@
 
 use crate::clock;
 use crate::prism::{Caller, Prism};
+use crate::store::KeyRow;
 use prism_core::api::close;
 use prism_core::id::Quoted;
 use prism_core::{Code, Identity, Problem, api};
+use uuid::Uuid;
 
 pub async fn add_persona(
     prism: &Prism,
@@ -48,6 +50,8 @@ pub async fn list(prism: &Prism, _: &Caller, _: api::Nothing) -> Result<api::Key
             .map_or_else(|| prism.operator.to_string(), |i| i.to_string()),
         created_at: k.created_at,
         revoked_at: k.revoked_at,
+        browser: k.browser,
+        expires_at: k.expires_at,
     });
     Ok(api::Keys {
         keys: keys.collect(),
@@ -84,12 +88,10 @@ pub async fn revoke(
     if key.revoked_at.is_some() {
         return Ok(api::Ok { ok: true });
     }
-    let last_operator_key = key.identity.is_none()
-        && keys
-            .iter()
-            .filter(|k| k.identity.is_none() && k.revoked_at.is_none())
-            .count()
-            == 1;
+    let opens_everything =
+        |k: &KeyRow| k.identity.is_none() && k.browser.is_none() && k.revoked_at.is_none();
+    let last_operator_key =
+        opens_everything(key) && keys.iter().filter(|k| opens_everything(k)).count() == 1;
     if last_operator_key {
         return Err(Problem::new(
             Code::Conflict,
@@ -97,17 +99,23 @@ pub async fn revoke(
             "write another into config.toml and restart the server first",
         ));
     }
+    shut(prism, key.id).await?;
+    Ok(api::Ok { ok: true })
+}
+
+/// Revokes a key, and ends what was opened with it.
+pub async fn shut(prism: &Prism, key: Uuid) -> Result<(), Problem> {
     // Shut first, then written down: whatever happens in between, the key opens nothing.
     let now = clock::now();
-    prism.directory.set_revoked(key.id, Some(now));
-    if let Err(error) = prism.store.revoke_key(key.id, now).await {
-        prism.directory.set_revoked(key.id, None);
+    prism.directory.set_revoked(key, Some(now));
+    if let Err(error) = prism.store.revoke_key(key, now).await {
+        prism.directory.set_revoked(key, None);
         return Err(error.into());
     }
     // Once more: what was read from the store before this was written may have come in between.
-    prism.directory.set_revoked(key.id, Some(now));
+    prism.directory.set_revoked(key, Some(now));
     prism
         .hub
-        .close_key(key.id, close::RELEASED, "its key was revoked");
-    Ok(api::Ok { ok: true })
+        .close_key(key, close::RELEASED, "its key was revoked");
+    Ok(())
 }

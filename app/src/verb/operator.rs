@@ -23,7 +23,7 @@ pub async fn confirm(prism: &Prism, caller: &Caller, request: Confirm) -> Result
     let target = target_of(prism, caller, "refers_to", &reference).await?;
     let by = author(caller);
     // An agent can only report what the operator said; the operator's own hands are direct.
-    let directness = if caller.is_operator && request.direct {
+    let directness = if caller.is_operator && (request.direct || caller.from_page) {
         Directness::Direct
     } else {
         Directness::Reported

@@ -34,6 +34,13 @@ pub async fn recall(
     request: wire::Recall,
 ) -> Result<wire::Recalled, Problem> {
     let started = Instant::now();
+    if request.preview && !caller.is_operator {
+        return Err(Problem::new(
+            prism_core::Code::OperatorOnly,
+            "only the operator looks without a trace",
+            "leave `preview` out",
+        ));
+    }
     let (query, k, filter) = checked(&request)?;
     let names = names_of(prism, caller);
     let read = |text: &str| Question::of(text, &names, prism.operator.as_str());
@@ -112,18 +119,22 @@ pub async fn recall(
         .filter_map(|scored| by_id.remove(&scored.id).map(|row| hit(scored, row)))
         .collect();
 
-    let recall_event_id = clock::new_id();
-    let event = RecallEvent {
-        id: recall_event_id,
+    let recall_event_id = (!request.preview).then(clock::new_id);
+    let event = recall_event_id.map(|id| RecallEvent {
+        id,
         by: author(caller),
         query,
         results: summary(&results, &found.candidates, &places),
         latency_us: started.elapsed().as_micros() as u64,
         tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
         gate: prism.gate.actor(caller),
-    };
+    });
     // What is known is told even when nothing more can be written.
-    let unrecorded = prism.store.note_recall(event).await.err().map(|error| {
+    let unrecorded = match event {
+        Some(event) => prism.store.note_recall(event).await.err(),
+        None => None,
+    };
+    let unrecorded = unrecorded.map(|error| {
         format!(
             "this recall was not recorded: {}",
             Problem::from(error).message

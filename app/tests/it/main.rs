@@ -29,6 +29,7 @@ mod literal_story;
 mod loopback_story;
 mod mcp;
 mod memory_story;
+mod page_story;
 mod project_story;
 mod recall_story;
 mod shim_story;

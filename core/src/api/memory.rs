@@ -120,10 +120,13 @@ wire! {
         #[serde(default)] as_of: Option<Moment>,
         /// Only these legs, for measuring.
         #[serde(default)] #[schemars(skip)] legs: Vec<String>,
+        /// Operator only: look without a trace. Nothing is recorded, and no gate hears of it.
+        #[serde(default)] #[schemars(extend("x-operator" = true))] preview: bool,
     }
 
     Recalled {
-        recall_event_id: Uuid,
+        /// None for a preview.
+        #[serde(default, skip_serializing_if = "Option::is_none")] recall_event_id: Option<Uuid>,
         results: Vec<RecallHit>,
         /// How sure memory is that the answer is among the results, 0 to 1.
         confidence: f64,

@@ -52,6 +52,8 @@ fn minified(schema: Value) -> JsonObject {
                         map.insert("type".into(), only.clone());
                     }
                 }
+                // What only the operator may say is no argument of a tool.
+                map.retain(|_, v| v.get("x-operator").is_none());
                 map.values_mut().for_each(shrink);
             }
             Value::Array(items) => items.iter_mut().for_each(shrink),

@@ -3,6 +3,7 @@
 use super::{Result, Sqlite, column, failed};
 use crate::clock;
 use crate::store::{KeyRow, Loaded, Persona, Project, StoreError};
+use prism_core::limits::BROWSER_DAYS;
 use prism_core::{Code, Identity, Moment, Problem};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -206,16 +207,25 @@ impl Sqlite {
         self.write(move |c| {
             let tenant = the_tenant(c)?;
             c.execute(
-                "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at)
-                 values (?, ?, ?, ?, ?, ?) on conflict do nothing",
+                "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at, browser, expires_at)
+                 values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing",
                 params![
                     new.id.to_string(),
                     tenant.to_string(),
                     new.identity.as_ref().map(Identity::as_str),
                     new.key_sha256,
                     new.prefix,
-                    new.created_at.0
+                    new.created_at.0,
+                    new.browser,
+                    new.expires_at.map(|at| at.0)
                 ],
+            )
+            .map_err(failed)?;
+            // Browsers come and go: those that are long signed out are not listed for ever.
+            c.execute(
+                "delete from api_keys where browser is not null
+                 and coalesce(revoked_at, expires_at) < ?",
+                [new.created_at.plus_s(-BROWSER_DAYS * 24 * 3600).0],
             )
             .map_err(failed)?;
             c.query_row(
@@ -321,6 +331,8 @@ fn key(row: &Row<'_>) -> rusqlite::Result<Option<KeyRow>> {
         prefix: row.get("prefix")?,
         created_at: column::moment(row, "created_at")?,
         revoked_at: column::opt_moment(row, "revoked_at")?,
+        browser: row.get("browser")?,
+        expires_at: column::opt_moment(row, "expires_at")?,
     }))
 }
 

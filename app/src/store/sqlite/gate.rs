@@ -125,17 +125,8 @@ impl Sqlite {
             let (labelled, labelled_right): (i64, i64) = c
                 .query_row("select count(label), coalesce(sum(label), 0) from recallgate_events where project_id = ?", [&p], |r| Ok((r.get(0)?, r.get(1)?)))
                 .map_err(failed)?;
-            let precision = (labelled > 0).then(|| labelled_right as f64 / labelled as f64);
-            let verdict = match precision {
-                Some(p) if labelled as u64 >= LABELS_MIN => {
-                    if p >= PRECISION_TARGET {
-                        "ok"
-                    } else {
-                        "low"
-                    }
-                }
-                _ => "too_few_labels",
-            };
+            let (precision, verdict) =
+                prism_core::gate::precision(labelled as u64, labelled_right as u64);
             Ok(GateReport {
                 warned: by_class.iter().map(|t| t.warned).sum(),
                 satisfied: by_class.iter().map(|t| t.satisfied).sum(),

@@ -20,36 +20,38 @@ const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind
 
 impl Sqlite {
     pub async fn graph_of(&self, project: Uuid, wanted: String) -> Result<GraphAnswer> {
-        self.read_memory(move |c| {
-            let project = project.to_string();
-            let node = find_node(c, &project, &wanted)?;
-            // A spec that is kept here is a row and a thing that others name: one to whoever looks.
-            let mut nodes = vec![node];
-            nodes.extend(verdicts::spec_node(c, &nodes[0])?);
-            let mut seen = HashSet::new();
-            let mut edges = Vec::new();
-            for node in &nodes {
-                for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
-                    for (other, kind) in hop(c, sql, node)? {
-                        let known = !seen.insert((other.clone(), kind.clone(), out));
-                        if known || nodes.contains(&other) || is_hidden(c, &other)? {
-                            continue;
-                        }
-                        edges.push(GraphEdge {
-                            kind,
-                            out,
-                            node: describe(c, &other)?,
-                        });
-                    }
-                }
-            }
-            Ok(GraphAnswer {
-                node: describe(c, &nodes[0])?,
-                edges,
-            })
-        })
-        .await
+        self.read_memory(move |c| graph(c, &project.to_string(), &wanted))
+            .await
     }
+}
+
+/// One node and what stands beside it.
+pub(super) fn graph(c: &Connection, project: &str, wanted: &str) -> Result<GraphAnswer> {
+    let node = find_node(c, project, wanted)?;
+    // A spec that is kept here is a row and a thing that others name: one to whoever looks.
+    let mut nodes = vec![node];
+    nodes.extend(verdicts::spec_node(c, &nodes[0])?);
+    let mut seen = HashSet::new();
+    let mut edges = Vec::new();
+    for node in &nodes {
+        for (out, sql) in [(true, HOP_OUT), (false, HOP_IN)] {
+            for (other, kind) in hop(c, sql, node)? {
+                let known = !seen.insert((other.clone(), kind.clone(), out));
+                if known || nodes.contains(&other) || is_hidden(c, &other)? {
+                    continue;
+                }
+                edges.push(GraphEdge {
+                    kind,
+                    out,
+                    node: describe(c, &other)?,
+                });
+            }
+        }
+    }
+    Ok(GraphAnswer {
+        node: describe(c, &nodes[0])?,
+        edges,
+    })
 }
 
 fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {

@@ -371,7 +371,7 @@ pub(super) fn list<T>(
     c: &Connection,
     sql: &str,
     bound: &[&dyn ToSql],
-    map: fn(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    map: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>> {
     let mut statement = c.prepare_cached(sql).map_err(failed)?;
     let rows = statement.query_map(bound, map).map_err(failed)?;

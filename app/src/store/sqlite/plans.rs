@@ -234,3 +234,102 @@ fn the_newest_verdict_is_found_without_reading_all_of_them() {
         "{steps:#?}"
     );
 }
+
+#[test]
+fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
+    use super::page::{Listing, Where, memory, signals as page_signals, story};
+    let lists: [(&str, &Listing, &str); 8] = [
+        (
+            "signals",
+            &page_signals::LISTING,
+            "ix_signal_time (project_id=? AND created_at>? AND created_at<?)",
+        ),
+        (
+            "memory",
+            &memory::MEMORY,
+            "ix_memory_project (project_id=? AND created_at>? AND created_at<?)",
+        ),
+        (
+            "recalls",
+            &memory::RECALLS,
+            "ix_recall_project (project_id=? AND occurred_at>? AND occurred_at<?)",
+        ),
+        (
+            "inputs",
+            &memory::INPUTS,
+            "ix_operator_inputs_time (project_id=? AND captured_at>? AND captured_at<?)",
+        ),
+        (
+            "gate events",
+            &memory::GATE,
+            "ix_gate_time (project_id=? AND occurred_at>? AND occurred_at<?)",
+        ),
+        (
+            "sessions",
+            &memory::SESSIONS,
+            "ix_sessions_time (project_id=? AND created_at>? AND created_at<?)",
+        ),
+        (
+            "probes",
+            &memory::PROBES,
+            "ix_loopback_runs (project_id=? AND finished_at>? AND finished_at<?)",
+        ),
+        (
+            "verdicts",
+            &story::VERDICTS,
+            "ix_operator_confirmations_time (project_id=? AND confirmed_at>? AND confirmed_at<?)",
+        ),
+    ];
+    for (what, listing, index) in lists {
+        for sql in [listing.sql(&Where::default()), listing.window_end()] {
+            let steps = plan(&sql);
+            let table = format!("SEARCH {}", listing.table);
+            let window = steps.iter().find(|s| s.starts_with(&table));
+            assert!(
+                window.is_some_and(|s| s.contains(index)),
+                "{what}: {steps:#?}"
+            );
+            // A few rows of one moment may be sorted among themselves, never the whole window.
+            let sorted = steps.iter().filter(|s| s.contains("TEMP B-TREE"));
+            let in_part = |s: &&String| s.contains("LAST TERM");
+            assert!(sorted.clone().all(|s| in_part(&s)), "{what}: {steps:#?}");
+            let scanned = steps
+                .iter()
+                .filter(|s| s.starts_with("SCAN") && *s != "SCAN t");
+            assert_eq!(scanned.count(), 0, "{what}: {steps:#?}");
+        }
+    }
+    for (what, sql, index) in [
+        (
+            "an inbox",
+            page_signals::waiting_rows(2),
+            "ix_signal_waiting",
+        ),
+        (
+            "a persona's newest task",
+            page_signals::newest_task(),
+            "ux_signal_inbox (to_persona_id=?)",
+        ),
+        (
+            "what is left to review",
+            memory::UNREVIEWED.to_owned(),
+            "ix_operator_inputs_",
+        ),
+        (
+            "what is left to label",
+            memory::UNLABELLED.to_owned(),
+            "ix_gate_time (project_id=?)",
+        ),
+        (
+            "the replies to a signal",
+            "select id from signal_queue where in_reply_to = ? order by created_at".to_owned(),
+            "ix_signal_replies",
+        ),
+    ] {
+        let steps = plan(&sql);
+        assert!(
+            steps.iter().any(|s| s.contains(index)),
+            "{what}: {steps:#?}"
+        );
+    }
+}

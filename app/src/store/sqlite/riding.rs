@@ -246,6 +246,11 @@ impl Taken {
         }
     }
 
+    /// The signals of which something is told.
+    pub fn signals(&self) -> impl Iterator<Item = Uuid> {
+        self.facts.keys().map(|(signal, _)| *signal)
+    }
+
     pub fn write(&self, c: &Connection) -> Result<()> {
         for (signal_id, path) in &self.paths {
             c.prepare_cached("update signal_queue set publish_path = ? where id = ?")

@@ -3,11 +3,14 @@
 //! Group commit is what makes durable writes cheap: one flush pays for every
 //! job that was waiting. A job that can wait rides on the next group.
 
+use super::page::changes::watched;
 use super::riding::{RIDE, Riding};
 use super::{Result, StoreError, failed};
 use crate::config::failpoint;
-use prism_core::limits::{LATER_JOBS_MAX, WRITER_JOBS_MAX};
+use crate::live::{Live, Touched};
+use prism_core::limits::{LATER_JOBS_MAX, PAGE_CHANGES_MAX, WRITER_JOBS_MAX};
 use rusqlite::Connection;
+use rusqlite::hooks::Action;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -46,12 +49,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn start(connection: Connection, riding: Arc<Riding>) -> Result<Self> {
+    pub fn start(mut connection: Connection, riding: Arc<Riding>, live: Arc<Live>) -> Result<Self> {
+        let touched = Arc::<Mutex<Vec<Touched>>>::default();
+        note_what_is_touched(&mut connection, touched.clone(), live.clone())?;
         let (jobs, inbox) = channel();
         let rides = riding.clone();
         let thread = std::thread::Builder::new()
             .name("prism-writer".into())
-            .spawn(move || run(&connection, &inbox, &rides))
+            .spawn(move || run(&connection, &inbox, &rides, &Telling { touched, live }))
             .map_err(|e| StoreError::Failed(format!("no writer thread: {e}")))?;
         Ok(Self {
             jobs,
@@ -138,10 +143,46 @@ impl Writer {
     }
 }
 
-fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding) {
+/// What the open transaction has touched, and who is told of it once it stands.
+struct Telling {
+    touched: Arc<Mutex<Vec<Touched>>>,
+    live: Arc<Live>,
+}
+
+impl Telling {
+    /// Tells of a commit, or forgets what came to nothing.
+    fn settle(&self, committed: bool, signals: Vec<Touched>) {
+        let touched = self.touched.lock().map(|mut t| std::mem::take(&mut *t));
+        if committed && let Ok(touched) = touched {
+            self.live.touched(touched.into_iter().chain(signals));
+        }
+    }
+}
+
+/// Has SQLite say which rows are written, while anybody watches.
+fn note_what_is_touched(
+    connection: &mut Connection,
+    touched: Arc<Mutex<Vec<Touched>>>,
+    live: Arc<Live>,
+) -> Result<()> {
+    let hook = move |action: Action, _: &str, table: &str, row: i64| {
+        if live.watching() == 0 {
+            return;
+        }
+        if let Some(table) = watched(action, table)
+            && let Ok(mut touched) = touched.lock()
+            && touched.len() <= PAGE_CHANGES_MAX
+        {
+            touched.push(Touched::Row(table, row));
+        }
+    };
+    connection.update_hook(Some(hook)).map_err(failed)
+}
+
+fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
     loop {
         let (group, stop) = next_group(inbox, riding);
-        commit(connection, group, riding);
+        commit(connection, group, riding, telling);
         if stop {
             break;
         }
@@ -181,7 +222,7 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
     (group, false)
 }
 
-fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding) {
+fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
     let begun = connection.execute_batch("begin immediate").map_err(failed);
     // What rides goes first: a job may want to read it.
     let carried = (begun.is_ok() && riding.is_due()).then(|| {
@@ -199,6 +240,11 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding) {
     if fate.is_err() && !connection.is_autocommit() {
         drop(connection.execute_batch("rollback"));
     }
+    let reported = match (&carried, telling.live.watching()) {
+        (Some(taken), 1..) => taken.signals().map(Touched::Signal).collect(),
+        _ => Vec::new(),
+    };
+    telling.settle(fate.is_ok(), reported);
     let to_keep = carried.filter(|taken| !taken.is_settled(fate.is_ok()));
     if fate.is_err() || to_keep.is_some() {
         // Before anybody is answered: what the answers bring is newer.
@@ -259,7 +305,7 @@ mod tests {
         connection
             .execute_batch("create table t (x integer unique)")
             .unwrap();
-        Writer::start(connection, Arc::default()).unwrap()
+        Writer::start(connection, Arc::default(), Arc::default()).unwrap()
     }
 
     fn insert(x: i64) -> impl FnOnce(&Connection) -> Result<i64> + Send + 'static {
@@ -314,7 +360,7 @@ mod tests {
         connection
             .execute_batch("create table t (x integer unique)")
             .unwrap();
-        let writer = Writer::start(connection, Arc::default()).unwrap();
+        let writer = Writer::start(connection, Arc::default(), Arc::default()).unwrap();
         writer.write_later("a test row", |c| insert(1)(c).map(drop));
         writer.stop().await;
         assert_eq!(count(&Connection::open(&file).unwrap()).unwrap(), 1);
@@ -351,7 +397,7 @@ mod tests {
     async fn settling_waits_for_what_is_not_on_disk_and_for_nothing_else() {
         let riding = Arc::<Riding>::default();
         let connection = Connection::open_in_memory().unwrap();
-        let writer = Writer::start(connection, riding.clone()).unwrap();
+        let writer = Writer::start(connection, riding.clone(), Arc::default()).unwrap();
         let (block, blocked) = std::sync::mpsc::channel::<()>();
         let busy = writer.write(
             move |_| {
@@ -417,7 +463,7 @@ mod tests {
             )
             .unwrap();
         let riding = Arc::<Riding>::default();
-        let writer = Writer::start(connection, riding.clone()).unwrap();
+        let writer = Writer::start(connection, riding.clone(), Arc::default()).unwrap();
         let at = |state, at| Report {
             signal_id: Uuid::from_u128(1),
             session_id: Uuid::from_u128(2),

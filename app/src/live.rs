@@ -1,0 +1,292 @@
+//! What changed, told to whoever watches: after the commit, collected for an instant, and never on
+//! the time of whoever wrote it.
+
+use axum::extract::ws::Utf8Bytes;
+use prism_core::api::page::live::{Change, WatchFrame};
+use prism_core::limits::{PAGE_CHANGES_MAX, PAGE_FRAMES_MAX, PAGES_MAX};
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// The tables whose rows a page shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Table {
+    Signals,
+    Sessions,
+    Memory,
+    Inputs,
+    Recalls,
+    Gate,
+    Probes,
+    Settings,
+}
+
+/// Something that a commit wrote, or that was noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Touched {
+    /// As the engine numbers its rows.
+    Row(Table, i64),
+    /// What was told of a signal.
+    Signal(Uuid),
+    Session(Uuid),
+}
+
+#[derive(Default)]
+pub struct Live {
+    watchers: Mutex<Vec<Arc<Watcher>>>,
+    /// For nobody, nothing is collected.
+    watching: AtomicUsize,
+    collected: Mutex<Collected>,
+    wake: Notify,
+    mark: AtomicU64,
+}
+
+#[derive(Default)]
+struct Collected {
+    touched: HashSet<Touched>,
+    /// More than there is room for.
+    too_many: bool,
+}
+
+/// What was collected, to be told.
+pub enum Told {
+    These(Vec<Touched>),
+    TooMany,
+}
+
+/// One open page.
+pub struct Watcher {
+    pub key_id: Uuid,
+    /// None: every project.
+    pub project: Option<Uuid>,
+    state: Mutex<WatcherState>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct WatcherState {
+    frames: VecDeque<Utf8Bytes>,
+    close: Option<(u16, String)>,
+}
+
+/// What a watcher's socket does next.
+pub enum Next {
+    Send(Utf8Bytes),
+    Close(u16, String),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half-changed by a holder that panicked.
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+pub fn encode(frame: &WatchFrame) -> Utf8Bytes {
+    serde_json::to_string(frame)
+        .unwrap_or_else(|_| r#"{"kind":"unknown"}"#.into())
+        .into()
+}
+
+impl Watcher {
+    pub fn new(key_id: Uuid, project: Option<Uuid>) -> Arc<Self> {
+        Arc::new(Self {
+            key_id,
+            project,
+            state: Mutex::default(),
+            wake: Notify::new(),
+        })
+    }
+
+    /// A page that does not keep up reads everything again instead.
+    fn tell(&self, frame: Utf8Bytes, mark: u64) {
+        let mut state = lock(&self.state);
+        if state.frames.len() >= PAGE_FRAMES_MAX {
+            state.frames.clear();
+            state.frames.push_back(encode(&WatchFrame::Behind { mark }));
+        } else {
+            state.frames.push_back(frame);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub fn close(&self, code: u16, reason: &str) {
+        lock(&self.state).close.get_or_insert((code, reason.into()));
+        self.wake.notify_one();
+    }
+
+    pub async fn next(&self) -> Next {
+        loop {
+            {
+                let mut state = lock(&self.state);
+                if let Some((code, reason)) = state.close.clone() {
+                    return Next::Close(code, reason);
+                }
+                if let Some(frame) = state.frames.pop_front() {
+                    return Next::Send(frame);
+                }
+            }
+            self.wake.notified().await;
+        }
+    }
+}
+
+impl Live {
+    /// Adds a watcher; none when there are too many. Otherwise where the changes stand.
+    pub fn join(&self, watcher: Arc<Watcher>) -> Option<u64> {
+        let mut watchers = lock(&self.watchers);
+        if watchers.len() >= PAGES_MAX {
+            return None;
+        }
+        watchers.push(watcher);
+        self.watching.store(watchers.len(), Ordering::Release);
+        Some(self.mark.load(Ordering::Acquire))
+    }
+
+    pub fn leave(&self, watcher: &Arc<Watcher>) {
+        let mut watchers = lock(&self.watchers);
+        watchers.retain(|w| !Arc::ptr_eq(w, watcher));
+        self.watching.store(watchers.len(), Ordering::Release);
+    }
+
+    pub fn watching(&self) -> usize {
+        self.watching.load(Ordering::Acquire)
+    }
+
+    /// Notes what a commit wrote: a set in memory, and no more.
+    pub fn touched(&self, what: impl IntoIterator<Item = Touched>) {
+        if self.watching() == 0 {
+            return;
+        }
+        let mut collected = lock(&self.collected);
+        for one in what {
+            if collected.touched.len() >= PAGE_CHANGES_MAX {
+                collected.too_many = true;
+                break;
+            }
+            collected.touched.insert(one);
+        }
+        drop(collected);
+        self.wake.notify_one();
+    }
+
+    /// Waits until something was noted, and says that it was.
+    pub async fn something(&self) {
+        self.wake.notified().await;
+    }
+
+    pub fn take(&self) -> Told {
+        let Collected { touched, too_many } = std::mem::take(&mut *lock(&self.collected));
+        match too_many {
+            true => Told::TooMany,
+            false => Told::These(touched.into_iter().collect()),
+        }
+    }
+
+    /// Tells each watcher what concerns it.
+    pub fn tell(&self, changes: &[(Option<Uuid>, Change)]) {
+        let mark = self.mark.fetch_add(1, Ordering::AcqRel) + 1;
+        for watcher in lock(&self.watchers).iter() {
+            let concerns = |project: &Option<Uuid>| {
+                watcher.project.is_none() || project.is_none() || *project == watcher.project
+            };
+            let changes: Vec<Change> = changes
+                .iter()
+                .filter(|(project, _)| concerns(project))
+                .map(|(_, change)| change.clone())
+                .collect();
+            if !changes.is_empty() {
+                watcher.tell(encode(&WatchFrame::Changed { mark, changes }), mark);
+            }
+        }
+    }
+
+    /// Tells everybody to read again.
+    pub fn tell_behind(&self) {
+        let mark = self.mark.fetch_add(1, Ordering::AcqRel) + 1;
+        let frame = encode(&WatchFrame::Behind { mark });
+        for watcher in lock(&self.watchers).iter() {
+            watcher.tell(frame.clone(), mark);
+        }
+    }
+
+    pub fn close_key(&self, key: Uuid, code: u16, reason: &str) {
+        for watcher in lock(&self.watchers).iter().filter(|w| w.key_id == key) {
+            watcher.close(code, reason);
+        }
+    }
+
+    pub fn close_all(&self, code: u16, reason: &str) {
+        for watcher in lock(&self.watchers).iter() {
+            watcher.close(code, reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prism_core::api::page::live::Changed;
+
+    fn change(id: u128) -> Change {
+        Change {
+            what: Changed::Signal,
+            pid: "P".into(),
+            id: Some(Uuid::from_u128(id)),
+            state: None,
+            category: None,
+            to: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_does_not_keep_up_is_told_to_read_again_and_never_dropped() {
+        let live = Live::default();
+        let (project, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let slow = Watcher::new(Uuid::nil(), Some(project));
+        live.join(slow.clone()).unwrap();
+        for n in 0..PAGE_FRAMES_MAX as u128 {
+            live.tell(&[(Some(project), change(n)), (Some(other), change(n))]);
+        }
+        let Next::Send(first) = slow.next().await else {
+            panic!("a frame")
+        };
+        assert_eq!(first.matches("\"what\"").count(), 1, "of its project alone");
+        for n in 0..2 {
+            live.tell(&[(Some(project), change(n))]);
+        }
+        let Next::Send(frame) = slow.next().await else {
+            panic!("a frame")
+        };
+        assert!(frame.contains("\"behind\""), "{frame}");
+        live.tell(&[(Some(project), change(7))]);
+        let Next::Send(frame) = slow.next().await else {
+            panic!("a frame")
+        };
+        assert!(frame.contains("\"changed\""), "{frame}");
+    }
+
+    #[test]
+    fn nothing_is_collected_for_nobody_and_too_much_is_one_word() {
+        let live = Live::default();
+        live.touched([Touched::Signal(Uuid::nil())]);
+        assert!(matches!(live.take(), Told::These(none) if none.is_empty()));
+        live.join(Watcher::new(Uuid::nil(), None)).unwrap();
+        live.touched((0..PAGE_CHANGES_MAX as i64 + 1).map(|n| Touched::Row(Table::Signals, n)));
+        assert!(matches!(live.take(), Told::TooMany));
+        live.touched([Touched::Signal(Uuid::nil())]);
+        assert!(matches!(live.take(), Told::These(one) if one.len() == 1));
+    }
+
+    #[test]
+    fn only_so_many_watch() {
+        let live = Live::default();
+        for _ in 0..PAGES_MAX {
+            assert!(live.join(Watcher::new(Uuid::nil(), None)).is_some());
+        }
+        assert!(live.join(Watcher::new(Uuid::nil(), None)).is_none());
+    }
+}

@@ -1,0 +1,169 @@
+//! Browsers that the operator let in: links for one use, and keys that only a cookie carries.
+
+use super::Prism;
+use crate::clock;
+use crate::store::KeyRow;
+use prism_core::access::PublicUrl;
+use prism_core::limits::{BROWSER_DAYS, LINK_S, LINKS_MAX};
+use prism_core::signal::sha256_hex;
+use prism_core::{Code, Moment, Problem};
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use uuid::Uuid;
+
+pub struct Browsers {
+    /// Browsers keep cookies by host, whatever the port: each store's is called otherwise.
+    cookie: String,
+    public: Option<PublicUrl>,
+    /// Where the server listens, once it does.
+    listens: OnceLock<String>,
+    /// Hashes of links that nobody has used yet, and until when they are good.
+    links: Mutex<HashMap<String, Moment>>,
+}
+
+impl Browsers {
+    pub fn new(tenant: Uuid, public: Option<PublicUrl>) -> Self {
+        let id = tenant.simple().to_string();
+        Self {
+            cookie: format!("prism_{}", &id[..8]),
+            public,
+            listens: OnceLock::new(),
+            links: Mutex::default(),
+        }
+    }
+
+    pub fn cookie(&self) -> &str {
+        &self.cookie
+    }
+
+    pub fn public(&self) -> Option<&PublicUrl> {
+        self.public.as_ref()
+    }
+
+    /// The path under which the page stands, with a slash at either end.
+    pub fn path(&self) -> &str {
+        self.public.as_ref().map_or("/", |p| p.path.as_str())
+    }
+
+    pub fn secure(&self) -> bool {
+        self.public.as_ref().is_some_and(|p| p.secure)
+    }
+
+    pub fn listens_at(&self, url: &str) {
+        let _ = self.listens.set(url.to_owned());
+    }
+
+    /// The page's address, with a slash at its end.
+    pub fn url(&self) -> String {
+        match &self.public {
+            Some(public) => format!("{}{}", public.origin, public.path),
+            None => {
+                let listens = self.listens.get().map_or("http://127.0.0.1", |url| url);
+                format!("{listens}/")
+            }
+        }
+    }
+
+    /// Remembers a link; those that nobody used make room.
+    pub fn add_link(&self, token: &str, now: Moment) -> Moment {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|_, until| *until > now);
+        while links.len() >= LINKS_MAX {
+            let Some(oldest) = links
+                .iter()
+                .min_by_key(|(_, at)| **at)
+                .map(|(k, _)| k.clone())
+            else {
+                break;
+            };
+            links.remove(&oldest);
+        }
+        let until = now.plus_s(LINK_S);
+        links.insert(sha256_hex(token.as_bytes()), until);
+        until
+    }
+
+    /// Uses a link up; false when it is not good any more.
+    pub fn take_link(&self, token: &str, now: Moment) -> bool {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links
+            .remove(&sha256_hex(token.as_bytes()))
+            .is_some_and(|until| until > now)
+    }
+}
+
+impl Prism {
+    /// The key of a browser's cookie, charged for one request.
+    pub fn authenticate_browser(&self, secret: &str) -> Result<KeyRow, Problem> {
+        let row = self.browser(secret)?;
+        self.charge_for(&row)?;
+        Ok(row)
+    }
+
+    /// The key that a browser's cookie stands for, while it is good.
+    pub fn browser(&self, secret: &str) -> Result<KeyRow, Problem> {
+        let over = |why: &str| {
+            Problem::new(
+                Code::InvalidKey,
+                why,
+                "sign in again: `prism dashboard` opens the page",
+            )
+        };
+        let row = self
+            .directory
+            .key(&sha256_hex(secret.as_bytes()))
+            .filter(|row| row.browser.is_some())
+            .ok_or_else(|| over("this browser is not signed in"))?;
+        if !self.directory.in_force(&row) {
+            return Err(over("this browser was signed out").with("reason", Problem::REVOKED));
+        }
+        if row.expires_at.is_some_and(|at| at <= clock::now()) {
+            return Err(over("this browser's session has ended"));
+        }
+        Ok(row)
+    }
+
+    /// Makes a key for a browser; only its cookie has it.
+    pub async fn know_browser(&self, name: String) -> Result<String, Problem> {
+        let secret = clock::new_key()
+            .map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
+        let now = clock::now();
+        let row = KeyRow {
+            id: clock::new_id(),
+            identity: None,
+            key_sha256: sha256_hex(secret.as_bytes()),
+            prefix: secret.chars().take(12).collect(),
+            created_at: now,
+            revoked_at: None,
+            browser: Some(name),
+            expires_at: Some(now.plus_s(BROWSER_DAYS * 24 * 3600)),
+        };
+        let row = self.store.add_key(row).await?;
+        if let Some(row) = row {
+            self.directory.add_key(row);
+        }
+        Ok(secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_good_once_and_for_thirty_seconds() {
+        let browsers = Browsers::new(Uuid::nil(), None);
+        let now = Moment(0);
+        browsers.add_link("one", now);
+        assert!(!browsers.take_link("other", now), "a foreign one");
+        assert!(browsers.take_link("one", now.plus_s(LINK_S - 1)));
+        assert!(!browsers.take_link("one", now), "used");
+        browsers.add_link("late", now);
+        assert!(!browsers.take_link("late", now.plus_s(LINK_S)), "too late");
+        for n in 0..=LINKS_MAX {
+            browsers.add_link(&n.to_string(), now.plus_us(n as i64));
+        }
+        assert!(!browsers.take_link("0", now), "the oldest made room");
+        assert!(browsers.take_link(&LINKS_MAX.to_string(), now));
+    }
+}

@@ -1,0 +1,345 @@
+//! The store's operations for the operator's page: they only read, but for the demonstration.
+
+use super::{Result, Store};
+use crate::live::Touched;
+use prism_core::api::page::live::Change;
+use prism_core::api::page::memory::{
+    InputClass, InputRow, MemoryShown, MemoryView, RecallRow, ReviewWanted,
+};
+use prism_core::api::page::signals::{SignalRow, Standing};
+use prism_core::api::page::story::StoryItem;
+use prism_core::api::page::{
+    GateOutcomeName, GateRow, LastDelta, SessionRow, SessionsWanted, house,
+};
+use prism_core::loopback::{Outcome, Probe};
+use prism_core::page::metrics::{DeliveryFacts, Facts};
+use prism_core::page::{Cursor, range, rows_wanted};
+use prism_core::receipt::SessionReceipt;
+use prism_core::signal::Category;
+use prism_core::{Moment, Problem};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// Which part of a list is asked for.
+#[derive(Clone, Debug)]
+pub struct Range {
+    pub since: Option<Moment>,
+    pub until: Option<Moment>,
+    pub cursor: Option<Cursor>,
+    pub limit: usize,
+}
+
+impl Range {
+    pub fn new(
+        since: Option<Moment>,
+        until: Option<Moment>,
+        cursor: Option<&str>,
+        limit: Option<usize>,
+    ) -> std::result::Result<Self, Problem> {
+        range(since, until)?;
+        Ok(Self {
+            since,
+            until,
+            cursor: cursor.map(Cursor::parse).transpose()?,
+            limit: rows_wanted(limit)?,
+        })
+    }
+}
+
+/// A part of a list, and how it goes on.
+#[derive(Clone, Debug)]
+pub struct Listed<T> {
+    pub rows: Vec<T>,
+    pub next: Option<String>,
+    /// How far was looked, where not everything was.
+    pub looked_back_to: Option<Moment>,
+}
+
+impl<T> Listed<T> {
+    /// Merges what several projects gave, newest first; nothing is shown that lies beyond what was
+    /// looked at everywhere.
+    pub fn of(mut rows: Vec<(Cursor, T)>, looked_to: Option<Cursor>, limit: usize) -> Self {
+        rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        if let Some(end) = looked_to {
+            rows.retain(|(at, _)| *at >= end);
+        }
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = match more {
+            true => rows.last().map(|(at, _)| *at),
+            false => looked_to,
+        };
+        Self {
+            looked_back_to: looked_to.filter(|_| !more).map(|c| c.at),
+            next: next.map(Cursor::write),
+            rows: rows.into_iter().map(|(_, row)| row).collect(),
+        }
+    }
+
+    pub fn map<U>(self, f: impl FnMut(T) -> U) -> Listed<U> {
+        Listed {
+            rows: self.rows.into_iter().map(f).collect(),
+            next: self.next,
+            looked_back_to: self.looked_back_to,
+        }
+    }
+}
+
+/// Which signals are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct SignalFilter {
+    pub identity: Option<String>,
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub category: Option<Category>,
+    pub signal_type: Option<String>,
+    pub state: Option<Standing>,
+    pub words: Vec<String>,
+    pub probes: bool,
+}
+
+/// A signal as a list has it, and what is needed to say why it is stuck.
+#[derive(Clone, Debug)]
+pub struct LookedAt {
+    pub row: SignalRow,
+    pub to_persona: Uuid,
+    pub receipts: Vec<SessionReceipt>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFilter {
+    pub kinds: Vec<String>,
+    pub identity: Option<String>,
+    pub words: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RecallFilter {
+    pub identity: Option<String>,
+    pub session: Option<String>,
+    pub cited: Option<bool>,
+    pub words: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct InputFilter {
+    pub review: Option<ReviewWanted>,
+    pub class: Option<InputClass>,
+    pub identity: Option<String>,
+    pub surface: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct GateFilter {
+    pub outcome: Option<GateOutcomeName>,
+    pub labelled: Option<bool>,
+    pub identity: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SessionFilter {
+    pub identity: Option<String>,
+    pub surface: Option<String>,
+    pub which: Option<SessionsWanted>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ProbeFilter {
+    pub identity: Option<String>,
+    pub surface: Option<String>,
+    pub machine_id: Option<String>,
+    pub outcome: Option<Outcome>,
+}
+
+/// What of a story is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct StoryFilter {
+    pub signal_id: Option<String>,
+    pub identity: Option<String>,
+}
+
+/// What a persona is at.
+#[derive(Clone, Debug, Default)]
+pub struct Doing {
+    pub last_delta: Option<LastDelta>,
+    pub task: Option<LookedAt>,
+    pub oldest_unread_at: Option<Moment>,
+}
+
+macro_rules! asked {
+    ($self:ident, $engine:ident => $call:expr) => {
+        match $self {
+            Store::Sqlite($engine) => $call.await,
+        }
+    };
+}
+
+impl Store {
+    /// Which rows were touched, as a page knows them; a project of none concerns everybody.
+    pub async fn changes(&self, touched: Vec<Touched>) -> Result<Vec<(Option<Uuid>, Change)>> {
+        asked!(self, s => s.changes(touched))
+    }
+
+    pub async fn list_signals(
+        &self,
+        projects: Vec<Uuid>,
+        filter: SignalFilter,
+        range: Range,
+    ) -> Result<Listed<LookedAt>> {
+        asked!(self, s => s.list_signals(projects, filter, range))
+    }
+
+    /// What waits in these inboxes, oldest first, and how many more of it there are.
+    pub async fn look_into(
+        &self,
+        personas: Vec<Uuid>,
+        categories: Vec<Category>,
+        after: i64,
+        n: usize,
+    ) -> Result<(Vec<(i64, LookedAt)>, u64)> {
+        asked!(self, s => s.look_into(personas, categories, after, n))
+    }
+
+    /// One signal's id and project, and its conversation, oldest first.
+    pub async fn conversation(
+        &self,
+        projects: Vec<Uuid>,
+        signal_id: String,
+    ) -> Result<(LookedAt, Vec<LookedAt>, u64)> {
+        asked!(self, s => s.conversation(projects, signal_id))
+    }
+
+    /// How a signal was to be delivered, and until when it waits.
+    pub async fn signal_terms(&self, signal_id: String) -> Result<(String, Moment)> {
+        asked!(self, s => s.signal_terms(signal_id))
+    }
+
+    /// The echo of a probe, once it came.
+    pub async fn echo_of(&self, probe: Uuid) -> Result<Option<(Uuid, Moment)>> {
+        asked!(self, s => s.echo_of(probe))
+    }
+
+    /// Marks signals of an inbox as read by somebody without a session.
+    pub async fn read_ids(
+        &self,
+        persona: Uuid,
+        signal_ids: Vec<String>,
+        now: Moment,
+    ) -> Result<Vec<Uuid>> {
+        asked!(self, s => s.read_ids(persona, signal_ids, now))
+    }
+
+    /// What each of these personas is at.
+    pub async fn doing(&self, personas: Vec<Uuid>) -> Result<BTreeMap<Uuid, Doing>> {
+        asked!(self, s => s.doing(personas))
+    }
+
+    pub async fn list_sessions(
+        &self,
+        projects: Vec<Uuid>,
+        filter: SessionFilter,
+        range: Range,
+    ) -> Result<Listed<SessionRow>> {
+        asked!(self, s => s.list_sessions(projects, filter, range))
+    }
+
+    pub async fn list_gate(
+        &self,
+        projects: Vec<Uuid>,
+        filter: GateFilter,
+        range: Range,
+    ) -> Result<Listed<GateRow>> {
+        asked!(self, s => s.list_gate(projects, filter, range))
+    }
+
+    pub async fn list_inputs(
+        &self,
+        projects: Vec<Uuid>,
+        filter: InputFilter,
+        range: Range,
+    ) -> Result<Listed<InputRow>> {
+        asked!(self, s => s.list_inputs(projects, filter, range))
+    }
+
+    /// How many inputs nobody has reviewed, and how many warnings nobody has labelled.
+    pub async fn left_to_judge(&self, projects: Vec<Uuid>) -> Result<(u64, u64)> {
+        asked!(self, s => s.left_to_judge(projects))
+    }
+
+    pub async fn list_memory(
+        &self,
+        projects: Vec<Uuid>,
+        filter: MemoryFilter,
+        range: Range,
+    ) -> Result<Listed<MemoryView>> {
+        asked!(self, s => s.list_memory(projects, filter, range))
+    }
+
+    pub async fn show_memory(&self, projects: Vec<Uuid>, id: String) -> Result<MemoryShown> {
+        asked!(self, s => s.show_memory(projects, id))
+    }
+
+    pub async fn list_recalls(
+        &self,
+        projects: Vec<Uuid>,
+        filter: RecallFilter,
+        range: Range,
+    ) -> Result<Listed<RecallRow>> {
+        asked!(self, s => s.list_recalls(projects, filter, range))
+    }
+
+    pub async fn list_probes(
+        &self,
+        projects: Vec<Uuid>,
+        filter: ProbeFilter,
+        range: Range,
+    ) -> Result<Listed<(Probe, house::ProbeRow)>> {
+        asked!(self, s => s.list_probes(projects, filter, range))
+    }
+
+    pub async fn story(
+        &self,
+        projects: Vec<Uuid>,
+        filter: StoryFilter,
+        range: Range,
+    ) -> Result<Listed<StoryItem>> {
+        asked!(self, s => s.story(projects, filter, range))
+    }
+
+    /// The rows that metrics of a range are counted from.
+    pub async fn metric_facts(
+        &self,
+        projects: Vec<Uuid>,
+        since: Moment,
+        until: Moment,
+    ) -> Result<Facts> {
+        asked!(self, s => s.metric_facts(projects, since, until))
+    }
+
+    pub async fn delivery_facts(
+        &self,
+        projects: Vec<Uuid>,
+        since: Moment,
+        until: Moment,
+    ) -> Result<DeliveryFacts> {
+        asked!(self, s => s.delivery_facts(projects, since, until))
+    }
+
+    pub async fn project_settings(&self) -> Result<Vec<house::ProjectSettings>> {
+        asked!(self, s => s.project_settings())
+    }
+
+    pub async fn stored(&self) -> Result<(house::Stored, Vec<house::SurfaceSeen>)> {
+        asked!(self, s => s.stored())
+    }
+
+    /// Writes the demonstration's rows beside its project, all or none.
+    pub async fn write_demo(&self, rows: crate::demo::Rows) -> Result<BTreeMap<String, u64>> {
+        asked!(self, s => s.write_demo(rows))
+    }
+
+    /// Takes a demonstration away with everything in it; false where the project is none.
+    pub async fn remove_demo(&self, project: Uuid) -> Result<Option<BTreeMap<String, u64>>> {
+        asked!(self, s => s.remove_demo(project))
+    }
+}

@@ -1,0 +1,126 @@
+//! The demonstration project.
+
+use crate::clock;
+use crate::demo::{self, AGENTS, PID, Week};
+use crate::prism::{Caller, Prism};
+use crate::verb::import;
+use prism_core::api::WaitsFor;
+use prism_core::api::memory::Import;
+use prism_core::api::page::house::{AskDemo, DemoDone};
+use prism_core::hook::Waiting;
+use prism_core::memory::operator::Review;
+use prism_core::{Code, Identity, Problem, ProjectName};
+use std::collections::BTreeMap;
+
+pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<DemoDone, Problem> {
+    let known = prism.directory.project(PID);
+    let answer = |changed, rows| DemoDone {
+        pid: PID.into(),
+        changed,
+        rows,
+    };
+    match (known, request.remove) {
+        (None, true) => Ok(answer(false, BTreeMap::new())),
+        (Some(project), true) => {
+            let removed = prism.store.remove_demo(project.id).await?;
+            let rows = removed.ok_or_else(not_ours)?;
+            prism.presence.forget_project(project.id);
+            let version = prism.directory.version();
+            let loaded = prism.store.load().await?;
+            prism.directory.replace(version, &loaded);
+            Ok(answer(true, rows))
+        }
+        (Some(_), false) => {
+            let settings = prism.store.project_settings().await?;
+            match settings.iter().any(|p| p.pid == PID && p.demo) {
+                true => Ok(answer(false, BTreeMap::new())),
+                false => Err(not_ours()),
+            }
+        }
+        (None, false) => Ok(answer(true, write(prism, caller, request.seed).await?)),
+    }
+}
+
+fn not_ours() -> Problem {
+    Problem::new(
+        Code::Conflict,
+        format!("{PID} is a project that `prism demo` did not make"),
+        "give that project another name first",
+    )
+}
+
+async fn write(
+    prism: &Prism,
+    caller: &Caller,
+    seed: Option<u64>,
+) -> Result<BTreeMap<String, u64>, Problem> {
+    let now = clock::now();
+    let project = prism.ensure_project(ProjectName::parse(PID)?).await?;
+    let operator = prism.directory.operator(project.id).ok_or_else(not_ours)?;
+    let Week {
+        lines,
+        mut rows,
+        accepted,
+        rejected,
+    } = demo::week(seed, now, operator.identity.as_str());
+    rows.project = project.id;
+    rows.personas
+        .insert(operator.identity.to_string(), operator.id);
+    for (name, ..) in AGENTS {
+        let (persona, _) = prism
+            .ensure_persona(&project, &Identity::parse(name)?)
+            .await?;
+        rows.personas.insert(name.to_owned(), persona.id);
+    }
+    let here = Caller {
+        project: project.clone(),
+        persona: operator,
+        everywhere: false,
+        ..caller.clone()
+    };
+    let request = Import {
+        source: "prism demo".into(),
+        lines,
+        dry_run: false,
+    };
+    rows.ids = import::import(prism, &here, request).await?.ids;
+    for (lines, review) in [(accepted, Review::Accepted), (rejected, Review::Rejected)] {
+        let ids = lines.iter().filter_map(|line| rows.ids.get(*line));
+        let ids = ids.map(ToString::to_string).collect();
+        prism
+            .store
+            .review(project.id, ids, Some(review), now)
+            .await?;
+    }
+    // Those that are at work now are known to be, as far as anybody can tell from a row.
+    let open: Vec<_> = rows.sessions.iter().filter(|s| !s.released).collect();
+    let mut sessions = Vec::new();
+    for session in open {
+        sessions.push(crate::store::SessionRow {
+            id: session.id,
+            project_id: project.id,
+            persona_id: rows.personas[session.identity],
+            identity: Identity::parse(session.identity)?,
+            surface: session.surface.into(),
+            machine_id: session.machine_id.into(),
+            process_pid: 0,
+            name: None,
+            created_at: session.from,
+            last_seen_at: now,
+            first_verb_at: Some(session.from),
+            last_verb_at: Some(session.last),
+            released_at: None,
+            waits: session.waits_since.map(|since| WaitsFor {
+                r#for: Waiting::Permission,
+                since,
+            }),
+            attention: None,
+        });
+    }
+    let written = prism.store.write_demo(rows).await?;
+    for session in sessions {
+        // An identity with too many sessions of its own is shown without this one.
+        let _ = prism.presence.add(session, now);
+    }
+    Ok(written)
+}

@@ -1,0 +1,79 @@
+//! Metrics over time.
+
+use super::projects;
+use super::sessions::row_of;
+use crate::clock;
+use crate::prism::{Caller, Prism};
+use prism_core::Problem;
+use prism_core::api::page::metrics::{AskMetrics, DeliveryAnswer, MetricsAnswer};
+use prism_core::page::metrics::{self, Buckets};
+
+pub async fn metrics(
+    prism: &Prism,
+    caller: &Caller,
+    request: AskMetrics,
+) -> Result<MetricsAnswer, Problem> {
+    let now = clock::now();
+    let buckets = Buckets::new(request.since, request.until, request.bucket, now)?;
+    let scope = projects(prism, caller);
+    let rot = match scope.as_slice() {
+        [project] => Some(prism.store.rot(*project, Vec::new(), now).await?.score),
+        _ => None,
+    };
+    let (since, until) = (buckets.since, buckets.until);
+    let facts = prism.store.metric_facts(scope, since, until).await?;
+    Ok(MetricsAnswer {
+        confirmations: metrics::confirmations(&facts.verdicts, &buckets),
+        misclassification: metrics::misclassification(&facts.inputs, &buckets),
+        corrections: metrics::corrections(&facts.inputs, &buckets),
+        dead_ends: metrics::dead_ends(&facts.attempts, &buckets),
+        surfaces: metrics::surfaces(&facts.inputs, &buckets),
+        repeats: metrics::repeats(&facts.inputs, &buckets),
+        recall: metrics::recall(&facts, &buckets, rot),
+        gate: metrics::gate(&facts, &buckets),
+        since,
+        until,
+        bucket: buckets.size,
+        buckets: buckets.starts,
+    })
+}
+
+pub async fn delivery(
+    prism: &Prism,
+    caller: &Caller,
+    request: AskMetrics,
+) -> Result<DeliveryAnswer, Problem> {
+    let now = clock::now();
+    let buckets = Buckets::new(request.since, request.until, request.bucket, now)?;
+    let (since, until) = (buckets.since, buckets.until);
+    let facts = prism
+        .store
+        .delivery_facts(projects(prism, caller), since, until)
+        .await?;
+    let mut places = metrics::delivery(&facts, &buckets);
+    for project in prism.scope(caller) {
+        for (_, view) in prism.presence.sessions(project.id, now) {
+            let here = places
+                .iter()
+                .position(|p| p.surface == view.surface && p.machine_id == view.machine_id);
+            let here = here.unwrap_or_else(|| {
+                places.push(metrics::empty_place(
+                    &view.surface,
+                    &view.machine_id,
+                    &buckets,
+                ));
+                places.len() - 1
+            });
+            places[here]
+                .sessions
+                .push(row_of(project.pid.as_str(), view));
+        }
+    }
+    Ok(DeliveryAnswer {
+        since,
+        until,
+        bucket: buckets.size,
+        buckets: buckets.starts,
+        places,
+    })
+}

@@ -1,0 +1,48 @@
+//! What this server holds, and for whom.
+
+use crate::clock;
+use crate::prism::{Caller, Prism};
+use prism_core::Problem;
+use prism_core::api::Nothing;
+use prism_core::api::page::house::Settings;
+use prism_core::limits::PAGES_MAX;
+
+pub async fn settings(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Settings, Problem> {
+    let retained = crate::verb::retention::retained(prism, caller, Nothing {}).await?;
+    let keys = crate::verb::keys::list(prism, caller, Nothing {}).await?;
+    let mut projects = prism.store.project_settings().await?;
+    if !caller.everywhere {
+        projects.retain(|p| p.pid == caller.project.pid.as_str());
+    }
+    let (stored, mut surfaces) = prism.store.stored().await?;
+    let now = clock::now();
+    for surface in &mut surfaces {
+        let open = prism.directory.projects().into_iter().flat_map(|p| {
+            let sessions = prism.presence.sessions(p.id, now);
+            sessions.into_iter().map(|(_, view)| view)
+        });
+        let here = open.filter(|view| {
+            view.surface == surface.surface && view.machine_id == surface.machine_id
+        });
+        surface.open = here.count() as u64;
+    }
+    Ok(Settings {
+        server_version: crate::config::version().into(),
+        started_at: prism.started_at,
+        operator: prism.operator.to_string(),
+        public_url: prism
+            .browsers
+            .public()
+            .map(|p| format!("{}{}", p.origin, p.path)),
+        projects,
+        keys: keys.keys,
+        retention_begins_at: retained.begins_at,
+        retention: retained.kinds,
+        surfaces,
+        stored,
+        gate_mode: prism.gate.mode().name().into(),
+        embedder_off: prism.embedder.off(),
+        watchers: prism.hub.live().watching() as u64,
+        watchers_max: PAGES_MAX as u64,
+    })
+}

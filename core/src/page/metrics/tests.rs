@@ -1,0 +1,278 @@
+//! Each metric on a table of rows small enough to count by hand.
+
+use super::*;
+
+const MONDAY: Moment = Moment(FIRST_MONDAY_US);
+
+fn day(n: i64) -> Moment {
+    MONDAY.plus_us(n * DAY_US + HOUR_US)
+}
+
+fn days(n: i64) -> Buckets {
+    let until = Some(MONDAY.plus_us(n * DAY_US));
+    Buckets::new(Some(MONDAY), until, Some(BucketSize::Day), day(n)).unwrap()
+}
+
+fn verdict(at: Moment, verdict: &str, via: &str) -> VerdictFact {
+    VerdictFact {
+        at,
+        verdict: verdict.into(),
+        via: via.into(),
+    }
+}
+
+fn input(id: u128, at: Moment, class: &str, text: &str) -> InputFact {
+    InputFact {
+        pid: "P".into(),
+        id: Uuid::from_u128(id),
+        at,
+        class: class.into(),
+        text: text.into(),
+        action: None,
+        via: "Donna".into(),
+        surface: Some("codex".into()),
+        confidence: "high".into(),
+        review: None,
+    }
+}
+
+#[test]
+fn a_range_is_divided_at_midnight_and_on_mondays_and_not_too_finely() {
+    let buckets = days(3);
+    assert_eq!(
+        buckets.starts,
+        [day(0), day(1), day(2)].map(|m| m.plus_us(-HOUR_US))
+    );
+    assert_eq!(buckets.of(MONDAY.plus_us(-1)), None);
+    assert_eq!(buckets.of(day(2)), Some(2));
+    assert_eq!(buckets.of(MONDAY.plus_us(3 * DAY_US)), None);
+    let weeks = Buckets::new(Some(day(3)), Some(day(8)), Some(BucketSize::Week), day(8)).unwrap();
+    assert_eq!(weeks.starts, [MONDAY, MONDAY.plus_us(WEEK_US)]);
+    assert!(Buckets::new(Some(MONDAY), Some(day(40)), Some(BucketSize::Hour), day(40)).is_err());
+    assert!(Buckets::new(Some(day(2)), Some(day(1)), None, day(2)).is_err());
+    let usual = Buckets::new(None, None, None, day(0)).unwrap();
+    assert_eq!(usual.since, day(0).plus_us(-RANGE_DAYS * DAY_US));
+}
+
+#[test]
+fn the_confirmation_rate_is_the_share_of_works_by_day_verdict_and_via() {
+    let verdicts = [
+        verdict(day(0), "works", "Donna/codex"),
+        verdict(day(0), "broken", "Donna/codex"),
+        verdict(day(2), "works", "dashboard"),
+        verdict(day(9), "works", "dashboard"),
+    ];
+    let found = confirmations(&verdicts, &days(3));
+    assert_eq!(found.rate, [Some(0.5), None, Some(1.0)]);
+    assert_eq!((found.total, found.works), (3, 2));
+    let series: Vec<_> = found
+        .series
+        .iter()
+        .map(|s| (s.verdict.as_str(), s.confirmed_via.as_str(), s.n.clone()))
+        .collect();
+    assert_eq!(
+        series,
+        [
+            ("broken", "Donna/codex", vec![1, 0, 0]),
+            ("works", "Donna/codex", vec![1, 0, 0]),
+            ("works", "dashboard", vec![0, 0, 1]),
+        ]
+    );
+}
+
+#[test]
+fn misclassification_is_rejected_over_reviewed_by_whoever_captured() {
+    let mut rows: Vec<InputFact> = (0..4)
+        .map(|n| input(n, day(0), "correction", "x"))
+        .collect();
+    rows[0].review = Some("rejected".into());
+    rows[1].review = Some("accepted".into());
+    rows[3].via = "Texi".into();
+    let found = misclassification(&rows, &days(1));
+    let found: Vec<_> = found
+        .iter()
+        .map(|a| (a.agent.as_str(), a.captured, a.reviewed, a.rejected, a.rate))
+        .collect();
+    assert_eq!(
+        found,
+        [("Donna", 3, 2, 1, Some(0.5)), ("Texi", 1, 0, 0, None)]
+    );
+}
+
+#[test]
+fn corrections_are_grouped_by_what_the_actions_share_and_only_those_that_count() {
+    let mut rows: Vec<InputFact> = [
+        "ran git reset",
+        "looking at git history",
+        "painted it red",
+        "git push",
+    ]
+    .iter()
+    .enumerate()
+    .map(|(n, action)| InputFact {
+        action: Some((*action).into()),
+        ..input(n as u128, day(n as i64), "correction", "no")
+    })
+    .collect();
+    rows[3].review = Some("rejected".into());
+    rows.push(input(9, day(0), "correction", "nothing noted"));
+    rows.push(input(10, day(0), "confirmation", "yes"));
+    let found = corrections(&rows, &days(4));
+    let found: Vec<_> = found
+        .iter()
+        .map(|p| (p.shared.join(" "), p.total, p.n.clone()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("git".into(), 2, vec![1, 1, 0, 0]),
+            ("paint red".into(), 1, vec![0, 0, 1, 0]),
+            (String::new(), 1, vec![1, 0, 0, 0]),
+        ]
+    );
+}
+
+#[test]
+fn a_correction_counts_as_repeated_when_an_earlier_one_says_the_same() {
+    let rows = [
+        input(1, day(-10), "correction", "stop going to git first"),
+        input(2, day(1), "correction", "the colours are wrong"),
+        input(
+            3,
+            day(2),
+            "correction",
+            "you went to git first, going again",
+        ),
+        input(4, day(8), "correction", "do not go to git first"),
+    ];
+    let found = repeats(&rows, &days(14));
+    let weeks: Vec<_> = found
+        .weeks
+        .iter()
+        .map(|w| (w.corrections, w.repeated, w.rate))
+        .collect();
+    assert_eq!(weeks, [(2, 1, Some(0.5)), (1, 1, Some(1.0))]);
+    let pairs: Vec<_> = found
+        .pairs
+        .iter()
+        .map(|p| {
+            (
+                p.first.id.as_u128(),
+                p.again.id.as_u128(),
+                p.shared.join(" "),
+            )
+        })
+        .collect();
+    assert_eq!(pairs[1], (1, 3, "first git go".into()));
+    assert_eq!(pairs[0].1, 4, "the newest first");
+}
+
+#[test]
+fn a_dead_end_is_walked_into_again_by_another_delta_that_ruled_the_same_out() {
+    let attempt = |id: u128, at, approach: &str| AttemptFact {
+        pid: "P".into(),
+        delta_id: Uuid::from_u128(id),
+        at,
+        identity: "Donna".into(),
+        approach: approach.into(),
+    };
+    let found = dead_ends(
+        &[
+            attempt(1, day(0), "a named pipe for the bell"),
+            attempt(1, day(0), "named pipes for the bell"),
+            attempt(2, day(2), "ring the bell through a named pipe"),
+            attempt(3, day(2), "polling"),
+        ],
+        &days(3),
+    );
+    assert_eq!((found.total, found.n), (4, vec![2, 0, 2]));
+    assert_eq!((found.again_total, found.again), (1, vec![0, 0, 1]));
+    assert_eq!(found.pairs[0].again.id.as_u128(), 2);
+}
+
+#[test]
+fn surfaces_compare_confirmations_with_corrections() {
+    let mut rows = vec![
+        input(1, day(0), "confirmation", "x"),
+        input(2, day(0), "correction", "x"),
+        input(3, day(0), "correction", "x"),
+        input(4, day(0), "direction_pivot", "x"),
+        input(5, day(0), "correction", "unsure"),
+    ];
+    rows[4].confidence = "low".into();
+    rows[2].surface = None;
+    let found = surfaces(&rows, &days(1));
+    let found: Vec<_> = found
+        .iter()
+        .map(|s| {
+            (
+                s.surface.as_str(),
+                s.confirmations,
+                s.corrections,
+                s.direction_pivots,
+                s.rate,
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("codex", 1, 1, 1, Some(0.5)),
+            ("unknown", 0, 1, 0, Some(0.0))
+        ]
+    );
+}
+
+#[test]
+fn recalls_are_counted_with_how_fast_and_whether_cited() {
+    let recalls = [(0, 1_000, true), (0, 3_000, false), (2, 9_000, true)]
+        .map(|(n, latency_us, cited)| RecallFact {
+            at: day(n),
+            identity: "Donna".into(),
+            latency_us,
+            cited,
+        })
+        .to_vec();
+    let facts = Facts {
+        recalls,
+        ..Facts::default()
+    };
+    let found = super::recall(&facts, &days(3), Some(0.1));
+    assert_eq!((found.n, found.cited), (vec![2, 0, 1], vec![1, 0, 1]));
+    assert_eq!(found.p50_ms, [Some(1.0), None, Some(9.0)]);
+    assert_eq!(found.p95_ms, [Some(3.0), None, Some(9.0)]);
+    assert_eq!((found.total, found.cited_total), (3, 2));
+}
+
+#[test]
+fn the_gate_shows_precision_only_from_what_was_labelled() {
+    let facts = Facts {
+        gate: vec![
+            GateFact {
+                at: day(0),
+                warned: true,
+            },
+            GateFact {
+                at: day(1),
+                warned: false,
+            },
+        ],
+        labelled: 4,
+        labelled_right: 3,
+        ..Facts::default()
+    };
+    let found = gate(&facts, &days(2));
+    assert_eq!((found.warned, found.satisfied), (vec![1, 0], vec![0, 1]));
+    assert_eq!(found.precision, Some(0.75));
+    assert_eq!(found.verdict, "too_few_labels");
+    assert_eq!(gate(&Facts::default(), &days(1)).precision, None);
+}
+
+#[test]
+fn a_percentile_is_a_time_that_was_seen() {
+    assert_eq!(percentile_ms(&[], 50), None);
+    assert_eq!(percentile_ms(&[5_000], 95), Some(5.0));
+    let many: Vec<i64> = (1..=100).map(|n| n * 1_000).collect();
+    assert_eq!(percentile_ms(&many, 50), Some(50.0));
+    assert_eq!(percentile_ms(&many, 95), Some(95.0));
+}

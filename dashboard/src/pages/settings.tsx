@@ -1,0 +1,389 @@
+// Settings: projects and their folders, personas, keys, surfaces, retention, and what is stored.
+import { useState } from 'preact/hooks';
+import { useAct } from '../act';
+import { address, call } from '../api';
+import { Chip, When } from '../parts/marks';
+import { Empty, Figure, Head, Panel, Scroll, Trouble } from '../parts/panel';
+import { Sure } from '../parts/sure';
+import { CALM_MS, useRead } from '../read';
+import { bytes, count, short, words } from '../text';
+import { exact } from '../time';
+import { EVERYWHERE, type KeyView, type ProjectSettings, type Settings as Shown } from '../wire';
+
+export function Settings() {
+  const read = useRead('settings', {}, ['settings', 'session'], { pid: EVERYWHERE, calm: CALM_MS });
+  return (
+    <>
+      <Head name="Settings" lead="Who may take part, where, and what is kept." />
+      <Trouble problem={read.problem} again={read.again} />
+      {read.slow && <p class="slow">Reading…</p>}
+      {read.data && <All of={read.data} />}
+    </>
+  );
+}
+
+function All({ of }: { of: Shown }) {
+  return (
+    <>
+      <Panel title="This server" tools={<SignOut />}>
+        <dl class="figures">
+          <Figure
+            name="Version"
+            note={
+              <>
+                started <When at={of.started_at} />
+              </>
+            }
+          >
+            {of.server_version}
+          </Figure>
+          <Figure name="Operator" note={of.public_url ?? 'on this machine'}>
+            {of.operator}
+          </Figure>
+          <Figure name="Recall by meaning" note={of.embedder_off ?? 'the model is in use'}>
+            {of.embedder_off ? 'off' : 'on'}
+          </Figure>
+          <Figure name="Gate" note="PRISM_RECALLGATE_MODE">
+            {of.gate_mode}
+          </Figure>
+          <Figure name="Open pages" note={`${of.watchers_max} at most`}>
+            {of.watchers}
+          </Figure>
+        </dl>
+      </Panel>
+      {of.projects.length === 0 && (
+        <section class="panel">
+          <Empty title="No project yet.">
+            The first agent that starts in a folder makes one; <code>prism connect</code> sets that up.
+          </Empty>
+        </section>
+      )}
+      {of.projects.map((p) => (
+        <Project key={p.pid} of={p} operator={of.operator} />
+      ))}
+      <Keys of={of} />
+      <div class="columns">
+        <Surfaces of={of} />
+        <Kept of={of} />
+      </div>
+    </>
+  );
+}
+
+function SignOut() {
+  const out = async () => {
+    await fetch(address('sign-out'), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+      credentials: 'same-origin',
+    });
+    location.reload();
+  };
+  return (
+    <button type="button" onClick={() => void out()}>
+      Sign out
+    </button>
+  );
+}
+
+function Project({ of, operator }: { of: ProjectSettings; operator: string }) {
+  return (
+    <Panel
+      title={of.pid}
+      tools={
+        of.demo ? (
+          <Chip tone="fair" title="prism demo --remove takes it away">
+            demonstration
+          </Chip>
+        ) : null
+      }
+      about={`${count(of.memory_rows, 'row')} of memory, since ${exact(of.created_at)}.`}
+    >
+      <div class="columns">
+        <section class="stack" aria-label={`Personas of ${of.pid}`}>
+          <h3>Personas</h3>
+          <ul class="stack small">
+            {of.personas.map((p) => (
+              <li key={p.identity} class="row wrap">
+                <span class="strong">{p.identity}</span>
+                {p.operator && <Chip>operator</Chip>}
+                {!p.operator && !p.started && <Chip>never started</Chip>}
+                <span class="dim">
+                  since <When at={p.since} />
+                </span>
+                {!p.operator && <MintKey pid={of.pid} identity={p.identity} />}
+              </li>
+            ))}
+          </ul>
+          <AddPersona pid={of.pid} />
+        </section>
+        <section class="stack" aria-label={`Folders of ${of.pid}`}>
+          <h3>Folders</h3>
+          {of.folders.length === 0 && (
+            <p class="small dim">
+              No folder yet. <code>prism project allow {of.pid}</code> in one lets its sessions in.
+            </p>
+          )}
+          <ul class="stack small">
+            {of.folders.map((f) => (
+              <li key={`${f.machine_id}${f.folder}`} class="row wrap">
+                <span class="mono text">{f.folder}</span>
+                <span class="dim">
+                  on {f.machine_id}, {f.allowed ? 'allowed' : 'first used here'} <When at={f.since} />
+                </span>
+                <Forget pid={of.pid} machine_id={f.machine_id} folder={f.folder} />
+              </li>
+            ))}
+          </ul>
+        </section>
+      </div>
+      {of.demo && (
+        <p class="small dim">
+          Made by <code>prism demo</code> for {operator} to look around in; <code>prism demo --remove</code> takes it
+          away.
+        </p>
+      )}
+    </Panel>
+  );
+}
+
+function Forget({ pid, machine_id, folder }: { pid: string; machine_id: string; folder: string }) {
+  const act = useAct();
+  return (
+    <>
+      <Sure
+        label="Forget"
+        sure="Forget this folder"
+        busy={act.busy}
+        run={() => void act.run(() => call(pid, 'project_forget', { machine_id, folder }), pid, 'settings')}
+      />
+      <Trouble problem={act.problem} />
+    </>
+  );
+}
+
+function AddPersona({ pid }: { pid: string }) {
+  const act = useAct();
+  const [name, setName] = useState('');
+  const add = async () => {
+    if (await act.run(() => call(pid, 'persona_add', { identity: name.trim() }), pid, 'settings')) setName('');
+  };
+  return (
+    <>
+      <form class="answer" onSubmit={(e) => (e.preventDefault(), name.trim() && void add())}>
+        <input
+          aria-label={`New persona in ${pid}`}
+          placeholder="A new name"
+          value={name}
+          maxLength={32}
+          onInput={(e) => setName(e.currentTarget.value)}
+        />
+        <button type="submit" aria-disabled={act.busy}>
+          Add persona
+        </button>
+      </form>
+      <Trouble problem={act.problem} />
+    </>
+  );
+}
+
+function MintKey({ pid, identity }: { pid: string; identity: string }) {
+  const act = useAct();
+  const [key, setKey] = useState('');
+  const mint = () => act.run(async () => setKey((await call(pid, 'key_mint', { identity })).key), pid, 'settings');
+  return (
+    <>
+      {key === '' ? (
+        <button
+          class="plain"
+          type="button"
+          aria-label={`New key for ${identity}`}
+          aria-disabled={act.busy}
+          onClick={() => void mint()}
+        >
+          New key
+        </button>
+      ) : (
+        <span class="secret">
+          <span class="dim">
+            Shown once, for <code>PRISM_API_KEY</code> on another machine:
+          </span>{' '}
+          <code>{key}</code>
+          <button class="plain" type="button" onClick={() => void navigator.clipboard?.writeText(key)}>
+            Copy
+          </button>
+          <button class="plain" type="button" onClick={() => setKey('')}>
+            Hide
+          </button>
+        </span>
+      )}
+      <Trouble problem={act.problem} />
+    </>
+  );
+}
+
+function Keys({ of }: { of: Shown }) {
+  const live = of.keys.filter((k) => !k.revoked_at);
+  const gone = of.keys.length - live.length;
+  return (
+    <Panel
+      title="Keys"
+      about="Each is shown once, when it is made; the server keeps only a hash. A browser that signed in is a key too."
+    >
+      <Scroll label="Keys">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Whose</th>
+              <th scope="col">Begins with</th>
+              <th scope="col">Made</th>
+              <th scope="col">Ends</th>
+              <th scope="col">
+                <span class="hidden">Revoke</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {live.map((k) => (
+              <Key key={k.key_id} of={k} pid={of.projects[0]?.pid} />
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
+      {gone > 0 && <p class="small dim">{count(gone, 'more key')} revoked.</p>}
+    </Panel>
+  );
+}
+
+function Key({ of, pid }: { of: KeyView; pid: string | undefined }) {
+  const act = useAct();
+  return (
+    <tr>
+      <td>
+        {of.browser ? (
+          <>
+            Browser <span class="dim small text">{of.browser}</span>
+          </>
+        ) : of.operator ? (
+          'operator'
+        ) : (
+          of.identity
+        )}
+      </td>
+      <td class="mono">{of.prefix || short(of.key_id)}</td>
+      <td>
+        <When at={of.created_at} />
+      </td>
+      <td>{of.expires_at ? <When at={of.expires_at} /> : <span class="dim small">when revoked</span>}</td>
+      <td>
+        {(!of.operator || of.browser) && pid && (
+          <Sure
+            label="Revoke"
+            sure={of.browser ? 'Sign that browser out' : `Revoke ${of.identity}’s key`}
+            busy={act.busy}
+            run={() => void act.run(() => call(pid, 'key_revoke', { key_id: of.key_id }), pid, 'settings')}
+          />
+        )}
+        <Trouble problem={act.problem} />
+      </td>
+    </tr>
+  );
+}
+
+function Surfaces({ of }: { of: Shown }) {
+  return (
+    <Panel title="Connected hosts" about="Which hosts were seen on which machine.">
+      {of.surfaces.length === 0 ? (
+        <Empty title="No host has been seen.">
+          <code>prism connect</code> puts Prism into the ones you use; <code>prism connect --check</code> says what each
+          has.
+        </Empty>
+      ) : (
+        <Scroll label="Hosts">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Host</th>
+                <th scope="col">Machine</th>
+                <th scope="col" class="n">
+                  open
+                </th>
+                <th scope="col">Seen</th>
+              </tr>
+            </thead>
+            <tbody>
+              {of.surfaces.map((s) => (
+                <tr key={s.surface + s.machine_id}>
+                  <td>{words(s.surface)}</td>
+                  <td class="text">{s.machine_id}</td>
+                  <td class="n">{s.open}</td>
+                  <td>
+                    <When at={s.last_seen_at} />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </Scroll>
+      )}
+    </Panel>
+  );
+}
+
+function Kept({ of }: { of: Shown }) {
+  return (
+    <Panel
+      title="What is kept"
+      about={`Memory is never pruned. Nothing of the rest goes before ${exact(of.retention_begins_at)}. Days are set under [retention] in config.toml.`}
+      table={{
+        name: 'retention',
+        of: () => ({
+          columns: ['kind', 'days', 'rows', 'oldest', 'going'],
+          rows: of.retention.map((r) => [r.kind, r.days, r.rows, r.oldest, r.going]),
+        }),
+      }}
+    >
+      <dl class="figures">
+        <Figure name="Database" note={`${bytes(of.stored.journal_bytes)} of journal`}>
+          {bytes(of.stored.database_bytes)}
+        </Figure>
+        {Object.entries(of.stored.rows).map(([kind, n]) => (
+          <Figure key={kind} name={words(kind)}>
+            {n.toLocaleString('en')}
+          </Figure>
+        ))}
+      </dl>
+      <Scroll label="Retention">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">What</th>
+              <th scope="col" class="n">
+                days
+              </th>
+              <th scope="col" class="n">
+                rows
+              </th>
+              <th scope="col">Oldest</th>
+              <th scope="col" class="n">
+                going next
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {of.retention.map((r) => (
+              <tr key={r.kind}>
+                <td>{words(r.kind)}</td>
+                <td class="n">{r.days || 'for ever'}</td>
+                <td class="n">{r.rows.toLocaleString('en')}</td>
+                <td>{r.oldest ? <When at={r.oldest} /> : '–'}</td>
+                <td class="n">{r.going}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
+    </Panel>
+  );
+}

@@ -1,0 +1,160 @@
+// What an agent captured of the operator's words, and the operator's judgement of it.
+import { useState } from 'preact/hooks';
+import { useAct } from '../act';
+import { call } from '../api';
+import { count } from '../text';
+import type { InputRow } from '../wire';
+import { Chip, InputClass, When } from './marks';
+import { Trouble } from './panel';
+import { memoryHref } from './signal';
+
+type Action = 'accept' | 'reject' | 'undo';
+
+const after = (input: InputRow, action: Action): InputRow => ({
+  ...input,
+  operator_review: action === 'undo' ? null : `${action}ed`,
+});
+
+/** What was judged a moment ago stays where it was, with its Undo, although the list no longer has it. */
+export function useJudged(rows: InputRow[]): [InputRow[], (row: InputRow) => void] {
+  const [judged, setJudged] = useState<Map<string, { row: InputRow; over: InputRow[] }>>(new Map());
+  const listed = new Set(rows.map((r) => r.id));
+  const left = [...judged.values()].map((j) => j.row).filter((row) => !listed.has(row.id) && row.operator_review);
+  // Until the list is read again, what was said counts; after that, what the list says.
+  const current = rows.map((row) => (judged.get(row.id)?.over === rows ? (judged.get(row.id)?.row ?? row) : row));
+  const all = left.length ? [...current, ...left].sort((a, b) => b.captured_at.localeCompare(a.captured_at)) : current;
+  return [all, (row) => setJudged((m) => new Map(m).set(row.id, { row, over: rows }))];
+}
+
+interface Props {
+  input: InputRow;
+  onJudged: (row: InputRow) => void;
+  showProject?: boolean;
+  selected?: boolean;
+  onSelect?: (on: boolean) => void;
+}
+
+export function InputItem({ input, onJudged, showProject, selected, onSelect }: Props) {
+  const act = useAct();
+  const { pid, id, operator_review: review } = input;
+  const judge = async (action: Action) => {
+    if (await act.run(() => call(pid, 'review', { ids: [id], action }), pid, 'review', 'memory'))
+      onJudged(after(input, action));
+  };
+  return (
+    <li
+      class={`item beside-acts ${review ? 'done' : ''}`}
+      data-row
+      tabIndex={0}
+      aria-label={`${input.class} captured by ${input.captured_via}`}
+    >
+      <div class="line">
+        {onSelect && (
+          <input
+            type="checkbox"
+            data-key="x"
+            aria-label="Select"
+            checked={selected ?? false}
+            onChange={(e) => onSelect(e.currentTarget.checked)}
+          />
+        )}
+        <InputClass is={input.class} />
+        {input.confidence === 'low' && (
+          <Chip title="The agent was not sure; it counts once you accept it">not sure</Chip>
+        )}
+        <span class="small">
+          captured by <span class="strong">{input.captured_via}</span>
+          {input.surface && <span class="dim"> in {input.surface}</span>}
+        </span>
+        {showProject && <span class="dim small">{pid}</span>}
+        <When at={input.captured_at} />
+        {review && <Chip tone={review === 'rejected' ? 'bad' : 'good'}>{review}</Chip>}
+      </div>
+      <blockquote class="quote text">“{input.prompt_text}”</blockquote>
+      {input.triggered_action && (
+        <p class="small text">
+          <span class="dim">while:</span> {input.triggered_action}
+        </p>
+      )}
+      {input.reverses_delta && (
+        <p class="small">
+          <span class="dim">takes back</span> <a href={memoryHref(input.reverses_delta)}>what was done</a>
+        </p>
+      )}
+      {review === 'rejected' && (
+        <p class="small dim">
+          {input.captured_via} is told at its next start that this was no {input.class.replace('_', ' ')}.
+        </p>
+      )}
+      <div class="acts">
+        {review ? (
+          <button type="button" data-key="u" aria-disabled={act.busy} onClick={() => void judge('undo')}>
+            Undo
+          </button>
+        ) : (
+          <>
+            <button
+              class="good"
+              type="button"
+              data-key="a"
+              aria-disabled={act.busy}
+              onClick={() => void judge('accept')}
+            >
+              Accept
+            </button>
+            <button
+              class="bad"
+              type="button"
+              data-key="r"
+              aria-disabled={act.busy}
+              onClick={() => void judge('reject')}
+            >
+              Reject
+            </button>
+          </>
+        )}
+      </div>
+      <Trouble problem={act.problem} />
+    </li>
+  );
+}
+
+/** The same judgement for several at once. */
+export function Batch({
+  inputs,
+  onJudged,
+  onDone,
+}: {
+  inputs: InputRow[];
+  onJudged: (row: InputRow) => void;
+  onDone: () => void;
+}) {
+  const act = useAct();
+  const judge = async (action: Action) => {
+    for (const pid of new Set(inputs.map((i) => i.pid))) {
+      const mine = inputs.filter((i) => i.pid === pid);
+      if (!(await act.run(() => call(pid, 'review', { ids: mine.map((i) => i.id), action }), pid, 'review', 'memory')))
+        return;
+      mine.forEach((i) => onJudged(after(i, action)));
+    }
+    onDone();
+  };
+  return (
+    <div class="notice" role="group" aria-label="Selected inputs">
+      <span>{count(inputs.length, 'input')} selected</span>
+      <button class="good" type="button" onClick={() => void judge('accept')}>
+        Accept {inputs.length}
+      </button>
+      <button class="bad" type="button" onClick={() => void judge('reject')}>
+        Reject {inputs.length}
+      </button>
+      <button type="button" onClick={() => void judge('undo')}>
+        Undo {inputs.length}
+      </button>
+      <button class="plain push" type="button" onClick={onDone}>
+        Clear
+      </button>
+      <Trouble problem={act.problem} />
+    </div>
+  );
+}

@@ -1,0 +1,251 @@
+// Reading for what is on screen: read once, again when the socket says that it changed, and never in a crowd.
+import { batch, signal } from '@preact/signals';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { call, problemOf, project, Refused, type Answer, type Ask, type Problem, type Verb } from './api';
+import { onChanges } from './live';
+import type { Change } from './wire';
+
+type Changed = Change['what'];
+
+/** Nothing is said about waiting before this. */
+const SLOW_MS = 200;
+/** Changes that come together are read together. */
+const SOON_MS = 80;
+/** The shortest time between two reads of the same thing that changes caused; it doubles while they keep coming. */
+const AGAIN_MS = 250;
+const AGAIN_MS_MAX = 700;
+/** The same for what is counted over weeks. */
+export const CALM_MS = 3_000;
+/** Without a change for so long, the next one is read at once again. */
+const QUIET_MS = 2_000;
+/** Answers kept for coming back to a page. */
+const KEPT = 60;
+
+const kept = new Map<string, unknown>();
+
+function keep(key: string, value: unknown): void {
+  kept.delete(key);
+  kept.set(key, value);
+  const oldest = kept.keys().next().value;
+  if (kept.size > KEPT && oldest !== undefined) kept.delete(oldest);
+}
+
+/** One thing that is read, and read again. */
+class Reader<T> {
+  readonly data = signal<T | undefined>(undefined);
+  readonly problem = signal<Problem | undefined>(undefined);
+  readonly slow = signal(false);
+  private abort: AbortController | null = null;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private last = 0;
+  private streak = 0;
+  private dirty = false;
+
+  constructor(
+    readonly key: string,
+    private readonly calm: number,
+    private readonly read: (abort: AbortSignal, before: T | undefined) => Promise<T>,
+  ) {
+    this.data.value = kept.get(key) as T | undefined;
+  }
+
+  readonly again = async (): Promise<void> => {
+    clearTimeout(this.timer);
+    if (this.abort) {
+      this.dirty = true;
+      return;
+    }
+    const abort = (this.abort = new AbortController());
+    const slow = setTimeout(() => (this.slow.value = true), SLOW_MS);
+    this.last = performance.now();
+    try {
+      const data = await this.read(abort.signal, this.data.value);
+      if (abort.signal.aborted) return;
+      keep(this.key, data);
+      batch(() => ((this.data.value = data), (this.problem.value = undefined)));
+    } catch (error) {
+      if (!abort.signal.aborted) this.failed(error);
+    } finally {
+      clearTimeout(slow);
+      this.slow.value = false;
+      if (this.abort === abort) this.abort = null;
+      if (this.dirty && !abort.signal.aborted) {
+        this.dirty = false;
+        this.soon();
+      }
+    }
+  };
+
+  private failed(error: unknown): void {
+    // A row that was there and is gone is worth saying; a server that is away shows in the connection's state.
+    const away = error instanceof Refused && error.status === 0;
+    if (!away || this.data.value === undefined) this.problem.value = problemOf(error);
+  }
+
+  soon(): void {
+    clearTimeout(this.timer);
+    const since = performance.now() - this.last;
+    if (since > QUIET_MS) this.streak = 0;
+    const apart = Math.max(this.calm, Math.min(AGAIN_MS_MAX, AGAIN_MS * 2 ** this.streak));
+    this.timer = setTimeout(() => (this.streak++, void this.again()), Math.max(SOON_MS, apart - since));
+  }
+
+  /** Puts in place what an act is known to have changed, until it is read again. */
+  patch(change: (data: T) => T): void {
+    if (this.data.value !== undefined) this.data.value = change(this.data.value);
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+    this.abort?.abort();
+    this.abort = null;
+  }
+}
+
+export interface Read<T> {
+  data: T | undefined;
+  problem: Problem | undefined;
+  /** Nothing to show yet, and it takes longer than a blink. */
+  slow: boolean;
+  /** What is shown belongs to the filters of before. */
+  stale: boolean;
+  again: () => void;
+  patch: (change: (data: T) => T) => void;
+}
+
+interface How {
+  /** Another project than the one that is looked at. */
+  pid?: string;
+  /** Milliseconds between two reads, at least. */
+  calm?: number;
+  /** Also while nobody looks: its news are told outside the page. */
+  unseen?: boolean;
+}
+
+function useReader<T>(
+  key: string,
+  topics: readonly Changed[],
+  read: (abort: AbortSignal, before: T | undefined) => Promise<T>,
+  how: How = {},
+): Read<T> {
+  const reader = useMemo(() => new Reader<T>(key, how.calm ?? 0, read), [key]);
+  const before = useRef<T | undefined>(undefined);
+  useEffect(() => {
+    void reader.again();
+    let missed = false;
+    const off = onChanges((changes) => {
+      if (changes !== 'all' && !changes.some((c) => topics.includes(c.what))) return;
+      if (document.hidden && !how.unseen) missed = true;
+      else reader.soon();
+    });
+    const looked = () => {
+      if (!document.hidden && missed) reader.soon();
+      missed &&= document.hidden;
+    };
+    document.addEventListener('visibilitychange', looked);
+    return () => (off(), document.removeEventListener('visibilitychange', looked), reader.stop());
+  }, [reader]);
+  const own = reader.data.value;
+  if (own !== undefined) before.current = own;
+  const problem = reader.problem.value;
+  return {
+    data: own ?? (problem ? undefined : before.current),
+    problem,
+    slow: reader.slow.value && own === undefined && before.current === undefined,
+    stale: own === undefined && problem === undefined && before.current !== undefined,
+    again: () => void reader.again(),
+    patch: (change) => reader.patch(change),
+  };
+}
+
+/** One answer of a call, for the project that is looked at unless another is named. */
+export function useRead<V extends Verb>(
+  verb: V,
+  ask: Ask<V>,
+  topics: readonly Changed[],
+  how: How = {},
+): Read<Answer<V>> {
+  const pid = how.pid ?? project.value;
+  return useReader(JSON.stringify([pid, verb, ask]), topics, (abort) => call(pid, verb, ask, abort), how);
+}
+
+const PAGE_ROWS = 100;
+const PAGE_ROWS_MAX = 200;
+/** A search looks back in steps; so many are taken without being asked. */
+const STEPS = 5;
+
+interface Listed<Row> {
+  rows: Row[];
+  next: string | undefined;
+  lookedBackTo: string | undefined;
+}
+
+export interface List<Row> extends Read<Listed<Row>> {
+  more: () => void;
+}
+
+interface Paged<Row> {
+  rows: Row[];
+  next?: string | null | undefined;
+  looked_back_to?: string | null | undefined;
+}
+
+/** A list by cursor. What is read again is its head; what was read further down stays. */
+export function useList<V extends Verb, Row>(
+  verb: V,
+  ask: Ask<V>,
+  topics: readonly Changed[],
+  rowsOf: (answer: Answer<V>) => Row[],
+  idOf: (row: Row) => string,
+): List<Row> {
+  const pid = project.value;
+  const page = async (limit: number, cursor: string | undefined, abort?: AbortSignal): Promise<Paged<Row>> => {
+    const answer = await call(pid, verb, { ...(ask as object), limit, ...(cursor ? { cursor } : {}) } as Ask<V>, abort);
+    return { ...(answer as object), rows: rowsOf(answer) };
+  };
+  const read = useReader<Listed<Row>>(JSON.stringify([pid, verb, ask, 'list']), topics, async (abort, before) => {
+    const head = await steps((cursor) =>
+      page(Math.min(PAGE_ROWS_MAX, Math.max(PAGE_ROWS, before?.rows.length ?? 0)), cursor, abort),
+    );
+    return before ? joined(head, before, idOf) : head;
+  });
+  const asking = useRef(false);
+  const more = async () => {
+    const at = read.data;
+    if (asking.current || read.stale || at?.next === undefined) return;
+    asking.current = true;
+    try {
+      const found = await steps((cursor) => page(PAGE_ROWS_MAX, cursor ?? at.next));
+      read.patch((now) => {
+        const known = new Set(now.rows.map(idOf));
+        return { ...found, rows: [...now.rows, ...found.rows.filter((row) => !known.has(idOf(row)))] };
+      });
+    } catch {
+      // The next scroll asks again.
+    } finally {
+      asking.current = false;
+    }
+  };
+  return { ...read, more: () => void more() };
+}
+
+async function steps<Row>(page: (cursor: string | undefined) => Promise<Paged<Row>>): Promise<Listed<Row>> {
+  const rows: Row[] = [];
+  let cursor: string | undefined;
+  for (let step = 1; ; step++) {
+    const found = await page(cursor);
+    rows.push(...found.rows);
+    cursor = found.next ?? undefined;
+    if (cursor === undefined || rows.length >= PAGE_ROWS / 2 || step === STEPS)
+      return { rows, next: cursor, lookedBackTo: found.looked_back_to ?? undefined };
+  }
+}
+
+/** The head as it is now, and below it what was read before, unless so much came that the two no longer meet. */
+function joined<Row>(head: Listed<Row>, before: Listed<Row>, idOf: (row: Row) => string): Listed<Row> {
+  const fresh = new Set(head.rows.map(idOf));
+  const meet = before.rows.findLastIndex((row) => fresh.has(idOf(row)));
+  if (head.next === undefined || meet < 0) return head;
+  const below = before.rows.slice(meet + 1);
+  return below.length === 0 ? head : { ...before, rows: [...head.rows, ...below] };
+}

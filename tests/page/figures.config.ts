@@ -1,0 +1,4 @@
+// Figures of the page, by hand: PRISM_BIN=... tests/page/run --config figures.config.ts
+import base from './playwright.config';
+
+export default { ...base, testMatch: 'figures.ts', timeout: 600_000, reporter: [['line']] };

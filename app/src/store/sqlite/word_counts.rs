@@ -43,7 +43,7 @@ impl Sqlite {
         if !waiting {
             return Ok(false);
         }
-        self.write(|c| count_step(c)).await
+        self.write(count_step).await
     }
 }
 

@@ -6,7 +6,7 @@ import { Chip, When } from '../parts/marks';
 import { Empty, Figure, Head, Panel, Scroll, Trouble } from '../parts/panel';
 import { Sure } from '../parts/sure';
 import { CALM_MS, useRead } from '../read';
-import { bytes, count, short, words } from '../text';
+import { browser, bytes, count, short, words } from '../text';
 import { exact } from '../time';
 import { EVERYWHERE, type KeyView, type ProjectSettings, type Settings as Shown } from '../wire';
 
@@ -261,15 +261,7 @@ function Key({ of, pid }: { of: KeyView; pid: string | undefined }) {
   return (
     <tr>
       <td>
-        {of.browser ? (
-          <>
-            Browser <span class="dim small text">{of.browser}</span>
-          </>
-        ) : of.operator ? (
-          'operator'
-        ) : (
-          of.identity
-        )}
+        {of.browser ? <span title={of.browser}>{browser(of.browser)}</span> : of.operator ? 'operator' : of.identity}
       </td>
       <td class="mono">{of.prefix || short(of.key_id)}</td>
       <td>

@@ -37,7 +37,7 @@ const freePort = (): Promise<number> =>
 export class Prism {
   readonly home = mkdtempSync(join(tmpdir(), 'prism-page-'));
   private child: ChildProcess | null = null;
-  private port = 0;
+  port = 0;
   private log = '';
 
   get url(): string {

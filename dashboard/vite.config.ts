@@ -9,7 +9,8 @@ const packed: Plugin = {
   name: 'packed',
   writeBundle({ dir = '' }) {
     const folder = join(dir, 'assets');
-    for (const name of readdirSync(folder)) writeFileSync(join(folder, `${name}.gz`), gzipSync(readFileSync(join(folder, name)), { level: 9 }));
+    for (const name of readdirSync(folder))
+      writeFileSync(join(folder, `${name}.gz`), gzipSync(readFileSync(join(folder, name)), { level: 9 }));
   },
 };
 

@@ -9,8 +9,8 @@ type Changed = Change['what'];
 
 /** Nothing is said about waiting before this. */
 const SLOW_MS = 200;
-/** Changes that come together are read together. */
-const SOON_MS = 80;
+/** Changes that come together are read together; the server has collected them already. */
+const SOON_MS = 20;
 /** The shortest time between two reads of the same thing that changes caused; it doubles while they keep coming. */
 const AGAIN_MS = 250;
 const AGAIN_MS_MAX = 700;

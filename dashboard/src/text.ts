@@ -61,3 +61,27 @@ export function bytes(n: number): string {
   while (n >= 1024 && i < units.length - 1) [n, i] = [n / 1024, i + 1];
   return `${i === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
 }
+
+const BROWSERS: [RegExp, string][] = [
+  [/Edg\/(\d+)/, 'Edge'],
+  [/Firefox\/(\d+)/, 'Firefox'],
+  [/(?:Headless)?Chrome\/(\d+)/, 'Chrome'],
+  [/Version\/(\d+).*Safari/, 'Safari'],
+];
+const SYSTEMS: [RegExp, string][] = [
+  [/Android/, 'Android'],
+  [/iPhone|iPad/, 'iOS'],
+  [/Windows/, 'Windows'],
+  [/Mac OS/, 'macOS'],
+  [/Linux/, 'Linux'],
+];
+
+/** A browser as people call it, from how it calls itself. */
+export function browser(agent: string): string {
+  for (const [mark, name] of BROWSERS) {
+    const found = mark.exec(agent);
+    const system = SYSTEMS.find(([sign]) => sign.test(agent))?.[1];
+    if (found) return `${name} ${found[1]}${system ? ` on ${system}` : ''}`;
+  }
+  return agent;
+}

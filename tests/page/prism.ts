@@ -15,7 +15,13 @@ export function cleanEnv(home: string): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(
     ([name]) => !name.startsWith('PRISM_') && !name.startsWith('CLAUDE') && !name.startsWith('CODEX'),
   );
-  return { ...Object.fromEntries(kept), PRISM_HOME: home, PRISM_AUTOSTART: '0' };
+  const page = process.env['PRISM_PAGE_DIR'];
+  return {
+    ...Object.fromEntries(kept),
+    PRISM_HOME: home,
+    PRISM_AUTOSTART: '0',
+    ...(page ? { PRISM_PAGE_DIR: page } : {}),
+  };
 }
 
 const freePort = (): Promise<number> =>
@@ -31,7 +37,7 @@ const freePort = (): Promise<number> =>
 export class Prism {
   readonly home = mkdtempSync(join(tmpdir(), 'prism-page-'));
   private child: ChildProcess | null = null;
-  private port = 0;
+  port = 0;
   private log = '';
 
   get url(): string {
@@ -120,12 +126,17 @@ export class Prism {
 
   /** Another browser, with cookies of its own. */
   async other(browser: Browser, at = '', options: Parameters<Browser['newContext']>[0] = {}): Promise<Page> {
-    return this.open(await browser.newContext({ locale: 'en-GB', timezoneId: 'UTC', ...options }), at);
+    const context = await browser.newContext({ locale: 'en-GB', timezoneId: 'UTC', ...options });
+    opened.push(context);
+    return this.open(context, at);
   }
 }
 
 /** What the browser complained of, by page: any of it fails the test. */
 const complaints = new Map<Page, string[]>();
+
+/** Further browsers of a test: they end with it. */
+const opened: BrowserContext[] = [];
 
 /** What a test brings about on purpose: a server that is away, a call that is refused. */
 const excused: RegExp[] = [];
@@ -147,6 +158,7 @@ export const test = base.extend<{ watched: void }>({
       complaints.clear();
       excused.length = 0;
       await use();
+      await Promise.all(opened.splice(0).map((context) => context.close()));
       const all = [...complaints.values()].flat().filter((text) => !excused.some((what) => what.test(text)));
       expect(all, 'what the browser complained of').toEqual([]);
     },

@@ -1,7 +1,7 @@
 // The page's rules that need no browser: what becomes of text, and of a table.
 import { expect, test } from '@playwright/test';
 import { csv } from '../../dashboard/src/csv';
-import { bytes, clean, duration, milliseconds, parseClean, percent } from '../../dashboard/src/text';
+import { browser, bytes, clean, duration, milliseconds, parseClean, percent } from '../../dashboard/src/text';
 
 const CLEANED: [string, string, string][] = [
   ['plain text stays', 'naïve “quotes” 日本 🔔\n\ttab', 'naïve “quotes” 日本 🔔\n\ttab'],
@@ -50,4 +50,26 @@ test('figures are short', () => {
   expect([5, 3600, 5400, 90_000, 864_000].map(duration)).toEqual(['5 s', '1 h', '1.5 h', '1 d', '10 d']);
   expect([0, 0.004, 0.05, 0.5, 1].map(percent)).toEqual(['0%', '0.4%', '5.0%', '50%', '100%']);
   expect([0, 1023, 1024, 48_000_000].map(bytes)).toEqual(['0 B', '1023 B', '1.0 KB', '45.8 MB']);
+});
+
+test('a browser is called as people call it', () => {
+  const agent = (rest: string): string => `Mozilla/5.0 ${rest}`;
+  expect(
+    browser(agent('(X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0.0.0 Safari/537.36')),
+  ).toBe('Chrome 148 on Linux');
+  expect(
+    browser(
+      agent(
+        '(Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0 Safari/537.36 Edg/148.0',
+      ),
+    ),
+  ).toBe('Edge 148 on Windows');
+  expect(
+    browser(
+      agent(
+        '(Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/19.1 Safari/605.1.15',
+      ),
+    ),
+  ).toBe('Safari 19 on macOS');
+  expect(browser('FirstBrowser/1.0')).toBe('FirstBrowser/1.0');
 });

@@ -46,6 +46,12 @@ export function Now({ waiting }: { waiting: Read<Waiting> }) {
   );
 }
 
+const URGENCY = ['BLOCKER', 'ASK', 'TASK', 'INFO'];
+
+/** Whoever is stuck comes before whoever only tells; the newest first among equals. */
+const byUrgency = (signals: SignalRow[]): SignalRow[] =>
+  signals.toSorted((a, b) => URGENCY.indexOf(a.category ?? 'INFO') - URGENCY.indexOf(b.category ?? 'INFO'));
+
 function WaitsOnYou({ all }: { all: Waiting }) {
   const everywhere = project.value === EVERYWHERE;
   const [inputs, judged] = useJudged(all.inputs);
@@ -66,7 +72,7 @@ function WaitsOnYou({ all }: { all: Waiting }) {
       {all.to_me.length > 0 && (
         <Panel title="To you" bare tools={<More n={all.to_me_more} to="Signals" />}>
           <ul class="rows">
-            {all.to_me.map((s) => (
+            {byUrgency(all.to_me).map((s) => (
               <ToMe key={s.signal_id} signal={s} showProject={everywhere} />
             ))}
           </ul>

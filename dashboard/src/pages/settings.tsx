@@ -3,10 +3,10 @@ import { useState } from 'preact/hooks';
 import { useAct } from '../act';
 import { address, call } from '../api';
 import { Chip, When } from '../parts/marks';
-import { Empty, Figure, Head, Panel, Scroll, Trouble } from '../parts/panel';
+import { Empty, Figure, Head, Panel, Said, Scroll, Trouble } from '../parts/panel';
 import { Sure } from '../parts/sure';
 import { CALM_MS, useRead } from '../read';
-import { bytes, count, short, words } from '../text';
+import { browser, bytes, count, short, words } from '../text';
 import { exact } from '../time';
 import { EVERYWHERE, type KeyView, type ProjectSettings, type Settings as Shown } from '../wire';
 
@@ -40,7 +40,7 @@ function All({ of }: { of: Shown }) {
           <Figure name="Operator" note={of.public_url ?? 'on this machine'}>
             {of.operator}
           </Figure>
-          <Figure name="Recall by meaning" note={of.embedder_off ?? 'the model is in use'}>
+          <Figure name="Recall by meaning" note={<Said text={of.embedder_off ?? 'the model is in use'} />}>
             {of.embedder_off ? 'off' : 'on'}
           </Figure>
           <Figure name="Gate" note="PRISM_RECALLGATE_MODE">
@@ -261,15 +261,7 @@ function Key({ of, pid }: { of: KeyView; pid: string | undefined }) {
   return (
     <tr>
       <td>
-        {of.browser ? (
-          <>
-            Browser <span class="dim small text">{of.browser}</span>
-          </>
-        ) : of.operator ? (
-          'operator'
-        ) : (
-          of.identity
-        )}
+        {of.browser ? <span title={of.browser}>{browser(of.browser)}</span> : of.operator ? 'operator' : of.identity}
       </td>
       <td class="mono">{of.prefix || short(of.key_id)}</td>
       <td>
@@ -332,10 +324,11 @@ function Surfaces({ of }: { of: Shown }) {
 }
 
 function Kept({ of }: { of: Shown }) {
+  const later = Date.parse(of.retention_begins_at) > Date.now();
   return (
     <Panel
       title="What is kept"
-      about={`Memory is never pruned. Nothing of the rest goes before ${exact(of.retention_begins_at)}. Days are set under [retention] in config.toml.`}
+      about={`Memory is never pruned. ${later ? `Nothing of the rest goes before ${exact(of.retention_begins_at)}. ` : ''}Days are set under [retention] in config.toml.`}
       table={{
         name: 'retention',
         of: () => ({

@@ -28,7 +28,12 @@ export function Reply({ to, quiet }: { to: SignalRow; quiet?: boolean }) {
       in_reply_to: to.signal_id,
       idempotency_key: key.current,
     };
-    if (await act.run(() => call(to.pid, 'signal', ask), to.pid, 'signal')) {
+    const answer = async () => {
+      await call(to.pid, 'signal', ask);
+      // Who answers has read it.
+      if (to.to_operator && to.waiting) await call(to.pid, 'inbox_read', { signal_ids: [to.signal_id] });
+    };
+    if (await act.run(answer, to.pid, 'signal')) {
       key.current = crypto.randomUUID();
       if (field.current) field.current.value = '';
       setSent(summary);

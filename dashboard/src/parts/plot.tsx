@@ -98,7 +98,7 @@ function Figures({ columns, rows, format = String }: Table & PlotProps) {
 
 const nice = (max: number): number => {
   const power = 10 ** Math.floor(Math.log10(max));
-  return ([1, 2, 4, 5, 10].find((step) => step * power >= max) ?? 10) * power;
+  return ([1, 2, 4, 6, 8, 10].find((step) => step * power >= max) ?? 10) * power;
 };
 
 const plain = (value: number): string => value.toLocaleString('en', { maximumFractionDigits: 2 });
@@ -141,7 +141,7 @@ function Drawing({ title, buckets, series, kind, format = plain, aim, max }: Plo
         aria-label={`${title}: ${buckets.length} points, latest ${latest}`}
       >
         <Patterns id={id} />
-        {[0, top / 2, top].map((v) => (
+        {(kind === 'bars' && top < 2 ? [0, top] : [0, top / 2, top]).map((v) => (
           <g key={v}>
             <line class="axis" x1={LEFT} x2={WIDTH - RIGHT} y1={y(v)} y2={y(v)} />
             <text x={LEFT - 6} y={y(v) + 4} text-anchor="end">

@@ -1,5 +1,8 @@
 //! `prism bench recall`: does the question find its row? Everything goes through a real server.
 
+mod descent;
+mod facts;
+mod fit;
 mod locomo;
 mod operator;
 mod plain;
@@ -36,6 +39,9 @@ struct Set {
     /// The LoCoMo file (long conversations); it is not part of Prism
     #[arg(long, value_name = "FILE")]
     locomo: Option<PathBuf>,
+    /// Fit the weights on the tune half of the operator's questions and on this LoCoMo file
+    #[arg(long, value_name = "FILE")]
+    fit: Option<PathBuf>,
     /// Speed on so many rows of made-up text
     #[arg(long, value_name = "N")]
     synthetic: Option<usize>,
@@ -43,7 +49,7 @@ struct Set {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n\nIt needs the embedding model: `prism model install`."
+    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n  prism bench recall --fit locomo10.json --keep ~/bench-homes\n\nIt needs the embedding model: `prism model install`."
 )]
 pub struct Recall {
     #[command(flatten)]
@@ -58,6 +64,9 @@ pub struct Recall {
     /// (`asked_as`): only in worlds that have them, in also.jsonl and asked_as.jsonl
     #[arg(long, value_delimiter = ',', value_parser = ["also", "asked_as"])]
     with: Vec<String>,
+    /// With --fit: print the held half, too. That is a look at it: bench/FIGURES.md counts them
+    #[arg(long)]
+    look_at_held: bool,
     /// Leave out the table of each leg alone and each leg left out
     #[arg(long)]
     no_ablation: bool,
@@ -76,6 +85,9 @@ impl Recall {
         whole.context("this measures recall by meaning")?;
         if let Some(n) = self.set.synthetic {
             return synthetic::run(home, n, self.embed_up_to, json).await;
+        }
+        if let Some(file) = &self.set.fit {
+            return fit::run(home, file, self.keep, self.look_at_held).await;
         }
         match &self.set.locomo {
             Some(file) => {
@@ -121,11 +133,24 @@ fn server(home: &Home, operator: &str, keep: Option<PathBuf>) -> Result<Server> 
 struct Question {
     id: String,
     text: String,
+    /// tune or held, in sets that are parted.
+    split: String,
     /// Other phrasings of it.
     also: Vec<String>,
     /// Category or kind.
     group: String,
     gold: BTreeSet<String>,
+    /// Rows that say nearly the same and must stand below.
+    over: BTreeSet<String>,
+}
+
+impl Question {
+    /// Whether a row that answers stands above every row that must stand below it.
+    fn in_order(&self, ranked: &[String]) -> bool {
+        let place = |of: &BTreeSet<String>| ranked.iter().position(|id| of.contains(id));
+        let answer = place(&self.gold);
+        answer.is_some_and(|answer| place(&self.over).is_none_or(|other| answer < other))
+    }
 }
 
 /// Rows that compete, in a project of their own, and what is asked of them.
@@ -141,8 +166,8 @@ struct Answer {
     confidence: f64,
 }
 
-/// Imports a corpus and waits until every row has its vectors.
-async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
+/// Imports a corpus; answers with the file's id of each row.
+async fn load_rows(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
     let mut ours = HashMap::new();
     for batch in ordered(&corpus.rows)?.chunks(BATCH) {
         let lines: Vec<Value> = batch
@@ -169,6 +194,12 @@ async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String
                 .map(|(theirs, id)| (id.to_string(), theirs)),
         );
     }
+    Ok(ours)
+}
+
+/// Imports a corpus and waits until every row has its vectors.
+async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
+    let ours = load_rows(client, corpus).await?;
     let mut bar = Progress::new(&format!("{}: embedding", corpus.pid), corpus.rows.len());
     loop {
         let stats: MemoryStats =
@@ -422,7 +453,9 @@ mod tests {
         );
         let none = Question {
             id: String::new(),
+            split: String::new(),
             also: Vec::new(),
+            over: BTreeSet::new(),
             text: String::new(),
             group: String::new(),
             gold: BTreeSet::new(),

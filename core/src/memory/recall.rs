@@ -13,6 +13,8 @@ use std::collections::HashMap;
 pub const LEG_CANDIDATES: usize = 200;
 /// Candidates whose surroundings are looked at.
 pub const LOOKED_AROUND: usize = 120;
+/// Rows beyond those asked for that the operator's word may still bring up.
+pub const SPARE: usize = 8;
 /// How far apart two rows of one session may be to count as neighbours, in microseconds.
 pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 /// The half-life of recency, in days.
@@ -41,81 +43,123 @@ const NAMED: f64 = 0.4;
 const FEW: usize = 5;
 const VERY_FEW: usize = 2;
 
-/// What each sign adds to a row's score, and what the operator's word is worth.
-/// One set for everything; `prism bench recall` measures it.
-#[derive(Clone, Copy, Debug)]
-pub struct Weights {
-    /// The question's words, in the row or beside it.
-    pub lexical: f64,
-    /// The same, in the row itself: it comes before its neighbours.
-    pub own_words: f64,
-    /// The meaning of the row's best field, or of its best sentence.
-    pub field: f64,
-    /// The meaning of the row as a whole.
-    pub joined: f64,
-    /// The meaning of the row after what it speaks of.
-    pub context: f64,
-    /// The best row of its session.
-    pub session: f64,
-    /// A better row beside it.
-    pub beside: f64,
-    /// It mentions what the question names.
-    pub graph: f64,
-    pub recency: f64,
-    /// It is by the one person the question names.
-    pub person: f64,
-    /// It is by one of the people the question names and speaks of another.
-    pub between: f64,
-    pub length: f64,
-    pub asks: f64,
-    pub when: f64,
-    pub day: f64,
-    pub month: f64,
-    pub release: f64,
-    pub latest: f64,
-    pub earliest: f64,
-    pub kind: f64,
-    /// It is of a kind the question hints at.
-    pub hint: f64,
-    pub operator: f64,
-    /// Other phrasings of the question find it, too.
-    pub agreement: f64,
-    pub works: f64,
-    pub broken: f64,
-    pub corrected: f64,
-    pub superseded: f64,
+/// Declares the signs by which a row is judged, each with its weight: a row's signs and the weights
+/// are two lists of the same names, and a score is their product.
+macro_rules! signs {
+    ($($(#[$doc:meta])* $name:ident = $weight:literal;)+) => {
+        /// How much of each sign a row shows; nothing is 0.
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct Signs {
+            $($(#[$doc])* pub $name: f64,)+
+        }
+
+        /// What each sign is worth. One set for everything; `prism bench recall --fit` finds it.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct Weights {
+            $($(#[$doc])* pub $name: f64,)+
+        }
+
+        impl Default for Weights {
+            fn default() -> Self {
+                Self { $($name: $weight,)+ }
+            }
+        }
+
+        impl Signs {
+            pub const NAMES: [&'static str; [$(stringify!($name)),+].len()] =
+                [$(stringify!($name)),+];
+
+            /// In the order of the names.
+            pub const fn values(&self) -> [f64; Self::NAMES.len()] {
+                [$(self.$name),+]
+            }
+        }
+
+        impl Weights {
+            /// In the order of the names.
+            pub const fn values(&self) -> [f64; Signs::NAMES.len()] {
+                [$(self.$name),+]
+            }
+
+            pub const fn of(values: [f64; Signs::NAMES.len()]) -> Self {
+                let [$($name),+] = values;
+                Self { $($name),+ }
+            }
+        }
+    };
 }
 
-impl Default for Weights {
-    fn default() -> Self {
+signs! {
+    /// The question's words, in the row or beside it.
+    lexical = 2.8;
+    /// The meaning of the row's best field, or of its best sentence.
+    field = 4.2;
+    /// The meaning of the row as a whole.
+    joined = 3.3;
+    /// The meaning of the row after what it speaks of.
+    context = 3.0;
+    /// Other phrasings of the question find it, too.
+    agreement = 0.5;
+    /// How far the best row of its session stands out.
+    session = 0.65;
+    /// How much better a row beside it is.
+    beside = 0.5;
+    /// The question's words in the row itself: it comes before its neighbours.
+    own_words = 0.5;
+    /// It mentions what the question names.
+    graph = 1.0;
+    recency = 0.1;
+    /// It is by the one person the question names.
+    person = 1.1;
+    /// It is by one of the people the question names and speaks of another.
+    between = 4.0;
+    length = 0.2;
+    /// It asks something itself.
+    asks = -1.3;
+    /// The question asks when, and it speaks of a time.
+    when = 1.4;
+    day = 4.0;
+    month = 3.5;
+    /// It is from the asked side of a release.
+    release = 1.7;
+    /// It is from the asked side of a release, and near it.
+    near_release = 3.5;
+    latest = 1.0;
+    earliest = 1.2;
+    /// It is of the kind asked for.
+    kind = 3.2;
+    /// It is of a kind the question hints at.
+    hint = 1.3;
+    /// It is the operator's word, and the question asks for that.
+    operator = 1.7;
+    works = 0.3;
+    broken = -0.4;
+    corrected = -0.2;
+    superseded = -2.0;
+}
+
+impl Signs {
+    /// The signs of words and meaning alone: those that other rows may borrow.
+    pub fn content(&self) -> Self {
         Self {
-            lexical: 2.8,
-            own_words: 0.5,
-            field: 4.2,
-            joined: 3.3,
-            context: 3.0,
-            session: 0.65,
-            beside: 0.5,
-            graph: 1.0,
-            recency: 0.1,
-            person: 1.1,
-            between: 4.0,
-            length: 0.2,
-            asks: -1.3,
-            when: 1.4,
-            day: 4.0,
-            month: 3.5,
-            release: 1.7,
-            latest: 1.0,
-            earliest: 1.2,
-            kind: 3.2,
-            hint: 1.3,
-            operator: 1.7,
-            agreement: 0.5,
-            works: 0.3,
-            broken: -0.4,
-            corrected: -0.2,
-            superseded: -2.0,
+            lexical: self.lexical,
+            field: self.field,
+            joined: self.joined,
+            context: self.context,
+            agreement: self.agreement,
+            ..Self::default()
+        }
+    }
+
+    /// The same, with what the operator and later rows say of the row.
+    pub fn with_standing(self, standing: &Standing) -> Self {
+        let said = standing.signs();
+        Self {
+            works: said.works,
+            broken: said.broken,
+            corrected: said.corrected,
+            superseded: said.superseded,
+            ..self
         }
     }
 }
@@ -129,6 +173,12 @@ impl Weights {
             ("graph", self.graph),
             ("recency", self.recency),
         ]
+    }
+
+    /// What a row is worth that shows these signs.
+    pub fn score(&self, signs: &Signs) -> f64 {
+        let pairs = self.values().into_iter().zip(signs.values());
+        pairs.map(|(weight, sign)| weight * sign).sum()
     }
 
     /// What a row promises before its surroundings are known.
@@ -286,159 +336,176 @@ pub struct Ranking {
     pub confidence: f64,
 }
 
+/// The signs of one row, and where those come from that other rows lend it.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    pub signs: Signs,
+    /// The best row of its session, as a place in the same list.
+    pub session_best: usize,
+    /// The row beside it that is better by most.
+    pub better_beside: Option<usize>,
+    /// The phrasing that speaks best for it; the question itself is the first.
+    phrasing: usize,
+    /// The neighbour whose words helped most.
+    words_by: Option<usize>,
+    /// It is the kind asked for, by half.
+    by_half: bool,
+}
+
 /// Ranks what the legs found.
 pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Ranking {
+    let rows = &found.rows;
+    let places = places(rows);
+    let told = tell(question, found, weights, now);
+    let scored = rows.iter().zip(&told).enumerate().map(|(i, (row, told))| {
+        let mut why = places.why(i);
+        if row.phrased(told.phrasing).1.is_some_and(|near| near.asked) {
+            why.push("a question it answers".to_owned());
+        }
+        if let Some(n) = told.phrasing.checked_sub(1) {
+            why.push(format!("also #{}", n + 1));
+        }
+        why.extend(
+            told.words_by
+                .map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))),
+        );
+        why.extend(told.reasons().map(str::to_owned));
+        Scored {
+            id: row.id.clone(),
+            score: weights.score(&told.signs),
+            why,
+        }
+    });
+    Ranking {
+        rows: sorted(scored.collect()),
+        confidence: confidence(rows, &told),
+        places,
+    }
+}
+
+impl Told {
+    /// What a person is told of the signs that are facts.
+    fn reasons(&self) -> impl Iterator<Item = &'static str> {
+        let signs = &self.signs;
+        let kind = match self.by_half {
+            true => "the kind asked for, by half",
+            false => "the kind asked for",
+        };
+        [
+            (signs.when, "says when"),
+            (signs.person, "by the one named"),
+            (signs.between, "between those named"),
+            (signs.kind, kind),
+            (signs.hint, "a kind it may mean"),
+            (signs.operator, "the operator's word"),
+            (signs.day, "on that day"),
+            (signs.month, "in that month"),
+            (
+                signs.release + signs.near_release,
+                "on that side of the release",
+            ),
+        ]
+        .into_iter()
+        .filter(|(sign, _)| *sign > 0.0)
+        .map(|(_, reason)| reason)
+    }
+}
+
+/// The signs of every row. What a row shares with its session and its neighbours hangs on what the
+/// rows themselves are worth, hence on the weights.
+pub fn tell(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Vec<Told> {
     let rows = &found.rows;
     let phrasings: Vec<Heard> = std::iter::once(&found.mass)
         .chain(&found.also_mass)
         .enumerate()
-        .map(|(n, mass)| Heard::of(rows, n, *mass, weights))
+        .map(|(n, mass)| Heard::of(rows, n, *mass))
         .collect();
     let best = best_phrasings(&phrasings, rows.len(), weights);
-    let content: Vec<f64> = best.iter().map(|(content, _)| *content).collect();
-    let by_phrasing = |i: usize| &phrasings[best[i].1];
-    let own: Vec<f64> = (0..rows.len()).map(|i| by_phrasing(i).own[i]).collect();
-    let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
-    let words: Vec<(f64, Option<usize>)> =
-        (0..rows.len()).map(|i| by_phrasing(i).words[i]).collect();
-    let sessions = session_lift(rows, &content);
-    let places = places(rows);
+    let content: Vec<f64> = best.iter().map(|(signs, _)| weights.score(signs)).collect();
+    let own = |i: usize| phrasings[best[i].1].own[i];
+    let surest = (0..rows.len()).map(own).fold(0.0, f64::max).min(1.0);
+    // Where words are sure, what kind of row it is matters less.
+    let doubt = 1.0 - CERTAINTY * surest;
+    let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
+    let sessions = session_best(rows, &content);
     let alone = match question.named.as_slice() {
         [one] => Some(one.as_str()),
         _ => None,
     };
-    // Where words are sure, what kind of row it is matters less.
-    let doubt = 1.0 - CERTAINTY * surest;
-    let scored = rows.iter().enumerate().map(|(i, row)| {
-        let mut why = places.why(i);
-        if row.phrased(best[i].1).1.is_some_and(|near| near.asked) {
-            why.push("a question it answers".to_owned());
-        }
-        if let Some(n) = best[i].1.checked_sub(1) {
-            why.push(format!("also #{}", n + 1));
-        }
-        why.extend(
-            words[i]
-                .1
-                .map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))),
-        );
-        let better = row
+    let flag = |holds: bool| f64::from(u8::from(holds));
+    let one = |(i, row): (usize, &Candidate)| {
+        let (of_content, phrasing) = best[i];
+        let better_beside = row
             .beside
             .iter()
-            .map(|b| content[*b] - content[i])
-            .fold(0.0, f64::max);
-        let mut score = content[i]
-            + weights.own_words * own[i]
-            + weights.session * sessions[i]
-            + weights.beside * better
-            + weights.length * f64::from(row.words.min(WORDS_CAP)).ln_1p();
-        let mut add = |holds: bool, weight: f64, reason: &str| {
-            if holds {
-                score += weight;
-                if !reason.is_empty() {
-                    why.push(reason.to_owned());
-                }
-            }
-        };
-        add(row.mentions, weights.graph, "");
-        add(row.cues & cue::ASKS != 0, weights.asks, "");
-        add(
-            question.when && row.cues & cue::TIME != 0,
-            weights.when,
-            "says when",
-        );
-        add(
-            alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)),
-            weights.person,
-            "by the one named",
-        );
-        add(
-            row.between > 0.0,
-            weights.between * row.between,
-            "between those named",
-        );
+            .copied()
+            .filter(|b| content[*b] > content[i])
+            .reduce(|a, b| if content[b] > content[a] { b } else { a });
         let of_kind = question.cues & row.cues != 0;
-        add(of_kind, weights.kind * doubt, "the kind asked for");
-        let by_half = question.cues & cue::CONFIRMATION != 0 && row.cues & cue::HALF_CONFIRMED != 0;
-        add(
-            by_half && !of_kind,
-            weights.kind * doubt * OWN_WORK_WEIGHT,
-            "the kind asked for, by half",
-        );
-        add(
-            question.hints & row.cues != 0,
-            weights.hint * doubt,
-            "a kind it may mean",
-        );
-        add(
-            question.operator && !of_kind && row.cues & cue::OPERATOR != 0,
-            weights.operator * doubt,
-            "the operator's word",
-        );
-        add(
-            found.windows.iter().any(|w| w.is_day && w.holds(row.at)),
-            weights.day,
-            "on that day",
-        );
-        add(
-            found.windows.iter().any(|w| !w.is_day && w.holds(row.at)),
-            weights.month,
-            "in that month",
-        );
+        let by_half = !of_kind
+            && question.cues & cue::CONFIRMATION != 0
+            && row.cues & cue::HALF_CONFIRMED != 0;
+        let kind = flag(of_kind) + flag(by_half) * OWN_WORK_WEIGHT;
+        let within = |is_day: bool| {
+            let mut windows = found.windows.iter().filter(|w| w.is_day == is_day);
+            windows.any(|w| w.holds(row.at))
+        };
         let in_release = found
             .release
             .is_none_or(|(from, until)| from <= row.at && row.at < until);
-        let side = if question
-            .around_release
-            .as_ref()
-            .is_some_and(|around| around.near)
-        {
-            weights.month
-        } else {
-            weights.release
-        };
-        add(
-            found.release.is_some() && in_release,
-            side,
-            "on that side of the release",
-        );
-        score += weights.recency * recency(now.since_us(row.at) as f64 / 86_400e6);
+        let on_side = flag(found.release.is_some() && in_release);
+        let near = flag(question.around_release.as_ref().is_some_and(|a| a.near));
         let age = age(row.at, found);
-        if question.latest && in_release {
-            score += weights.latest * age;
+        let is_named = alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity));
+        let its_word = question.operator && !of_kind && row.cues & cue::OPERATOR != 0;
+        let signs = Signs {
+            session: content[sessions[i]] - mean,
+            beside: better_beside.map_or(0.0, |b| content[b] - content[i]),
+            own_words: own(i),
+            length: f64::from(row.words.min(WORDS_CAP)).ln_1p(),
+            graph: flag(row.mentions),
+            asks: flag(row.cues & cue::ASKS != 0),
+            when: flag(question.when && row.cues & cue::TIME != 0),
+            person: flag(is_named),
+            between: row.between,
+            kind: kind * doubt,
+            hint: flag(question.hints & row.cues != 0) * doubt,
+            operator: flag(its_word) * doubt,
+            day: flag(within(true)),
+            month: flag(within(false)),
+            release: on_side * (1.0 - near),
+            near_release: on_side * near,
+            recency: recency(now.since_us(row.at) as f64 / 86_400e6),
+            latest: flag(question.latest && in_release) * age,
+            earliest: flag(question.earliest && found.release.is_none()) * (1.0 - age),
+            ..of_content
+        };
+        Told {
+            signs,
+            session_best: sessions[i],
+            better_beside,
+            phrasing,
+            words_by: phrasings[phrasing].words_by[i],
+            by_half,
         }
-        if question.earliest && found.release.is_none() {
-            score += weights.earliest * (1.0 - age);
-        }
-        Scored {
-            id: row.id.clone(),
-            score,
-            why,
-        }
-    });
-    let ranked = sorted(scored.collect());
-    Ranking {
-        confidence: if rows.is_empty() {
-            0.0
-        } else {
-            confidence(rows, surest)
-        },
-        rows: ranked,
-        places,
-    }
+    };
+    rows.iter().enumerate().map(one).collect()
 }
 
 /// What one phrasing of the question says of each row.
 struct Heard {
     /// The share of its words that a row holds itself.
     own: Vec<f64>,
-    /// The same with what stands beside the row, and which neighbour helped most.
-    words: Vec<(f64, Option<usize>)>,
-    content: Vec<f64>,
+    /// Which neighbour's words helped each row most.
+    words_by: Vec<Option<usize>>,
+    /// The signs of words and meaning, and no others.
+    content: Vec<Signs>,
+    /// Their average.
+    mean: Signs,
 }
 
 impl Heard {
-    fn of(rows: &[Candidate], phrasing: usize, mass: f64, weights: &Weights) -> Self {
+    fn of(rows: &[Candidate], phrasing: usize, mass: f64) -> Self {
         let mass = mass.max(1e-6);
         // A row without vectors yet is taken to be as near as the others are on average: it is
         // neither found nor hidden by meaning.
@@ -464,49 +531,67 @@ impl Heard {
         } else {
             ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0)
         };
-        let words: Vec<(f64, Option<usize>)> = (0..rows.len())
+        let (words, words_by): (Vec<f64>, Vec<Option<usize>>) = (0..rows.len())
             .map(|i| words_around(rows, i, phrasing))
-            .map(|(sum, by)| (sum / mass, by))
-            .collect();
-        let content = rows
-            .iter()
-            .zip(&words)
-            .map(|(row, (lexical, _))| {
-                let near = near(row).unwrap_or(unknown);
-                weights.lexical * heard * lexical
-                    + weights.field * near.field
-                    + weights.joined * near.joined
-                    + weights.context * near.context
-            })
-            .collect();
+            .unzip();
+        let signs = |(row, words): (&Candidate, &f64)| {
+            let near = near(row).unwrap_or(unknown);
+            Signs {
+                lexical: heard * words / mass,
+                field: near.field,
+                joined: near.joined,
+                context: near.context,
+                ..Signs::default()
+            }
+        };
+        let content: Vec<Signs> = rows.iter().zip(&words).map(signs).collect();
+        let average = |value: fn(&Signs) -> f64| {
+            content.iter().map(value).sum::<f64>() / content.len().max(1) as f64
+        };
+        let mean = Signs {
+            lexical: average(|s| s.lexical),
+            field: average(|s| s.field),
+            joined: average(|s| s.joined),
+            context: average(|s| s.context),
+            ..Signs::default()
+        };
         Self {
             own,
-            words,
+            words_by,
             content,
+            mean,
         }
     }
 }
 
-/// Each row by the phrasing that speaks best for it: the score, and which phrasing. What several
+/// Each row by the phrasing that speaks best for it: its signs, and which phrasing. What several
 /// agree on counts a little more.
-fn best_phrasings(phrasings: &[Heard], rows: usize, weights: &Weights) -> Vec<(f64, usize)> {
+fn best_phrasings(phrasings: &[Heard], rows: usize, weights: &Weights) -> Vec<(Signs, usize)> {
     // Phrasings lie differently high as a whole, a long one higher than a short one: what counts
     // is how far a row stands out in each.
-    let mean = |heard: &Heard| heard.content.iter().sum::<f64>() / rows.max(1) as f64;
-    let means: Vec<f64> = phrasings.iter().map(mean).collect();
+    let mean = phrasings.first().map(|p| p.mean).unwrap_or_default();
+    let means: Vec<f64> = phrasings.iter().map(|p| weights.score(&p.mean)).collect();
     let one = |i: usize| {
-        let stands_out = |n: usize| phrasings[n].content[i] - means[n];
-        let (best, most) = (0..phrasings.len())
-            .map(|n| (n, stands_out(n)))
-            .reduce(|a, b| if b.1 > a.1 { b } else { a })
+        let stands_out: Vec<f64> = phrasings
+            .iter()
+            .zip(&means)
+            .map(|(heard, mean)| weights.score(&heard.content[i]) - mean)
+            .collect();
+        let best = (0..phrasings.len())
+            .reduce(|a, b| if stands_out[b] > stands_out[a] { b } else { a })
             .unwrap_or_default();
         let others = (0..phrasings.len()).filter(|n| *n != best);
-        let agree: f64 = others.map(|n| stands_out(n).max(0.0)).sum();
-        let agree = agree / (phrasings.len().max(2) - 1) as f64;
-        (
-            means.first().copied().unwrap_or_default() + most + weights.agreement * agree,
-            best,
-        )
+        let agree: f64 = others.map(|n| stands_out[n].max(0.0)).sum();
+        let (own, of) = (&phrasings[best].content[i], &phrasings[best].mean);
+        let signs = Signs {
+            lexical: own.lexical - of.lexical + mean.lexical,
+            field: own.field - of.field + mean.field,
+            joined: own.joined - of.joined + mean.joined,
+            context: own.context - of.context + mean.context,
+            agreement: agree / (phrasings.len().max(2) - 1) as f64,
+            ..Signs::default()
+        };
+        (signs, best)
     };
     (0..rows).map(one).collect()
 }
@@ -541,22 +626,22 @@ fn words_around(rows: &[Candidate], i: usize, phrasing: usize) -> (f64, Option<u
     (best.values().sum(), helped.map(|(_, by)| by))
 }
 
-/// How far the best row of its session stands above the average; a row without one is its own
-/// session.
-fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
-    let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
-    let mut best: HashMap<&str, f64> = HashMap::new();
-    for (row, content) in rows.iter().zip(content) {
+/// The best row of each row's session; a row without one is its own session.
+fn session_best(rows: &[Candidate], content: &[f64]) -> Vec<usize> {
+    let mut best: HashMap<&str, usize> = HashMap::new();
+    for (i, row) in rows.iter().enumerate() {
         if let Some(session) = &row.session {
-            let most = best.entry(session).or_insert(*content);
-            *most = most.max(*content);
+            let most = best.entry(session).or_insert(i);
+            if content[i] > content[*most] {
+                *most = i;
+            }
         }
     }
-    let of_session = |row: &Candidate| row.session.as_deref().and_then(|s| best.get(s)).copied();
-    rows.iter()
-        .zip(content)
-        .map(|(row, content)| of_session(row).unwrap_or(*content) - mean)
-        .collect()
+    let of_session = |(i, row): (usize, &Candidate)| {
+        let session = row.session.as_deref();
+        session.and_then(|s| best.get(s)).copied().unwrap_or(i)
+    };
+    rows.iter().enumerate().map(of_session).collect()
 }
 
 /// Each row's place in each leg.
@@ -619,12 +704,16 @@ impl Places {
 
 /// How likely it is that the best rows answer: by how near the nearest is, and by the share of the
 /// question's words that one row holds.
-fn confidence(rows: &[Candidate], surest: f64) -> f64 {
+fn confidence(rows: &[Candidate], told: &[Told]) -> f64 {
+    if rows.is_empty() {
+        return 0.0;
+    }
+    let surest = told.iter().map(|t| t.signs.own_words).fold(0.0, f64::max);
     // A thing that was named and is mentioned counts like some of the words.
     let surest = if rows.iter().any(|r| r.mentions || r.between > 0.5) {
-        surest.max(NAMED)
+        surest.clamp(NAMED, 1.0)
     } else {
-        surest
+        surest.min(1.0)
     };
     let near = rows
         .iter()
@@ -660,12 +749,57 @@ pub struct VerdictOn {
     pub on_own_delta: bool,
 }
 
+impl VerdictOn {
+    fn weight(&self) -> f64 {
+        verdict_weight(self.directness, self.on_own_delta)
+    }
+}
+
 /// What the operator and later rows say of one row.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     pub verdicts: Vec<VerdictOn>,
     pub labels: Vec<Class>,
     pub superseded_by: Option<String>,
+}
+
+impl Standing {
+    /// The signs that it gives its row.
+    pub fn signs(&self) -> Signs {
+        let said = |verdict: Verdict| {
+            let given = self.verdicts.iter().filter(|v| v.verdict == verdict);
+            given.map(VerdictOn::weight).sum()
+        };
+        let is_corrected = self.labels.contains(&Class::Correction);
+        Signs {
+            works: said(Verdict::Works),
+            broken: said(Verdict::Broken),
+            corrected: f64::from(u8::from(is_corrected)),
+            superseded: f64::from(u8::from(self.superseded_by.is_some())),
+            ..Signs::default()
+        }
+    }
+
+    /// What a person is told of it.
+    fn reasons(&self) -> Vec<String> {
+        let told = |given: &VerdictOn| {
+            let by_half = if given.weight() < 1.0 {
+                " (reported, own work: half)"
+            } else {
+                ""
+            };
+            format!("operator: {}{by_half}", given.verdict)
+        };
+        let telling = |given: &&VerdictOn| given.verdict != Verdict::Partial;
+        let mut why: Vec<String> = self.verdicts.iter().filter(telling).map(told).collect();
+        if self.labels.contains(&Class::Correction) {
+            why.push("operator corrected it".into());
+        }
+        if let Some(by) = &self.superseded_by {
+            why.push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
+        }
+        why
+    }
 }
 
 /// Lifts what the operator confirmed, lowers what was broken or corrected,
@@ -676,37 +810,9 @@ pub fn with_standing(
     weights: &Weights,
 ) -> Vec<Scored> {
     for row in &mut rows {
-        let Some(known) = standing.get(&row.id) else {
-            continue;
-        };
-        for given in &known.verdicts {
-            let weight = verdict_weight(given.directness, given.on_own_delta);
-            let verdict = given.verdict;
-            let effect = match verdict {
-                Verdict::Works => weights.works,
-                Verdict::Broken => weights.broken,
-                Verdict::Partial => 0.0,
-            };
-            row.score += effect * weight;
-            if effect != 0.0 {
-                row.why.push(format!(
-                    "operator: {verdict}{}",
-                    if weight < 1.0 {
-                        " (reported, own work: half)"
-                    } else {
-                        ""
-                    }
-                ));
-            }
-        }
-        if known.labels.contains(&Class::Correction) {
-            row.score += weights.corrected;
-            row.why.push("operator corrected it".into());
-        }
-        if let Some(by) = &known.superseded_by {
-            row.score += weights.superseded;
-            row.why
-                .push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
+        if let Some(known) = standing.get(&row.id) {
+            row.score += weights.score(&known.signs());
+            row.why.extend(known.reasons());
         }
     }
     let scores: HashMap<String, f64> = rows.iter().map(|r| (r.id.clone(), r.score)).collect();

@@ -35,6 +35,15 @@ worlds! {
     "energy", asked by "Goran";
 }
 
+/// Pairs of rows of which one stands and the other does not, or no longer.
+pub const STANDING: &str = "standing";
+const PAIRS: (&str, &str, &str, &str) = (
+    STANDING,
+    "Maud",
+    include_str!("../../../../bench/operator-language/standing/rows.jsonl"),
+    include_str!("../../../../bench/operator-language/standing/questions.jsonl"),
+);
+
 /// Of the worlds that have them: other phrasings of the questions, and questions that rows answer.
 const HELPED: &[(&str, &str, &str)] = &[(
     "energy",
@@ -122,6 +131,15 @@ pub async fn run(home: &Home, task: Task) -> Result<()> {
     } else {
         report(&task, &worlds, &asked, &ablated)
     }
+}
+
+/// Every world with all its questions and who asks there, the pairs last.
+pub fn corpora() -> Result<Vec<(&'static str, Corpus)>> {
+    let all = WORLDS.iter().chain([&PAIRS]);
+    all.map(|(name, asker, rows, questions)| {
+        Ok((*asker, world(name, asker, rows, questions, "all")?.corpus))
+    })
+    .collect()
 }
 
 fn helped(world: &str) -> Option<(&'static str, &'static str)> {
@@ -462,16 +480,12 @@ fn world(name: &str, asker: &str, rows: &str, questions: &str, split: &str) -> R
         .filter(|q| split == "all" || q["split"] == split)
         .map(|q| Question {
             id: q["id"].as_str().unwrap_or_default().to_owned(),
+            split: q["split"].as_str().unwrap_or_default().to_owned(),
             also: Vec::new(),
+            over: strings(&q["over"]),
             text: q["question"].as_str().unwrap_or_default().to_owned(),
             group: q["kind"].as_str().unwrap_or_default().to_owned(),
-            gold: q["answers"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect(),
+            gold: strings(&q["answers"]),
         });
     Ok(World {
         asker: asker.to_owned(),
@@ -481,6 +495,12 @@ fn world(name: &str, asker: &str, rows: &str, questions: &str, split: &str) -> R
             rows: lines("rows", rows)?,
         },
     })
+}
+
+fn strings(list: &Value) -> BTreeSet<String> {
+    let items = list.as_array().into_iter().flatten();
+    let texts = items.filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 /// Whether a question has no word in common with any row that answers it, by Porter's stems and

@@ -2,8 +2,11 @@
 
 use crate::memory::Kind;
 
-/// Numbers in one vector.
+/// Numbers that one model gives a text. Vectors of two models stand side by side, as one of twice
+/// the length.
 pub const DIMENSIONS: usize = 384;
+/// Numbers in the longest vector that is kept.
+const DIMENSIONS_MAX: usize = 4_096;
 
 /// What a vector stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +202,7 @@ pub fn to_bytes(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// The vector that these bytes are, when they are one.
+/// The vector that these bytes are, of whatever length, when they are one.
 pub fn from_bytes(bytes: &[u8]) -> Option<Vec<f32>> {
     let vector: Vec<f32> = bytes
         .as_chunks::<4>()
@@ -207,7 +210,8 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<f32>> {
         .iter()
         .map(|b| f32::from_le_bytes(*b))
         .collect();
-    (bytes.len() == DIMENSIONS * 4 && vector.iter().all(|x| x.is_finite())).then_some(vector)
+    let whole = bytes.len() == vector.len() * 4 && (1..=DIMENSIONS_MAX).contains(&vector.len());
+    (whole && vector.iter().all(|x| x.is_finite())).then_some(vector)
 }
 
 #[cfg(test)]
@@ -324,9 +328,13 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_vector_are_refused() {
-        let vector = vec![0.5; DIMENSIONS];
-        assert_eq!(from_bytes(&to_bytes(&vector)), Some(vector));
-        assert_eq!(from_bytes(&[0; 12]), None);
+        for length in [1, DIMENSIONS, 2 * DIMENSIONS] {
+            let vector = vec![0.5; length];
+            assert_eq!(from_bytes(&to_bytes(&vector)), Some(vector));
+        }
+        assert_eq!(from_bytes(&[]), None);
+        assert_eq!(from_bytes(&[0; 13]), None);
+        assert_eq!(from_bytes(&[0; (DIMENSIONS_MAX + 1) * 4]), None);
         assert_eq!(from_bytes(&to_bytes(&[f32::NAN; DIMENSIONS])), None);
     }
 }

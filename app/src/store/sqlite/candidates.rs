@@ -149,13 +149,18 @@ impl Sqlite {
             let plain = ScanFilter::of(&search.filter);
             for (n, leg) in legs.iter_mut().enumerate() {
                 let Some(vector) = &leg.vector else { continue };
-                leg.near = vectors.nearest(c, &project, vector, &plain, share)?;
+                leg.near = vectors.nearest(c, (search.model, &project), vector, &plain, share)?;
                 for window in windows.iter().filter(|_| n == 0) {
                     // What was asked of a time is looked for in that time, too.
                     let within = plain.within(window.from, window.until);
                     let n = LEG_CANDIDATES / 8;
-                    leg.near
-                        .extend(vectors.nearest(c, &project, vector, &within, n)?);
+                    leg.near.extend(vectors.nearest(
+                        c,
+                        (search.model, &project),
+                        vector,
+                        &within,
+                        n,
+                    )?);
                 }
             }
             let vector_us = started.elapsed().as_micros() as u64;
@@ -210,7 +215,9 @@ impl Sqlite {
             let judged: Vec<HashMap<i64, Nearness>> = legs
                 .iter()
                 .map(|leg| match &leg.vector {
-                    Some(vector) => vectors.judge(&project, vector, &rows, &leg.near),
+                    Some(vector) => {
+                        vectors.judge((search.model, &project), vector, &rows, &leg.near)
+                    }
                     None => HashMap::new(),
                 })
                 .collect();

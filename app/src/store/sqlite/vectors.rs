@@ -8,12 +8,12 @@ use crate::store::memory::Filter;
 use prism_core::Moment;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::Nearness;
-use prism_core::memory::vector::{DIMENSIONS, Role, from_bytes, quantise};
+use prism_core::memory::vector::{Role, from_bytes, quantise};
 use rusqlite::{Connection, params};
 use simsimd::SpatialSimilarity;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// Vectors that are compared again exactly.
@@ -30,6 +30,8 @@ pub(super) const RECALL_WAITS: Duration = Duration::from_secs(2);
 
 /// One wait of a warm-up, which waits again for as long as it takes.
 const PATIENT: Duration = Duration::from_secs(60);
+/// A generation that nobody asked for so long is let go of once another one is there.
+const LET_GO_AFTER: Duration = Duration::from_secs(60);
 
 /// Vectors after the last one that is in memory, in order. By any index but the id's, each look would
 /// read and sort all of them.
@@ -40,23 +42,65 @@ pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.
 pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
     cross join memory_vectors v on v.id = j.value";
 
-/// Every vector of one model, project by project, in a form that is quick to scan.
+/// The vectors of a generation, project by project, in a form that is quick to scan. While the next
+/// one is read, the one before it answers; two never mix.
 #[derive(Default)]
 pub struct Vectors {
-    matrices: RwLock<Matrices>,
+    generations: RwLock<Generations>,
     /// Whether somebody reads a step now; the others wait for it instead of reading the same.
     reading: Mutex<bool>,
     step_ended: Condvar,
 }
 
 #[derive(Default)]
-struct Matrices {
+struct Generations {
     /// How often everything was let go of: a step that was read before that is of no use after it.
-    generation: u64,
+    epoch: u64,
+    held: Vec<Generation>,
+}
+
+/// All vectors of one model, or of several whose halves stand side by side: all of one length.
+struct Generation {
     model: String,
+    /// Numbers in each vector; none before the first was read.
+    dimensions: usize,
     /// The last vector that was read.
     last: i64,
+    /// Vectors that were passed over because their length is another.
+    skipped: usize,
     projects: HashMap<String, Matrix>,
+    asked: Mutex<Instant>,
+}
+
+impl Generation {
+    fn of(model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            dimensions: 0,
+            last: 0,
+            skipped: 0,
+            projects: HashMap::new(),
+            asked: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn asked(&self) -> Instant {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generations {
+    fn of(&self, model: &str) -> Option<&Generation> {
+        self.held.iter().find(|g| g.model == model)
+    }
+
+    /// One project's vectors, when a question of so many dimensions can be compared with them.
+    fn matrix(&self, model: &str, project: &str, dimensions: usize) -> Option<&Matrix> {
+        self.of(model)
+            .filter(|generation| generation.dimensions == dimensions)?
+            .projects
+            .get(project)
+    }
 }
 
 /// One project's vectors: those a scan looks at, and those that only judge what it found.
@@ -69,6 +113,8 @@ struct Matrix {
 /// Vectors as whole numbers, column by column. Those of one row stand together.
 #[derive(Default)]
 struct Block {
+    /// Numbers in each vector.
+    dimensions: usize,
     codes: Vec<i8>,
     /// What one whole number is worth; nothing when the row was embedded anew since.
     steps: Vec<f32>,
@@ -136,12 +182,12 @@ impl Block {
             return;
         }
         let old = std::mem::take(self);
+        self.dimensions = old.dimensions;
         for at in (0..old.rows.len()).filter(|at| old.steps[*at] > 0.0) {
             self.starts
                 .entry(old.rows[at])
                 .or_insert(self.rows.len() as u32);
-            let code = &old.codes[at * DIMENSIONS..(at + 1) * DIMENSIONS];
-            self.codes.extend_from_slice(code);
+            self.codes.extend_from_slice(old.code(at));
             self.steps.push(old.steps[at]);
             self.ids.push(old.ids[at]);
             self.roles.push(old.roles[at]);
@@ -152,6 +198,7 @@ impl Block {
     }
 
     fn push(&mut self, read: Read) {
+        self.dimensions = read.codes.len();
         self.starts
             .entry(read.row)
             .or_insert(self.rows.len() as u32);
@@ -164,9 +211,12 @@ impl Block {
         self.kinds.push(read.kind);
     }
 
+    fn code(&self, at: usize) -> &[i8] {
+        &self.codes[at * self.dimensions..(at + 1) * self.dimensions]
+    }
+
     fn dot(&self, at: usize, question: &[i8]) -> f32 {
-        let code = &self.codes[at * DIMENSIONS..(at + 1) * DIMENSIONS];
-        i8::dot(question, code).unwrap_or_default() as f32 * self.steps[at]
+        i8::dot(question, self.code(at)).unwrap_or_default() as f32 * self.steps[at]
     }
 
     /// The places of one row's vectors.
@@ -268,14 +318,21 @@ impl Sqlite {
 impl Vectors {
     /// Lets go of everything: rows have moved from one project to another.
     pub fn forget(&self) {
-        let mut matrices = self
-            .matrices
+        let mut generations = self.change();
+        generations.epoch += 1;
+        generations.held.clear();
+    }
+
+    fn look(&self) -> RwLockReadGuard<'_, Generations> {
+        self.generations
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Generations> {
+        self.generations
             .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *matrices = Matrices {
-            generation: matrices.generation + 1,
-            ..Matrices::default()
-        };
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads what was embedded since the last look, step by step; one small query when there is
@@ -289,6 +346,7 @@ impl Vectors {
         let deadline = Instant::now().checked_add(patience);
         loop {
             if self.read_up_to(model).is_some_and(|last| newest <= last) {
+                self.let_go_beside(model);
                 return Ok(true);
             }
             let left = deadline.map_or(PATIENT, |at| at.saturating_duration_since(Instant::now()));
@@ -301,10 +359,24 @@ impl Vectors {
         }
     }
 
-    /// The last vector of this model that is in memory; none when those of another one are.
+    /// The last vector of this generation that is in memory; none before its first step.
     fn read_up_to(&self, model: &str) -> Option<i64> {
-        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-        (matrices.model == model).then_some(matrices.last)
+        let generations = self.look();
+        let generation = generations.of(model)?;
+        *generation
+            .asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Some(generation.last)
+    }
+
+    /// Gives back the room of generations that nobody asks for any more, now that this one is there.
+    fn let_go_beside(&self, model: &str) {
+        let stays = |g: &Generation| g.model == model || g.asked().elapsed() < LET_GO_AFTER;
+        let all_stay = self.look().held.iter().all(stays);
+        if !all_stay {
+            self.change().held.retain(stays);
+        }
     }
 
     /// The right to read the next step; none when somebody else has read one meanwhile.
@@ -320,50 +392,61 @@ impl Vectors {
 
     /// Reads the next vectors and only then asks for the lock to put them in.
     fn read_step(&self, c: &Connection, model: &str, newest: i64) -> Result<()> {
-        let (generation, last) = {
-            let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-            let known = matrices.model == model;
-            (matrices.generation, if known { matrices.last } else { 0 })
+        let (epoch, last) = {
+            let generations = self.look();
+            let last = generations.of(model).map_or(0, |g| g.last);
+            (generations.epoch, last)
         };
         let step = next_vectors(c, model, last, newest)?;
-        self.take_in(model, generation, step);
+        self.take_in(model, epoch, step);
         Ok(())
     }
 
     /// Puts a step in, unless rows have moved since it was begun.
-    fn take_in(&self, model: &str, generation: u64, (step, reached): (Vec<Read>, i64)) {
-        let mut matrices = self
-            .matrices
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        if matrices.generation != generation {
+    fn take_in(&self, model: &str, epoch: u64, (step, reached): (Vec<Read>, i64)) {
+        let mut generations = self.change();
+        if generations.epoch != epoch {
             return;
         }
-        if matrices.model != model {
-            *matrices = Matrices {
-                generation,
-                model: model.to_owned(),
-                ..Matrices::default()
-            };
+        let place = generations.held.iter().position(|g| g.model == model);
+        let place = place.unwrap_or_else(|| {
+            generations.held.push(Generation::of(model));
+            generations.held.len() - 1
+        });
+        let generation = &mut generations.held[place];
+        if generation.dimensions == 0 {
+            generation.dimensions = usual_length(&step);
         }
-        let mut current = None;
+        let (mut current, skipped) = (None, generation.skipped);
         for read in step {
-            let matrix = matrices.projects.entry(read.project.clone()).or_default();
+            let projects = &mut generation.projects;
+            let matrix = projects.entry(read.project.clone()).or_default();
             if current != Some(read.row) {
                 current = Some(read.row);
                 matrix.scanned.forget(read.row);
                 matrix.judging.forget(read.row);
             }
-            if read.role.is_scanned() {
+            if read.codes.len() != generation.dimensions {
+                generation.skipped += 1;
+            } else if read.role.is_scanned() {
                 matrix.scanned.push(read)
             } else {
                 matrix.judging.push(read)
             }
         }
-        matrices.last = matrices.last.max(reached);
-        for matrix in matrices.projects.values_mut() {
+        generation.last = generation.last.max(reached);
+        for matrix in generation.projects.values_mut() {
             matrix.scanned.clear_forgotten();
             matrix.judging.clear_forgotten();
+        }
+        if generation.skipped > skipped {
+            let (skipped, dimensions) = (generation.skipped, generation.dimensions);
+            tracing::warn!(
+                model,
+                skipped,
+                dimensions,
+                "Vectors of another length are not looked at; `prism memory reembed` makes them anew"
+            );
         }
     }
 
@@ -372,15 +455,16 @@ impl Vectors {
     pub fn nearest(
         &self,
         c: &Connection,
-        project: &str,
+        (model, project): (&str, &str),
         question: &[f32],
         filter: &ScanFilter,
         n: usize,
     ) -> Result<HashMap<i64, f64>> {
-        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(block) = matrices.projects.get(project).map(|m| &m.scanned) else {
+        let generations = self.look();
+        let Some(matrix) = generations.matrix(model, project, question.len()) else {
             return Ok(HashMap::new());
         };
+        let block = &matrix.scanned;
         let (codes, step) = quantise(question);
         // Several fields of one row may be near: more vectors than rows are asked for.
         let (wanted, total) = (n * 2, block.ids.len());
@@ -424,13 +508,13 @@ impl Vectors {
     /// the scan knows them.
     pub fn judge(
         &self,
-        project: &str,
+        (model, project): (&str, &str),
         question: &[f32],
         rows: &[i64],
         exact: &HashMap<i64, f64>,
     ) -> HashMap<i64, Nearness> {
-        let matrices = self.matrices.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(matrix) = matrices.projects.get(project) else {
+        let generations = self.look();
+        let Some(matrix) = generations.matrix(model, project, question.len()) else {
             return HashMap::new();
         };
         let (codes, step) = quantise(question);
@@ -529,6 +613,16 @@ fn next_vectors(c: &Connection, model: &str, last: i64, newest: i64) -> Result<(
     Ok((step, reached.max(newest)))
 }
 
+/// The length that most of these vectors have: one that was torn says nothing of the others.
+fn usual_length(step: &[Read]) -> usize {
+    let mut lengths: HashMap<usize, usize> = HashMap::new();
+    for read in step {
+        *lengths.entry(read.codes.len()).or_default() += 1;
+    }
+    let most = lengths.into_iter().max_by_key(|(length, n)| (*n, *length));
+    most.map_or(0, |(length, _)| length)
+}
+
 /// The cosines of the best, from the vectors as they were made.
 fn exact(
     c: &Connection,
@@ -544,7 +638,7 @@ fn exact(
             .get_ref(1)
             .ok()
             .and_then(|v| v.as_blob().ok().and_then(from_bytes));
-        if let Some(vector) = vector {
+        if let Some(vector) = vector.filter(|v| v.len() == question.len()) {
             scores.insert(
                 row.get(0).map_err(failed)?,
                 f32::dot(question, &vector).unwrap_or_default() as f32,
@@ -587,6 +681,8 @@ mod tests {
         c
     }
 
+    const DIMENSIONS: usize = 384;
+
     fn unit(at: usize) -> Vec<f32> {
         let mut vector = vec![0.0; DIMENSIONS];
         vector[at] = 1.0;
@@ -594,16 +690,16 @@ mod tests {
     }
 
     fn loaded(vectors: &Vectors) -> usize {
-        let matrices = vectors.matrices.read().unwrap();
-        matrices
-            .projects
-            .get("p")
-            .map_or(0, |m| m.scanned.ids.len())
+        let generations = vectors.look();
+        let matrix = generations.matrix(MODEL, "p", DIMENSIONS);
+        matrix.map_or(0, |m| m.scanned.ids.len())
     }
 
     fn nearest(vectors: &Vectors, c: &Connection, at: usize) -> HashMap<i64, f64> {
         let all = ScanFilter::of(&Filter::default());
-        vectors.nearest(c, "p", &unit(at), &all, 1).unwrap()
+        vectors
+            .nearest(c, (MODEL, "p"), &unit(at), &all, 1)
+            .unwrap()
     }
 
     #[test]
@@ -649,7 +745,9 @@ mod tests {
         assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
         assert_eq!(loaded(&vectors), 0, "all of it has moved");
         let all = ScanFilter::of(&Filter::default());
-        let moved = vectors.nearest(&c, "q", &unit(0), &all, 1).unwrap();
+        let moved = vectors
+            .nearest(&c, (MODEL, "q"), &unit(0), &all, 1)
+            .unwrap();
         assert!(moved.contains_key(&1));
     }
 
@@ -666,7 +764,7 @@ mod tests {
         }
         assert!(loaded(&vectors) < 400 + FORGOTTEN_MIN + 400);
         assert!(nearest(&vectors, &c, 0).contains_key(&1));
-        let judged = vectors.judge("p", &unit(0), &[1, 2], &HashMap::new());
+        let judged = vectors.judge((MODEL, "p"), &unit(0), &[1, 2], &HashMap::new());
         assert!(judged[&1].field > 0.99 && judged[&2].field < 0.01);
     }
 
@@ -684,5 +782,61 @@ mod tests {
         assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
         let near = |at: usize| nearest(&vectors, &c, at)[&1];
         assert!(near(9) > 0.99 && near(0) < 0.01);
+    }
+
+    fn insert(c: &Connection, row: i64, model: &str, vector: &[f32]) {
+        let sql = "insert into memory_vectors (memory_row, ordinal, model, vector)
+            values (?1, (select coalesce(max(ordinal) + 1, 0) from memory_vectors
+                where memory_row = ?1), ?2, ?3)";
+        c.execute(sql, params![row, model, to_bytes(vector)])
+            .unwrap();
+    }
+
+    #[test]
+    fn the_generation_before_answers_until_the_next_is_read_and_they_never_mix() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        // Twice as long, as the vectors of two models side by side are.
+        let long = |at: usize| [unit(at), unit(at)].concat();
+        insert(&c, 2, "two", &long(7));
+        let all = ScanFilter::of(&Filter::default());
+        let near = |model: &str, question: &[f32]| {
+            vectors
+                .nearest(&c, (model, "p"), question, &all, 9)
+                .unwrap()
+        };
+        assert!(near("two", &long(7)).is_empty(), "not read yet");
+        assert_eq!(near(MODEL, &unit(0)).len(), 3);
+        assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
+        assert_eq!(near(MODEL, &unit(0)).len(), 3, "still asked for");
+        assert_eq!(near("two", &long(7)).into_keys().collect::<Vec<_>>(), [2]);
+        let judged = vectors.judge(("two", "p"), &long(7), &[1, 2], &HashMap::new());
+        assert_eq!(judged.into_keys().collect::<Vec<_>>(), [2]);
+        assert!(near("two", &unit(7)).is_empty(), "of another length");
+        let ages_ago = Instant::now().checked_sub(LET_GO_AFTER).unwrap();
+        *vectors.look().of(MODEL).unwrap().asked.lock().unwrap() = ages_ago;
+        assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
+        assert!(near(MODEL, &unit(0)).is_empty() && !near("two", &long(7)).is_empty());
+    }
+
+    #[test]
+    fn a_vector_of_another_length_is_passed_over_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        // The first of all is torn, another is of a model that says more, and one is nothing.
+        let changed = |id: i64, vector: &[f32]| {
+            let sql = "update memory_vectors set vector = ? where id = ?";
+            c.execute(sql, params![to_bytes(vector), id]).unwrap();
+        };
+        changed(1, &[1.0]);
+        changed(4, &[1.0; 2 * DIMENSIONS]);
+        changed(6, &[]);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        assert_eq!(loaded(&vectors), 3);
+        assert_eq!(vectors.look().of(MODEL).unwrap().skipped, 2);
+        assert!(nearest(&vectors, &c, 3).contains_key(&2));
     }
 }

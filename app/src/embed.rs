@@ -1,39 +1,45 @@
-//! The embedder: questions first, then the rows that wait for their vectors.
+//! The embedder: questions at once, and the rows that wait for their vectors.
 //!
-//! One task owns the worker. It asks one thing at a time, so a question waits
-//! for at most one text; rows keep their intent in the store until their
-//! vectors are on disk, so nothing is lost with a worker, a server or a disk.
+//! Rows keep their intent in the store until their vectors are on disk, so nothing
+//! is lost with a worker, a server or a disk. When other models are installed than
+//! made the store's vectors, every row is embedded anew beside them; the old
+//! generation answers until the new one is whole.
 
+pub mod child;
+pub mod encoder;
 pub mod model;
 pub mod worker;
 
 use crate::home::Home;
 use crate::store::{EmbedJob, Store, VectorRow};
-use anyhow::{Context, Result, bail};
-use model::MODEL_ID;
+use child::{Fault, Workers};
+use prism_core::api::memory::Switching;
+use prism_core::memory::generation::{Generation, Model};
 use std::collections::VecDeque;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use worker::{Reply, Texts};
 
 /// A worker that was not asked for so long ends itself.
 pub const WORKER_IDLE: Duration = Duration::from_secs(300);
-/// How long a text, or the loading of the model, may take before the worker counts as hung.
+/// How long a question, with the loading of the models, may take before the worker counts as hung.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a batch of rows may take: they run niced, on machines that are busy.
+const ROWS_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a recall waits for its question's vector; then it goes on without.
 pub const QUESTION_PATIENCE: Duration = Duration::from_secs(4);
+/// Questions that may wait at once.
+const QUESTIONS_MAX: usize = 256;
 /// How long the embedder keeps away from what failed: a model that cannot be loaded, a disk that is
 /// full.
 const SETBACK: Duration = Duration::from_secs(5);
-/// How often waiting rows are looked for without being told.
+/// How often waiting rows, and other models, are looked for without being told.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
-/// Rows taken from the queue at once, and written at once.
-const BATCH_ROWS: usize = 32;
+/// Rows taken from the queue at once, embedded at once and written at once.
+const BATCH_ROWS: usize = 16;
+/// Vectors of a generation that has gone which are removed at once.
+const REMOVED_AT_ONCE: usize = 200;
 /// A row whose text broke the worker so often is set aside.
 const ATTEMPTS_MAX: i64 = 3;
 /// Questions whose vectors are kept: agents of one task ask alike.
@@ -41,68 +47,100 @@ const REMEMBERED_QUESTIONS: usize = 64;
 
 /// Asks the embedder; cheap to clone.
 #[derive(Clone)]
-pub struct Embedder {
+pub struct Embedder(Arc<Shared>);
+
+struct Shared {
     home: Home,
-    questions: mpsc::Sender<Question>,
+    workers: Workers,
+    asking: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The generation that questions are asked in; none before the first row was embedded.
+    answering: Option<&'static Generation>,
+    switching: Option<Switch>,
     /// Why there are no vectors now; empty when there are.
-    trouble: Arc<Mutex<Option<String>>>,
-}
-
-struct Question {
-    /// Every phrasing of it.
-    texts: Vec<String>,
-    answer: oneshot::Sender<Result<Vec<Vec<f32>>, String>>,
-}
-
-/// What the embedder's task owns.
-pub struct Task {
-    embedder: Embedder,
-    questions: mpsc::Receiver<Question>,
-    worker: Option<Worker>,
+    trouble: Option<String>,
     not_before: Option<Instant>,
-    remembered: VecDeque<(String, Vec<f32>)>,
+    remembered: VecDeque<Remembered>,
 }
+
+/// A generation that is being made beside the one that answers.
+struct Switch {
+    to: &'static Generation,
+    /// Rows that have their vectors, of so many.
+    done: u64,
+    rows: u64,
+    /// How far the walk over all rows has come.
+    after: i64,
+}
+
+struct Remembered {
+    generation: &'static str,
+    models: Vec<&'static str>,
+    text: String,
+    vector: Vec<f32>,
+}
+
+/// A question as the vectors of a generation can be asked it.
+pub struct AskedBy {
+    pub generation: &'static Generation,
+    /// The models that took part.
+    pub models: Vec<&'static str>,
+    pub vectors: Vec<Vec<f32>>,
+}
+
+/// What works through the queue.
+pub struct Task(Arc<Shared>);
 
 impl Embedder {
     pub fn new(home: Home) -> (Self, Task) {
-        let (sender, questions) = mpsc::channel(256);
-        let embedder = Self {
+        let shared = Arc::new(Shared {
+            workers: Workers::new(home.clone()),
             home,
-            questions: sender,
-            trouble: Arc::default(),
-        };
-        (
-            embedder.clone(),
-            Task {
-                embedder,
-                questions,
-                worker: None,
-                not_before: None,
-                remembered: VecDeque::new(),
-            },
-        )
+            asking: Semaphore::new(QUESTIONS_MAX),
+            state: Mutex::default(),
+        });
+        (Self(shared.clone()), Task(shared))
     }
 
     /// Why the vector leg is off, when it is.
     pub fn off(&self) -> Option<String> {
-        if let Err(reason) = model::present(&self.home) {
-            return Some(reason.to_string());
+        match self.0.can_ask() {
+            Ok(_) => self.0.state().trouble.clone(),
+            Err(reason) => Some(reason),
         }
-        self.trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    }
+
+    /// The generation that answers now, or would with the models that are here.
+    pub fn generation(&self) -> Option<&'static Generation> {
+        let answering = self.0.state().answering;
+        answering.or_else(|| model::wanted(&self.0.home).ok())
+    }
+
+    /// The generation that is being made beside the one that answers.
+    pub fn switching(&self) -> Option<Switching> {
+        let state = self.0.state();
+        let switch = state.switching.as_ref()?;
+        let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        Some(Switching {
+            from: names(state.answering.map(Generation::names).unwrap_or_default()),
+            to: names(switch.to.names()),
+            done: switch.done,
+            rows: switch.rows,
+        })
     }
 
     /// The vectors of a question's phrasings, or why there are none.
-    pub async fn question(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, String> {
-        model::present(&self.home).map_err(|e| e.to_string())?;
-        let (answer, answered) = oneshot::channel();
-        if self.questions.try_send(Question { texts, answer }).is_err() {
-            return Err("the embedder has too many questions waiting".into());
-        }
-        match tokio::time::timeout(QUESTION_PATIENCE, answered).await {
-            Ok(Ok(vectors)) => vectors,
+    pub async fn question(&self, texts: Vec<String>) -> Result<AskedBy, String> {
+        let (generation, models) = self.0.can_ask()?;
+        let shared = self.0.clone();
+        // It goes on when nobody waits any more: whether the worker hangs must be found out.
+        let asking = tokio::spawn(async move { shared.ask(generation, models, texts).await });
+        match tokio::time::timeout(QUESTION_PATIENCE, asking).await {
+            Ok(Ok(asked)) => asked,
             Ok(Err(_)) => Err("the embedder has stopped".into()),
             Err(_) => Err(format!(
                 "the embedder did not answer within {} s",
@@ -110,264 +148,460 @@ impl Embedder {
             )),
         }
     }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In which generation a question can be asked, and by which models of it; or why it cannot.
+    fn can_ask(&self) -> Result<(&'static Generation, Vec<Model>), String> {
+        let wanted = || model::wanted(&self.home).map_err(|e| e.to_string());
+        let answering = self.state().answering;
+        let generation = match answering {
+            Some(generation) => generation,
+            None => wanted()?,
+        };
+        let here = model::installed(&self.home);
+        let models: Vec<Model> = generation.models().filter(|m| here.contains(m)).collect();
+        if models.is_empty() {
+            let next = wanted()?;
+            return Err(format!(
+                "the rows were embedded by {}, which is gone; they are being embedded by {}",
+                generation.names().join(" and "),
+                next.names().join(" and ")
+            ));
+        }
+        Ok((generation, models))
+    }
+
+    async fn ask(
+        &self,
+        generation: &'static Generation,
+        models: Vec<Model>,
+        texts: Vec<String>,
+    ) -> Result<AskedBy, String> {
+        let Ok(_asking) = self.asking.try_acquire() else {
+            return Err("the embedder has too many questions waiting".into());
+        };
+        let models: Vec<&'static str> = models.into_iter().map(Model::name).collect();
+        let known = |text: &String| {
+            let state = self.state();
+            let known = state.remembered.iter().find(|known| {
+                known.generation == generation.id && known.models == models && known.text == *text
+            });
+            known.map(|known| known.vector.clone())
+        };
+        let mut vectors: Vec<Option<Vec<f32>>> = texts.iter().map(known).collect();
+        let unknown: Vec<usize> = (0..texts.len())
+            .filter(|at| vectors[*at].is_none())
+            .collect();
+        let new: Vec<String> = unknown.iter().map(|at| texts[*at].clone()).collect();
+        if !new.is_empty() {
+            let asked = self.workers.embed(generation, true, &new, PATIENCE).await;
+            let asked = match asked {
+                Ok(asked) => asked,
+                Err(fault) => {
+                    self.set_back(fault.to_string());
+                    return Err(fault.to_string());
+                }
+            };
+            // A full disk is still full when a question was answered.
+            let not_before = self.state().not_before;
+            if not_before.is_none_or(|at| Instant::now() >= at) {
+                self.trouble(None);
+            }
+            let mut state = self.state();
+            for ((at, text), vector) in unknown.into_iter().zip(new).zip(asked) {
+                vectors[at] = Some(vector.clone());
+                state.remembered.push_front(Remembered {
+                    generation: generation.id,
+                    models: models.clone(),
+                    text,
+                    vector,
+                });
+            }
+            state.remembered.truncate(REMEMBERED_QUESTIONS);
+        }
+        Ok(AskedBy {
+            generation,
+            models,
+            vectors: vectors.into_iter().flatten().collect(),
+        })
+    }
 
     fn trouble(&self, reason: Option<String>) {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if *trouble != reason {
+        let mut state = self.state();
+        if state.trouble != reason {
             match &reason {
                 Some(reason) => tracing::warn!("No vectors: {reason}"),
                 None => tracing::info!("Vectors are back"),
             }
-            *trouble = reason;
+            state.trouble = reason;
         }
     }
+
+    fn set_back(&self, reason: String) {
+        self.state().not_before = Some(Instant::now() + SETBACK);
+        self.trouble(Some(reason));
+    }
+
+    /// Whether nothing that failed is to be kept away from.
+    fn ready(&self) -> bool {
+        let mut state = self.state();
+        if state.not_before.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
+        state.not_before = None;
+        true
+    }
+}
+
+/// What became of a row.
+enum Embedded {
+    Vectors(Vec<VectorRow>),
+    /// One of its texts broke the worker.
+    Broke,
 }
 
 impl Task {
-    /// Answers questions and works through the queue, until dropped.
-    pub async fn run(mut self, store: Store) {
-        if let Err(error) = store.requeue_foreign(MODEL_ID).await {
-            tracing::warn!(%error, "Could not look for vectors of other models");
+    /// Works through the queue, until dropped.
+    pub async fn run(self, store: Store) {
+        if let Err(error) = self.begin(&store).await {
+            tracing::warn!(%error, "Could not look which models made the vectors");
         }
-        let warming = store.clone();
-        tokio::spawn(async move {
-            if let Err(error) = warming.warm_vectors(MODEL_ID).await {
-                tracing::warn!(%error, "Could not read the vectors");
-            }
-        });
+        let mut clean = false;
         loop {
-            let mut jobs = match self.ready() {
-                true => store
-                    .embed_jobs(BATCH_ROWS, ATTEMPTS_MAX)
-                    .await
-                    .inspect_err(|error| tracing::warn!(%error, "The queue cannot be read"))
-                    .unwrap_or_default(),
-                false => Vec::new(),
+            let worked = match self.0.ready() {
+                true => self.step(&store, &mut clean).await,
+                false => false,
             };
-            if !jobs.is_empty() {
-                self.embed(&store, &mut jobs).await;
+            if worked {
                 continue;
             }
-            let worker_ends = async {
-                match &mut self.worker {
-                    Some(worker) => drop(worker.child.wait().await),
-                    None => std::future::pending().await,
-                }
-            };
+            let set_back = self.0.state().not_before.is_some();
             tokio::select! {
-                biased;
-                question = self.questions.recv() => match question {
-                    Some(question) => self.answer(question).await,
-                    None => return,
-                },
-                () = worker_ends => self.worker = None,
                 () = store.embed_wanted() => {}
-                () = tokio::time::sleep(if self.not_before.is_some() { SETBACK } else { LOOK_AROUND }) => {}
+                () = tokio::time::sleep(if set_back { SETBACK } else { LOOK_AROUND }) => {}
             }
         }
     }
 
-    fn ready(&mut self) -> bool {
-        if self.not_before.is_some_and(|at| Instant::now() < at)
-            || model::present(&self.embedder.home).is_err()
-        {
+    /// Looks which generation answers, and reads its vectors into memory.
+    async fn begin(&self, store: &Store) -> crate::store::Result<()> {
+        let answering = store.generation().await?;
+        let Some(answering) = answering.as_deref().and_then(Generation::of) else {
+            return Ok(());
+        };
+        self.0.state().answering = Some(answering);
+        store.requeue_foreign(answering.id).await?;
+        warm(store, answering);
+        Ok(())
+    }
+
+    /// One piece of work; whether there was any.
+    async fn step(&self, store: &Store, clean: &mut bool) -> bool {
+        let Ok(wanted) = model::wanted(&self.0.home) else {
+            return false;
+        };
+        let answering = self.0.state().answering;
+        let Some(answering) = answering else {
+            return self.first(store, wanted).await;
+        };
+        let next = (answering != wanted).then_some(wanted);
+        if let Err(error) = self.note_switch(store, answering, next).await {
+            self.0.set_back(error.to_string());
             return false;
         }
-        self.not_before = None;
+        let jobs = store.embed_jobs(BATCH_ROWS, ATTEMPTS_MAX).await;
+        let jobs = jobs.inspect_err(|error| tracing::warn!(%error, "The queue cannot be read"));
+        let jobs = jobs.unwrap_or_default();
+        if !jobs.is_empty() {
+            self.embed_new(store, answering, next, jobs).await;
+            return true;
+        }
+        if let Some(next) = next {
+            let done = self.embed_anew(store, answering, next).await;
+            *clean &= !done;
+            return done;
+        }
+        if !*clean {
+            match store
+                .remove_vectors_but(vec![answering.id], REMOVED_AT_ONCE)
+                .await
+            {
+                Ok(removed) => *clean = removed == 0,
+                Err(error) => self.0.set_back(error.to_string()),
+            }
+            return !*clean && self.0.ready();
+        }
+        false
+    }
+
+    /// A store without vectors begins with what is installed.
+    async fn first(&self, store: &Store, wanted: &'static Generation) -> bool {
+        let begun = async {
+            store.switch_generation(None, wanted.id).await?;
+            store.requeue_foreign(wanted.id).await
+        };
+        match begun.await {
+            Ok(_) => {
+                self.0.state().answering = Some(wanted);
+                true
+            }
+            Err(error) => {
+                self.0.set_back(error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Begins, goes on with or gives up a switch, as the models that are here ask for.
+    async fn note_switch(
+        &self,
+        store: &Store,
+        answering: &'static Generation,
+        next: Option<&'static Generation>,
+    ) -> crate::store::Result<()> {
+        let known = self.0.state().switching.as_ref().map(|switch| switch.to);
+        if known == next {
+            return Ok(());
+        }
+        let Some(next) = next else {
+            tracing::info!("The models of the rows' vectors are back");
+            self.0.state().switching = None;
+            return Ok(());
+        };
+        // What a switch that was given up has left would be in the way of this one.
+        while store
+            .remove_vectors_but(vec![answering.id, next.id], REMOVED_AT_ONCE)
+            .await?
+            > 0
+        {}
+        let (done, rows) = store.switch_progress(answering.id, next.id).await?;
+        tracing::info!(
+            from = answering.id,
+            to = next.id,
+            rows,
+            done,
+            "Rows are embedded anew; the old vectors answer until all have new ones"
+        );
+        self.0.state().switching = Some(Switch {
+            to: next,
+            done,
+            rows,
+            after: 0,
+        });
+        Ok(())
+    }
+
+    /// Embeds rows that were written or changed, in the generation that answers and in the next.
+    async fn embed_new(
+        &self,
+        store: &Store,
+        answering: &'static Generation,
+        next: Option<&'static Generation>,
+        jobs: Vec<EmbedJob>,
+    ) {
+        let here = model::installed(&self.0.home);
+        let can_be_made = answering.models().all(|model| here.contains(&model));
+        let ends = match next {
+            Some(next) if !can_be_made => next,
+            _ => answering,
+        };
+        let mut jobs = jobs;
+        if let Some(next) = next.filter(|next| *next != ends) {
+            let Some(done) = self.embed(store, next, jobs).await else {
+                return;
+            };
+            jobs = done.iter().map(|(job, _)| job.clone()).collect();
+            if !self.kept(store.add_vectors_beside(next.id, done).await) {
+                return;
+            }
+        }
+        let Some(done) = self.embed(store, ends, jobs).await else {
+            return;
+        };
+        if !done.is_empty() {
+            self.kept(store.add_vectors(ends.id, done).await);
+        }
+    }
+
+    /// Embeds some rows of the old generation in the next, and switches when there are none left;
+    /// whether anything was done.
+    async fn embed_anew(
+        &self,
+        store: &Store,
+        from: &'static Generation,
+        to: &'static Generation,
+    ) -> bool {
+        let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);
+        let rows = store
+            .rows_to_switch(from.id, to.id, after, BATCH_ROWS)
+            .await;
+        let (reached, jobs) = match rows {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.0.set_back(error.to_string());
+                return false;
+            }
+        };
+        if jobs.is_empty() {
+            return self.switch(store, from, to).await;
+        }
+        let Some(done) = self.embed(store, to, jobs).await else {
+            return false;
+        };
+        let count = done.len() as u64;
+        if !self.kept(store.add_vectors_beside(to.id, done).await) {
+            return false;
+        }
+        let mut state = self.0.state();
+        if let Some(switch) = &mut state.switching {
+            let tenth = |done: u64| done * 10 / switch.rows.max(1);
+            let before = tenth(switch.done);
+            switch.after = reached;
+            switch.done += count;
+            if tenth(switch.done) > before {
+                tracing::info!(done = switch.done, rows = switch.rows, "Rows embedded anew");
+            }
+        }
         true
     }
 
-    fn set_back(&mut self, reason: String) {
-        self.worker = None;
-        self.not_before = Some(Instant::now() + SETBACK);
-        self.embedder.trouble(Some(reason));
-    }
-
-    async fn answer(&mut self, question: Question) {
-        if question.answer.is_closed() {
-            return;
-        }
-        let new: Vec<String> = question
-            .texts
-            .iter()
-            .filter(|text| self.remembers(text).is_none())
-            .cloned()
-            .collect();
-        let asked = match new.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.ask(&new).await,
+    /// The one moment at which the next generation begins to answer.
+    async fn switch(
+        &self,
+        store: &Store,
+        from: &'static Generation,
+        to: &'static Generation,
+    ) -> bool {
+        let switched = async {
+            store.warm_vectors(to.id).await?;
+            store.switch_generation(Some(from.id), to.id).await
         };
-        let result = match asked {
-            Ok(vectors) => {
-                // A full disk is still full when a question was answered.
-                if !new.is_empty() && self.not_before.is_none_or(|at| Instant::now() >= at) {
-                    self.embedder.trouble(None);
+        match switched.await {
+            Ok(true) => {
+                let mut state = self.0.state();
+                state.answering = Some(to);
+                state.switching = None;
+                tracing::info!(from = from.id, to = to.id, "Every row is embedded anew");
+                true
+            }
+            // A row was embedded meanwhile that the walk did not see: it walks again.
+            Ok(false) => {
+                if let Some(switch) = &mut self.0.state().switching {
+                    switch.after = 0;
                 }
-                for known in new.into_iter().zip(vectors) {
-                    self.remembered.push_front(known);
-                }
-                let vectors = question.texts.iter();
-                let vectors = vectors.filter_map(|text| self.remembers(text).cloned());
-                let vectors = vectors.collect();
-                self.remembered.truncate(REMEMBERED_QUESTIONS);
-                Ok(vectors)
+                true
             }
             Err(error) => {
-                self.set_back(format!("{error:#}"));
-                Err(format!("{error:#}"))
+                self.0.set_back(error.to_string());
+                false
             }
+        }
+    }
+
+    /// Whether vectors were stored. The intents stand, so nothing is lost but the work.
+    fn kept(&self, stored: crate::store::Result<()>) -> bool {
+        match stored {
+            Ok(()) => {
+                self.0.trouble(None);
+                true
+            }
+            Err(error) => {
+                self.0.set_back(error.to_string());
+                false
+            }
+        }
+    }
+
+    /// The vectors of some rows; those whose texts break the worker are left out, and that is noted.
+    /// None when no text is to blame.
+    async fn embed(
+        &self,
+        store: &Store,
+        generation: &'static Generation,
+        jobs: Vec<EmbedJob>,
+    ) -> Option<Vec<(EmbedJob, Vec<VectorRow>)>> {
+        let workers = &self.0.workers;
+        let texts: Vec<String> = jobs
+            .iter()
+            .flat_map(|job| job.texts.iter().map(|(_, text)| text.clone()))
+            .collect();
+        let together = workers
+            .embed(generation, false, &texts, ROWS_PATIENCE)
+            .await;
+        let mut together = match together {
+            Ok(vectors) => Some(vectors.into_iter()),
+            Err(Fault::NoModel(reason)) => {
+                self.0.set_back(reason);
+                return None;
+            }
+            // Text by text, so that only the row of the one that breaks it is set aside.
+            Err(_) => None,
         };
-        drop(question.answer.send(result));
-    }
-
-    fn remembers(&self, text: &str) -> Option<&Vec<f32>> {
-        let known = self.remembered.iter().find(|(known, _)| known == text);
-        known.map(|(_, vector)| vector)
-    }
-
-    /// Embeds a batch of rows, letting questions in between any two texts, and stores what came of
-    /// it.
-    async fn embed(&mut self, store: &Store, jobs: &mut Vec<EmbedJob>) {
-        let mut done: Vec<(EmbedJob, Vec<VectorRow>)> = Vec::new();
-        while let Some(job) = jobs.pop() {
-            let mut rows = Vec::with_capacity(job.texts.len());
-            for (ordinal, text) in &job.texts {
-                while let Ok(question) = self.questions.try_recv() {
-                    self.answer(question).await;
+        let mut done = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let embedded = match &mut together {
+                Some(vectors) => {
+                    let ordinals = job.texts.iter().map(|(ordinal, _)| *ordinal);
+                    let rows = ordinals.zip(vectors);
+                    let rows = rows.map(|(ordinal, vector)| VectorRow { ordinal, vector });
+                    Embedded::Vectors(rows.collect())
                 }
-                let asked = self.ask(std::slice::from_ref(text)).await;
-                match asked.and_then(|mut vectors| vectors.pop().context("no vector")) {
-                    Ok(vector) => rows.push(VectorRow {
-                        ordinal: *ordinal,
-                        vector,
-                    }),
-                    Err(error) => {
-                        // A worker that died over this text may die over it again; one that never
-                        // came up says nothing about it.
-                        if self.worker.is_some()
-                            && let Err(error) = store.embed_failed(job.memory_id.clone()).await
-                        {
-                            tracing::warn!(%error, "Could not note a failed row");
-                        }
-                        self.set_back(format!("{error:#}"));
-                        jobs.clear();
-                        break;
+                None => self.embed_alone(generation, &job).await?,
+            };
+            match embedded {
+                Embedded::Vectors(rows) => done.push((job, rows)),
+                Embedded::Broke => {
+                    if let Err(error) = store.embed_failed(job.memory_id).await {
+                        tracing::warn!(%error, "Could not note a failed row");
                     }
                 }
             }
-            if rows.len() == job.texts.len() {
-                done.push((job, rows));
+        }
+        Some(done)
+    }
+
+    async fn embed_alone(
+        &self,
+        generation: &'static Generation,
+        job: &EmbedJob,
+    ) -> Option<Embedded> {
+        let mut rows = Vec::with_capacity(job.texts.len());
+        for (ordinal, text) in &job.texts {
+            let text = std::slice::from_ref(text);
+            match self
+                .0
+                .workers
+                .embed(generation, false, text, PATIENCE)
+                .await
+            {
+                Ok(mut vectors) => rows.extend(vectors.pop().map(|vector| VectorRow {
+                    ordinal: *ordinal,
+                    vector,
+                })),
+                Err(Fault::NoModel(reason)) => {
+                    self.0.set_back(reason);
+                    return None;
+                }
+                Err(fault) => {
+                    self.0.trouble(Some(fault.to_string()));
+                    return Some(Embedded::Broke);
+                }
             }
         }
-        if done.is_empty() {
-            return;
-        }
-        match store.add_vectors(MODEL_ID, done).await {
-            Ok(()) if self.not_before.is_none() => self.embedder.trouble(None),
-            Ok(()) => {}
-            // The intents stand, so nothing is lost but the work.
-            Err(error) => self.set_back(error.to_string()),
-        }
-    }
-
-    async fn ask(&mut self, texts: &[String]) -> Result<Vec<Vec<f32>>> {
-        // One that ended idle, or was killed, is replaced; one that goes down with this very text
-        // as well, once.
-        if self.worker.as_mut().is_some_and(Worker::has_ended) {
-            self.worker = None;
-        }
-        let fresh = self.worker.is_none();
-        let result = self.ask_once(texts).await;
-        if result.is_err() && !fresh && self.worker.as_mut().is_some_and(Worker::has_ended) {
-            self.worker = None;
-            return self.ask_once(texts).await;
-        }
-        result
-    }
-
-    async fn ask_once(&mut self, texts: &[String]) -> Result<Vec<Vec<f32>>> {
-        if self.worker.is_none() {
-            self.worker = Some(Worker::start(&self.embedder.home).await?);
-        }
-        let worker = self.worker.as_mut().context("no worker")?;
-        match worker
-            .ask(&Texts {
-                texts: texts.to_vec(),
-            })
-            .await?
-        {
-            Reply::Vectors(vectors) if vectors.len() == texts.len() => Ok(vectors),
-            Reply::Failed(reason) => bail!(reason),
-            _ => bail!("the worker answered something else"),
-        }
+        Some(Embedded::Vectors(rows))
     }
 }
 
-/// The child process and the two ends of its pipe.
-struct Worker {
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Worker {
-    async fn start(home: &Home) -> Result<Self> {
-        let mut child = Command::new(crate::config::this_program()?)
-            .arg("embed-worker")
-            .arg("--model")
-            .arg(model::folder(home))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start the embedding worker")?;
-        let (input, output) = (
-            child.stdin.take().context("no pipe")?,
-            child.stdout.take().context("no pipe")?,
-        );
-        let mut worker = Self {
-            child,
-            input,
-            output: BufReader::new(output).lines(),
-        };
-        match worker.hear().await? {
-            Reply::Ready { model } if model == MODEL_ID => Ok(worker),
-            Reply::Ready { model } => bail!(
-                "the worker loaded {model}, not {MODEL_ID}; restart the server after an upgrade"
-            ),
-            Reply::Failed(reason) => bail!(reason),
-            Reply::Vectors(_) => bail!("the worker spoke out of turn"),
+fn warm(store: &Store, generation: &'static Generation) {
+    let store = store.clone();
+    tokio::spawn(async move {
+        if let Err(error) = store.warm_vectors(generation.id).await {
+            tracing::warn!(%error, "Could not read the vectors");
         }
-    }
-
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    async fn ask(&mut self, asked: &Texts) -> Result<Reply> {
-        let mut line = serde_json::to_vec(asked)?;
-        line.push(b'\n');
-        self.input
-            .write_all(&line)
-            .await
-            .context("the embedding worker is gone")?;
-        self.hear().await
-    }
-
-    async fn hear(&mut self) -> Result<Reply> {
-        let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
-        let Ok(line) = line else {
-            bail!(
-                "the embedding worker hung for {} s and was ended",
-                PATIENCE.as_secs()
-            )
-        };
-        let Some(line) = line.context("the embedding worker's pipe broke")? else {
-            // Its end of the pipe is closed, so it is ending; whether it has ended is asked next.
-            drop(tokio::time::timeout(PATIENCE, self.child.wait()).await);
-            bail!("the embedding worker died");
-        };
-        serde_json::from_str(&line).context("the embedding worker spoke nonsense")
-    }
+    });
 }

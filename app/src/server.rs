@@ -97,6 +97,8 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let (embedder, embedding) = Embedder::new(home.clone());
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
+    } else if let Some(lacking) = crate::embed::model::lacking(home) {
+        tracing::info!("Recall works with one model: {lacking}");
     }
     let prism = Prism::open(store.clone(), &config, home, gate_mode, embedder)
         .await

@@ -913,6 +913,55 @@ impl Store {
         on_engine!(self, s => s.add_vectors(model, done))
     }
 
+    /// Stores vectors of another generation beside those that answer; the intents stand.
+    pub async fn add_vectors_beside(
+        &self,
+        model: &'static str,
+        done: Vec<(EmbedJob, Vec<VectorRow>)>,
+    ) -> Result<()> {
+        on_engine!(self, s => s.add_vectors_beside(model, done))
+    }
+
+    /// The generation that answers, by its id.
+    pub async fn generation(&self) -> Result<Option<String>> {
+        on_engine!(self, s => s.generation())
+    }
+
+    /// How many rows of one generation have the vectors of another already, of how many.
+    pub async fn switch_progress(
+        &self,
+        from: &'static str,
+        to: &'static str,
+    ) -> Result<(u64, u64)> {
+        on_engine!(self, s => s.switch_progress(from, to))
+    }
+
+    /// Rows after a place that have vectors of one generation and none of the other, and how far that
+    /// is.
+    pub async fn rows_to_switch(
+        &self,
+        from: &'static str,
+        to: &'static str,
+        after: i64,
+        n: usize,
+    ) -> Result<(i64, Vec<EmbedJob>)> {
+        on_engine!(self, s => s.rows_to_switch(from, to, after, n))
+    }
+
+    /// Lets another generation answer, unless a row has vectors of the old one alone.
+    pub async fn switch_generation(
+        &self,
+        from: Option<&'static str>,
+        to: &'static str,
+    ) -> Result<bool> {
+        on_engine!(self, s => s.switch_generation(from, to))
+    }
+
+    /// Removes some vectors of all other generations; answers how many.
+    pub async fn remove_vectors_but(&self, stay: Vec<&'static str>, n: usize) -> Result<u64> {
+        on_engine!(self, s => s.remove_vectors_but(stay, n))
+    }
+
     pub async fn embed_failed(&self, memory_id: String) -> Result<()> {
         on_engine!(self, s => s.embed_failed(memory_id))
     }

@@ -2,6 +2,7 @@
 
 pub mod brief;
 pub mod entity;
+pub mod generation;
 pub mod import;
 pub mod markdown;
 pub mod operator;

@@ -81,8 +81,10 @@ pub struct Recall {
 
 impl Recall {
     pub async fn run(self, home: &Home, json: bool) -> Result<()> {
-        let whole = model::verify(&model::folder(home));
-        whole.context("this measures recall by meaning")?;
+        let wanted = model::wanted(home).context("this measures recall by meaning")?;
+        for half in wanted.models() {
+            model::verify(&model::folder(home), half)?;
+        }
         if let Some(n) = self.set.synthetic {
             return synthetic::run(home, n, self.embed_up_to, json).await;
         }

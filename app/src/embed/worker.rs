@@ -1,82 +1,199 @@
 //! `prism embed-worker`: a child that turns texts into vectors and ends when nobody asks.
 //!
-//! One line of JSON in, one line out. The model lives and dies with this
-//! process, so a burst of embedding never delays a signal and its memory goes back.
+//! A line of JSON in; a line of JSON and the vectors' bytes out. Questions run at
+//! once, on several threads; texts of rows run niced on a thread of their own, and
+//! stand still while a question runs. The models live and die with this process, so a
+//! burst of embedding never delays a signal and its memory goes back.
 
-use super::model::{MODEL_ID, Model};
+use super::encoder::{Encoder, Trouble};
 use anyhow::{Context, Result};
+use prism_core::memory::generation::Generation;
+use prism_core::memory::vector::to_bytes;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How much it steps back behind everything else on the machine.
+/// How much rows step back behind everything else on the machine.
+#[cfg(target_os = "linux")]
 const NICE: i32 = 10;
+/// Threads of a question, where the machine has as many.
+const THREADS_MAX: usize = 4;
 
+/// Texts to embed.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Texts {
+pub struct Asked {
+    pub id: u64,
+    pub generation: String,
+    /// Whether they are a question's phrasings, or a row's texts.
+    pub question: bool,
     pub texts: Vec<String>,
 }
 
-/// What the worker answers: first whether the model could be loaded, then one answer a question.
+/// The answer to what was asked under the same id.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Reply {
+    pub id: u64,
+    pub answer: Answer,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
-    Ready { model: String },
-    Vectors(Vec<Vec<f32>>),
+pub enum Answer {
+    /// So many vectors of so many numbers; their bytes follow the line.
+    Vectors { count: usize, dimensions: usize },
+    /// The models cannot be loaded.
+    NoModel(String),
+    /// These texts cannot be embedded.
     Failed(String),
 }
 
 /// Serves until standard input ends, or until nobody has asked for `idle`.
-pub fn run(dir: &Path, idle: Duration) -> Result<()> {
-    // Refused only where a sandbox forbids it; then it works unniced.
-    let _ = rustix::process::nice(NICE);
-    let (lines, asked) = sync_channel(1);
+pub fn run(models: &Path, idle: Duration) -> Result<()> {
+    let encoder = Arc::new(Encoder::new(models));
+    let turn = Arc::new(Turn::default());
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX));
+    let questions = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    let rows = rayon::ThreadPoolBuilder::new()
+        .num_threads(1)
+        .start_handler(|_| step_back());
+    let (beat, beats) = channel();
+    let questions = serve(questions.build()?, encoder.clone(), turn.clone(), &beat);
+    let rows = serve(rows.build()?, encoder, turn, &beat);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if lines.send(line).is_err() {
-                return;
+            let sent = match serde_json::from_str::<Asked>(&line) {
+                Ok(asked) if asked.question => questions.send(asked).is_ok(),
+                Ok(asked) => rows.send(asked).is_ok(),
+                // Whoever speaks otherwise is no server of this build; it hears nothing, and says so.
+                Err(_) => false,
+            };
+            if !sent || beat.send(true).is_err() {
+                break;
             }
         }
         // Whoever asked is gone: nobody wants what is being worked on, or still being loaded.
         std::process::exit(0);
     });
-    let model = match Model::load(dir) {
-        Ok(model) => model,
-        Err(error) => return reply(&Reply::Failed(format!("{error:#}"))),
-    };
-    reply(&Reply::Ready {
-        model: MODEL_ID.into(),
-    })?;
+    let mut under_way = 0i64;
     loop {
-        let line = match asked.recv_timeout(idle) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(()),
-        };
-        if crate::config::failpoint("embed.dies") {
-            std::process::abort();
+        match beats.recv_timeout(idle) {
+            Ok(begins) => under_way += if begins { 1 } else { -1 },
+            Err(RecvTimeoutError::Timeout) if under_way > 0 => {}
+            Err(_) => return Ok(()),
         }
-        if crate::config::failpoint("embed.hangs") {
-            std::thread::sleep(Duration::from_secs(3600));
-        }
-        let answer = serde_json::from_str::<Texts>(&line)
-            .context("the question is not JSON")
-            .and_then(|asked| {
-                asked
-                    .texts
-                    .iter()
-                    .map(|text| model.embed(text))
-                    .collect::<Result<Vec<_>>>()
-            })
-            .map_or_else(|error| Reply::Failed(format!("{error:#}")), Reply::Vectors);
-        reply(&answer)?;
     }
 }
 
-fn reply(reply: &Reply) -> Result<()> {
+/// Rows are niced thread by thread, which only Linux can do.
+fn step_back() {
+    // Refused only where a sandbox forbids it; then they work unniced.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(NICE);
+}
+
+/// A thread that answers what it is sent, one after the other, on the threads of a pool.
+fn serve(
+    pool: rayon::ThreadPool,
+    encoder: Arc<Encoder>,
+    turn: Arc<Turn>,
+    beat: &Sender<bool>,
+) -> Sender<Asked> {
+    let (sender, asked): (_, Receiver<Asked>) = channel();
+    let beat = beat.clone();
+    std::thread::spawn(move || {
+        for asked in asked {
+            let said = pool.install(|| embed(&encoder, &turn, &asked));
+            if reply(asked.id, said).is_err() || beat.send(false).is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}
+
+fn embed(encoder: &Encoder, turn: &Turn, asked: &Asked) -> Result<Vec<Vec<f32>>, Trouble> {
+    let poisoned = || asked.texts.iter().any(|text| text.contains("poison"));
+    if crate::config::failpoint("embed.dies")
+        || (crate::config::failpoint("embed.dies_over_poison") && poisoned())
+    {
+        std::process::abort();
+    }
+    if crate::config::failpoint("embed.hangs") {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+    let generation = Generation::of(&asked.generation)
+        .with_context(|| {
+            format!(
+                "this prism knows no model {}; restart the server after an upgrade",
+                asked.generation
+            )
+        })
+        .map_err(Trouble::Model)?;
+    if asked.question {
+        let _first = turn.first();
+        encoder.questions(generation, &asked.texts)
+    } else {
+        encoder.rows(generation, &asked.texts, &|| turn.wait())
+    }
+}
+
+fn reply(id: u64, said: Result<Vec<Vec<f32>>, Trouble>) -> Result<()> {
+    let mut bytes = Vec::new();
+    let answer = match said {
+        Ok(vectors) => {
+            bytes.extend(vectors.iter().flat_map(|vector| to_bytes(vector)));
+            Answer::Vectors {
+                count: vectors.len(),
+                dimensions: vectors.first().map_or(0, Vec::len),
+            }
+        }
+        Err(Trouble::Model(error)) => Answer::NoModel(format!("{error:#}")),
+        Err(Trouble::Texts(error)) => Answer::Failed(format!("{error:#}")),
+    };
+    let mut line = serde_json::to_vec(&Reply { id, answer })?;
+    line.push(b'\n');
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, reply)?;
-    out.write_all(b"\n")?;
+    out.write_all(&line)?;
+    out.write_all(&bytes)?;
     Ok(out.flush()?)
+}
+
+/// Who may run: rows stand still while a question does.
+#[derive(Default)]
+struct Turn {
+    questions: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl Turn {
+    fn first(&self) -> First<'_> {
+        *self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) += 1;
+        First(self)
+    }
+
+    fn wait(&self) {
+        let questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_while(questions, |running| *running > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A question that runs.
+struct First<'a>(&'a Turn);
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        let questions = &self.0.questions;
+        *questions.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.ended.notify_all();
+    }
 }

@@ -1,7 +1,6 @@
 //! Remembering, citing, and what stands beside a row.
 
 use crate::clock;
-use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
 use crate::store::Table;
 use crate::store::memory::{Author, Edge, NewMemory, Node, Row};
@@ -10,6 +9,7 @@ use prism_core::id::Quoted;
 use prism_core::limits::{LISTED_BYTES_MAX, SURFACE_GLOBS_MAX, TAG_CHARS_MAX, TEXT_CHARS_MAX};
 use prism_core::memory::brief::{Room, first_rows};
 use prism_core::memory::entity::{self, Entity};
+use prism_core::memory::generation::{self, Generation};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row::{self, Narrative};
 use prism_core::memory::{
@@ -351,7 +351,11 @@ pub async fn stats(
     caller: &Caller,
     _: api::Nothing,
 ) -> Result<wire::MemoryStats, Problem> {
-    Ok(prism.store.memory_stats(caller.project.id).await?)
+    let mut stats = prism.store.memory_stats(caller.project.id).await?;
+    let names = prism.embedder.generation().map(Generation::names);
+    stats.models = names.into_iter().flatten().map(str::to_owned).collect();
+    stats.switching = prism.embedder.switching();
+    Ok(stats)
 }
 
 pub async fn metrics(
@@ -367,13 +371,14 @@ pub async fn reembed(
     caller: &Caller,
     request: wire::Reembed,
 ) -> Result<wire::Reembedding, Problem> {
+    let generation = prism.embedder.generation().unwrap_or(&generation::BOTH);
     let queued = prism
         .store
-        .reembed(caller.project.id, MODEL_ID, request.all, clock::now())
+        .reembed(caller.project.id, generation.id, request.all, clock::now())
         .await?;
     Ok(wire::Reembedding {
         queued,
-        model: MODEL_ID.into(),
+        model: generation.names().join(" and "),
         off: prism.embedder.off(),
     })
 }

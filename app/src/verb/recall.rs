@@ -3,12 +3,12 @@
 use super::memory::{author, names_of};
 use crate::clock;
 use crate::embed::Embedder;
-use crate::embed::model::MODEL_ID;
 use crate::prism::{Caller, Prism};
 use crate::store::Store;
 use crate::store::memory::{Filter, Found, MemoryRow, Phrasing, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::entity::{Entity, EntityType};
+use prism_core::memory::generation;
 use prism_core::memory::question::Question;
 use prism_core::memory::recall::{
     self, Candidates, LOW_CONFIDENCE, Places, Ranking, SPARE, Weights,
@@ -91,7 +91,7 @@ impl Asking<'_> {
             phrasings: asked
                 .map(|(words, vector)| Phrasing { words, vector })
                 .collect(),
-            model: MODEL_ID,
+            model: embedded.generation,
             entities,
             filter,
             weights: legs.weights(),
@@ -143,7 +143,7 @@ pub async fn recall(
         rows: ranked,
         confidence,
         places,
-    } = recall::rank(&question, &found.candidates, &weights, clock::now());
+    } = recall::rank(&question, &found.candidates, &weights);
     let best = ranked.iter().take(k + SPARE).map(|r| r.id.clone());
     let rows = prism.store.rows(caller.project.id, best.collect()).await?;
     let mut by_id: HashMap<String, MemoryRow> = rows
@@ -158,7 +158,7 @@ pub async fn recall(
         .into_iter()
         .filter(|r| by_id.contains_key(&r.id))
         .collect();
-    let ranked = recall::with_standing(known, &standing, &weights);
+    let ranked = recall::with_standing(known, &standing, &weights, &question);
     let shown = recall::shown(&ranked, confidence, k);
     let results: Vec<RecallHit> = ranked
         .into_iter()
@@ -202,6 +202,7 @@ pub async fn recall(
         ms: found.vector_us as f64 / 1000.0,
         embedding_ms: embedded.ms,
         pending: Some(found.embed_pending),
+        models: embedded.models,
     };
     let legs = Legs {
         lexical: on("lexical", found.lexical, lexical_us),
@@ -314,18 +315,24 @@ impl Chosen<'_> {
 }
 
 /// The vectors of the question's phrasings, or why there are none.
-#[derive(Default)]
 struct Embedded {
     /// None for a phrasing that has nothing but names and small words.
     vectors: Vec<Option<Vec<f32>>>,
+    /// The id on the vectors that they can be compared with, and the models that took part.
+    generation: &'static str,
+    models: Vec<String>,
     ms: Option<f64>,
     off: Option<String>,
 }
 
 async fn embed(embedder: &Embedder, phrasings: &[Question], wanted: bool) -> Embedded {
+    let answering = embedder.generation().unwrap_or(&generation::BOTH);
     let off = |reason: &str| Embedded {
+        vectors: Vec::new(),
+        generation: answering.id,
+        models: Vec::new(),
+        ms: None,
         off: Some(reason.to_owned()),
-        ..Embedded::default()
     };
     if !wanted {
         return off("not asked for");
@@ -337,9 +344,11 @@ async fn embed(embedder: &Embedder, phrasings: &[Question], wanted: bool) -> Emb
     }
     let started = Instant::now();
     match embedder.question(texts).await {
-        Ok(vectors) => Embedded {
+        Ok(asked) => Embedded {
+            generation: asked.generation.id,
+            models: asked.models.into_iter().map(str::to_owned).collect(),
             vectors: {
-                let mut vectors = vectors.into_iter();
+                let mut vectors = asked.vectors.into_iter();
                 let one = |p: &Question| match p.embedded.is_empty() {
                     true => None,
                     false => vectors.next(),

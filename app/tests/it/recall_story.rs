@@ -278,7 +278,7 @@ async fn a_cut_or_foreign_model_is_refused_with_the_reason() {
         ],
     );
     assert_eq!(
-        serde_json::from_str::<Value>(&mended).unwrap()["fetched"],
+        serde_json::from_str::<Value>(&mended).unwrap()["models"][0]["fetched"],
         json!(["model.onnx"])
     );
     wait_until("the model is taken up again", || async {

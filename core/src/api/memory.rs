@@ -170,6 +170,8 @@ wire! {
         /// What the question's own vector took; not part of `ms`.
         #[serde(default, skip_serializing_if = "Option::is_none")] embedding_ms: Option<f64>,
         #[serde(default, skip_serializing_if = "Option::is_none")] pending: Option<u64>,
+        /// The models that took part, by name.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] models: Vec<String>,
     }
 
     Cite {
@@ -351,6 +353,19 @@ wire! {
         /// Rows that broke the embedding worker and wait for `prism memory reembed`.
         #[serde(default)] embed_set_aside: u64,
         #[serde(default)] vectors: u64,
+        /// The models that made the vectors which answer.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] models: Vec<String>,
+        /// Other models are installed, and the rows are embedded anew.
+        #[serde(default, skip_serializing_if = "Option::is_none")] switching: Option<Switching>,
+    }
+
+    Switching {
+        /// The models whose vectors answer meanwhile.
+        from: Vec<String>,
+        to: Vec<String>,
+        /// Rows that have their new vectors.
+        done: u64,
+        rows: u64,
     }
 
     Import {
@@ -455,6 +470,7 @@ impl Default for LegView {
             ms: 0.0,
             embedding_ms: None,
             pending: None,
+            models: Vec::new(),
         }
     }
 }

@@ -104,11 +104,13 @@ signs! {
     session = 0.65;
     /// How much better a row beside it is.
     beside = 0.5;
+    /// The same where it is of the kind asked for: what is asked for is the word on that row.
+    kind_beside = 0.2;
     /// The question's words in the row itself: it comes before its neighbours.
     own_words = 0.5;
     /// It mentions what the question names.
     graph = 1.0;
-    recency = 0.1;
+    recency = 0.3;
     /// It is by the one person the question names.
     person = 1.1;
     /// It is by one of the people the question names and speaks of another.
@@ -132,9 +134,9 @@ signs! {
     hint = 1.3;
     /// It is the operator's word, and the question asks for that.
     operator = 1.7;
-    works = 0.3;
-    broken = -0.4;
-    corrected = -0.2;
+    works = 0.6;
+    broken = -0.8;
+    corrected = -0.6;
     superseded = -2.0;
 }
 
@@ -152,8 +154,8 @@ impl Signs {
     }
 
     /// The same, with what the operator and later rows say of the row.
-    pub fn with_standing(self, standing: &Standing) -> Self {
-        let said = standing.signs();
+    pub fn with_standing(self, standing: &Standing, question: &Question) -> Self {
+        let said = standing.signs(question);
         Self {
             works: said.works,
             broken: said.broken,
@@ -236,6 +238,18 @@ pub struct Nearness {
     pub context: f64,
     /// It is nearest by a question that it is said to answer.
     pub asked: bool,
+}
+
+impl Nearness {
+    /// The same on another scale.
+    pub fn on(self, scale: impl Fn(f64) -> f64) -> Self {
+        Self {
+            field: scale(self.field),
+            joined: scale(self.joined),
+            context: scale(self.context),
+            ..self
+        }
+    }
 }
 
 /// A row that some leg brought, with what the legs know of it.
@@ -353,10 +367,10 @@ pub struct Told {
 }
 
 /// Ranks what the legs found.
-pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Ranking {
+pub fn rank(question: &Question, found: &Candidates, weights: &Weights) -> Ranking {
     let rows = &found.rows;
     let places = places(rows);
-    let told = tell(question, found, weights, now);
+    let told = tell(question, found, weights);
     let scored = rows.iter().zip(&told).enumerate().map(|(i, (row, told))| {
         let mut why = places.why(i);
         if row.phrased(told.phrasing).1.is_some_and(|near| near.asked) {
@@ -413,7 +427,7 @@ impl Told {
 
 /// The signs of every row. What a row shares with its session and its neighbours hangs on what the
 /// rows themselves are worth, hence on the weights.
-pub fn tell(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Vec<Told> {
+pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<Told> {
     let rows = &found.rows;
     let phrasings: Vec<Heard> = std::iter::once(&found.mass)
         .chain(&found.also_mass)
@@ -441,7 +455,8 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights, now: Mom
             .copied()
             .filter(|b| content[*b] > content[i])
             .reduce(|a, b| if content[b] > content[a] { b } else { a });
-        let of_kind = question.cues & row.cues != 0;
+        let of_kind = question.cues & row.cues != 0
+            || question.verdict && row.cues & cue::BAD_VERDICT == cue::BAD_VERDICT;
         let by_half = !of_kind
             && question.cues & cue::CONFIRMATION != 0
             && row.cues & cue::HALF_CONFIRMED != 0;
@@ -461,6 +476,10 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights, now: Mom
         let signs = Signs {
             session: content[sessions[i]] - mean,
             beside: better_beside.map_or(0.0, |b| content[b] - content[i]),
+            kind_beside: match of_kind {
+                true => better_beside.map_or(0.0, |b| content[b] - content[i]),
+                false => 0.0,
+            },
             own_words: own(i),
             length: f64::from(row.words.min(WORDS_CAP)).ln_1p(),
             graph: flag(row.mentions),
@@ -475,7 +494,7 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights, now: Mom
             month: flag(within(false)),
             release: on_side * (1.0 - near),
             near_release: on_side * near,
-            recency: recency(now.since_us(row.at) as f64 / 86_400e6),
+            recency: recency(found.span.1.since_us(row.at) as f64 / 86_400e6),
             latest: flag(question.latest && in_release) * age,
             earliest: flag(question.earliest && found.release.is_none()) * (1.0 - age),
             ..of_content
@@ -764,18 +783,19 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// The signs that it gives its row.
-    pub fn signs(&self) -> Signs {
+    /// The signs that it gives its row. Whoever asks how it was first asks for what was superseded.
+    pub fn signs(&self, question: &Question) -> Signs {
         let said = |verdict: Verdict| {
             let given = self.verdicts.iter().filter(|v| v.verdict == verdict);
             given.map(VerdictOn::weight).sum()
         };
         let is_corrected = self.labels.contains(&Class::Correction);
+        let is_superseded = self.superseded_by.is_some() && !question.earliest;
         Signs {
             works: said(Verdict::Works),
             broken: said(Verdict::Broken),
             corrected: f64::from(u8::from(is_corrected)),
-            superseded: f64::from(u8::from(self.superseded_by.is_some())),
+            superseded: f64::from(u8::from(is_superseded)),
             ..Signs::default()
         }
     }
@@ -808,12 +828,16 @@ pub fn with_standing(
     mut rows: Vec<Scored>,
     standing: &HashMap<String, Standing>,
     weights: &Weights,
+    question: &Question,
 ) -> Vec<Scored> {
     for row in &mut rows {
         if let Some(known) = standing.get(&row.id) {
-            row.score += weights.score(&known.signs());
+            row.score += weights.score(&known.signs(question));
             row.why.extend(known.reasons());
         }
+    }
+    if question.earliest {
+        return sorted(rows);
     }
     let scores: HashMap<String, f64> = rows.iter().map(|r| (r.id.clone(), r.score)).collect();
     for row in &mut rows {
@@ -830,7 +854,8 @@ pub fn with_standing(
     sorted(rows)
 }
 
-/// The share of its weight that age leaves a row.
+/// What is left of a row's freshness so many days before the newest row. Memory that nobody adds to
+/// does not fade.
 pub fn recency(age_days: f64) -> f64 {
     0.5f64.powf(age_days.max(0.0) / HALF_LIFE_DAYS)
 }
@@ -876,7 +901,6 @@ mod tests {
                 ..Candidates::default()
             },
             &Weights::default(),
-            Moment(0),
         )
         .rows
     }
@@ -1026,7 +1050,6 @@ mod tests {
                     ..Candidates::default()
                 },
                 &Weights::default(),
-                Moment(0),
             )
             .confidence
         };
@@ -1115,6 +1138,7 @@ mod tests {
             plain(&["old", "broken", "works", "new"]),
             &standing,
             &Weights::default(),
+            &Question::default(),
         );
         assert_eq!(order(&rows), ["works", "new", "broken", "old"]);
     }
@@ -1140,10 +1164,92 @@ mod tests {
                 ..Default::default()
             },
         )]);
+        let settled = |question: &str| {
+            let question = Question::of(question, &[], "lena");
+            with_standing(rows.clone(), &standing, &Weights::default(), &question)
+        };
+        assert_eq!(order(&settled("how long may it be kept")), ["new", "old"]);
         assert_eq!(
-            order(&with_standing(rows, &standing, &Weights::default())),
-            ["new", "old"]
+            order(&settled("how long could it be kept originally")),
+            ["old", "new"],
+            "unless that is what was asked for"
         );
+    }
+
+    #[test]
+    fn a_score_is_the_product_of_signs_and_weights_name_by_name() {
+        let weights = Weights::default();
+        assert_eq!(Weights::of(weights.values()), weights);
+        let signs = Signs {
+            field: 0.5,
+            kind: 1.0,
+            broken: 2.0,
+            ..Signs::default()
+        };
+        let by_hand = 0.5 * weights.field + weights.kind + 2.0 * weights.broken;
+        assert!((weights.score(&signs) - by_hand).abs() < 1e-12);
+        let named = Signs::NAMES.iter().zip(signs.values());
+        let shown: Vec<&str> = named.filter(|(_, v)| *v != 0.0).map(|(n, _)| *n).collect();
+        assert_eq!(shown, ["field", "kind", "broken"]);
+        assert_eq!(signs.content().values().iter().sum::<f64>(), 0.5);
+    }
+
+    #[test]
+    fn how_something_was_received_is_a_verdict_good_or_bad() {
+        let good = Candidate {
+            cues: cue::CONFIRMATION | cue::OPERATOR,
+            ..near(row("good"), 0.3)
+        };
+        let bad = Candidate {
+            cues: cue::BAD_VERDICT,
+            ..near(row("bad"), 0.31)
+        };
+        let trouble = Candidate {
+            cues: cue::TROUBLE,
+            ..near(row("trouble"), 0.32)
+        };
+        let rows = vec![near(row("other"), 0.35), good, bad, trouble];
+        let of = |question: &str| {
+            let ranked = ranked(question, rows.clone());
+            order(&ranked)
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of("what did my ears make of it")[..2], ["bad", "good"]);
+        assert_eq!(of("which fix was approved")[0], "good");
+    }
+
+    #[test]
+    fn the_word_on_a_row_is_found_by_what_it_is_about() {
+        let about = |kind: u32| {
+            let word = Candidate {
+                cues: kind,
+                beside: vec![1],
+                ..near(row("word"), 0.2)
+            };
+            let thing = Candidate {
+                beside: vec![0],
+                ..near(row("thing"), 0.5)
+            };
+            let rows = ranked("what did I complain about", vec![word, thing]);
+            rows.iter().find(|r| r.id == "word").unwrap().score
+        };
+        let weights = Weights::default();
+        let asked_for = about(cue::CORRECTION) - about(0);
+        assert!(asked_for > weights.kind, "{asked_for}");
+    }
+
+    #[test]
+    fn of_equal_rows_the_fresher_comes_first_however_long_nobody_wrote() {
+        let aged = |id: &str, days: i64| Candidate {
+            at: Moment(days * 86_400_000_000),
+            ..near(row(id), 0.3)
+        };
+        let rows = ranked("q", vec![aged("old", 10), aged("new", 100)]);
+        assert_eq!(order(&rows), ["new", "old"]);
+        let fresh = Weights::default().recency;
+        assert!((rows[0].score - rows[1].score - fresh * (1.0 - recency(90.0))).abs() < 1e-9);
     }
 
     #[test]
@@ -1164,7 +1270,13 @@ mod tests {
                 why: Vec::new(),
             };
             let standing = HashMap::from([("a".to_owned(), standing)]);
-            with_standing(vec![row], &standing, &Weights::default())[0].score
+            with_standing(
+                vec![row],
+                &standing,
+                &Weights::default(),
+                &Question::default(),
+            )[0]
+            .score
         };
         let reported = VerdictOn {
             directness: Directness::Reported,

@@ -5,7 +5,6 @@
 //! the other weights; its slope is taken through the rows it is borrowed from.
 
 use super::facts::Facts;
-use prism_core::Moment;
 use prism_core::memory::recall::{Signs, Told, Weights};
 
 const N: usize = Signs::NAMES.len();
@@ -33,7 +32,6 @@ pub struct Fit {
     pub temperature: f64,
     /// The signs that are left out.
     pub without: Vec<&'static str>,
-    pub now: Moment,
 }
 
 impl Fit {
@@ -79,7 +77,7 @@ impl Fit {
     fn cost_of_part(&self, questions: &[Counted], weights: &Weights) -> (f64, Vector) {
         let (mut sum, mut slope) = (0.0, [0.0; N]);
         for Counted { facts, share } in questions {
-            let told = facts.told(weights, self.now);
+            let told = facts.told(weights);
             let scores: Vec<f64> = told
                 .iter()
                 .map(|t| weights.score(&t.signs) / self.temperature)
@@ -125,8 +123,10 @@ fn slopes(told: &[Told], weights: &Weights) -> Vec<Vector> {
         add(&mut slope, &content[told.session_best], weights.session);
         add(&mut slope, &mean, -weights.session);
         if let Some(better) = told.better_beside {
-            add(&mut slope, &content[better], weights.beside);
-            add(&mut slope, &content[i], -weights.beside);
+            let of_kind = told.signs.kind_beside > 0.0;
+            let beside = weights.beside + if of_kind { weights.kind_beside } else { 0.0 };
+            add(&mut slope, &content[better], beside);
+            add(&mut slope, &content[i], -beside);
         }
         slope
     };
@@ -183,4 +183,111 @@ fn minimum(mut function: impl FnMut(&Vector) -> (f64, Vector)) -> Option<Vector>
         }
     }
     value.is_finite().then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Question;
+    use super::*;
+    use prism_core::memory::recall::{Candidate, Candidates, Nearness};
+    use std::collections::BTreeSet;
+
+    fn row(id: &str, near: [f64; 3], word: f64) -> Candidate {
+        Candidate {
+            id: id.into(),
+            session: Some("s".into()),
+            words: 20,
+            matches: vec![(0, word)],
+            near: Some(Nearness {
+                field: near[0],
+                joined: near[1],
+                context: near[2],
+                asked: false,
+            }),
+            ..Candidate::default()
+        }
+    }
+
+    fn facts() -> Facts {
+        let mut rows = vec![
+            row("a", [0.5, 0.4, 0.3], 0.2),
+            row("b", [0.3, 0.45, 0.2], 0.7),
+            row("c", [0.42, 0.2, 0.4], 0.1),
+        ];
+        rows[0].beside = vec![1, 2];
+        rows[2].beside = vec![0];
+        rows[2].mentions = true;
+        Facts {
+            of: "world".into(),
+            question: Question {
+                id: String::new(),
+                text: String::new(),
+                split: "tune".into(),
+                also: Vec::new(),
+                group: String::new(),
+                gold: BTreeSet::from(["c".to_owned()]),
+                over: BTreeSet::new(),
+            },
+            asked: prism_core::memory::question::Question::default(),
+            found: Candidates {
+                rows,
+                mass: 1.0,
+                ..Candidates::default()
+            },
+            standing: Default::default(),
+        }
+    }
+
+    fn fit(pull: f64) -> Fit {
+        Fit {
+            start: Weights::default(),
+            pull,
+            temperature: 0.7,
+            without: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_slope_is_what_a_small_step_shows_also_through_neighbours_and_session() {
+        let facts = facts();
+        let counted = [Counted {
+            facts: &facts,
+            share: 1.0,
+        }];
+        let at = Weights::default().values();
+        let (_, slope) = fit(0.0).cost(&counted, &Weights::of(at));
+        for (i, name) in Signs::NAMES.iter().enumerate() {
+            let cost = |step: f64| {
+                let mut moved = at;
+                moved[i] += step;
+                fit(0.0).cost(&counted, &Weights::of(moved)).0
+            };
+            let seen = (cost(1e-5) - cost(-1e-5)) / 2e-5;
+            assert!(
+                (seen - slope[i]).abs() < 1e-6,
+                "{name}: {seen}, {}",
+                slope[i]
+            );
+        }
+    }
+
+    #[test]
+    fn a_fit_lowers_what_it_costs_and_a_strong_pull_keeps_the_weights() {
+        let facts = facts();
+        let counted = [Counted {
+            facts: &facts,
+            share: 1.0,
+        }];
+        let cost = |weights: &Weights| fit(0.0).cost(&counted, weights).0;
+        let start = Weights::default();
+        let fitted = fit(0.01).run(&counted);
+        assert!(cost(&fitted) < cost(&start) * 0.5, "{}", cost(&fitted));
+        let held = fit(1e6).run(&counted);
+        assert!((cost(&held) - cost(&start)).abs() < 1e-3);
+        let without = Fit {
+            without: vec!["graph"],
+            ..fit(0.01)
+        };
+        assert_eq!(without.run(&counted).graph, 0.0);
+    }
 }

@@ -8,7 +8,6 @@ use crate::store::memory::Filter;
 use crate::ui::Progress;
 use crate::verb::recall::{Asking, Chosen};
 use anyhow::{Context, Result};
-use prism_core::Moment;
 use prism_core::memory::question::Question as Asked;
 use prism_core::memory::recall::{self, Candidates, SPARE, Standing, Told, Weights};
 use std::collections::HashMap;
@@ -26,11 +25,11 @@ pub struct Facts {
 
 impl Facts {
     /// The signs of every row, the operator's word included.
-    pub fn told(&self, weights: &Weights, now: Moment) -> Vec<Told> {
-        let mut told = recall::tell(&self.asked, &self.found, weights, now);
+    pub fn told(&self, weights: &Weights) -> Vec<Told> {
+        let mut told = recall::tell(&self.asked, &self.found, weights);
         for (row, told) in self.found.rows.iter().zip(&mut told) {
             if let Some(standing) = self.standing.get(&row.id) {
-                told.signs = told.signs.with_standing(standing);
+                told.signs = told.signs.with_standing(standing, &self.asked);
             }
         }
         told
@@ -43,10 +42,10 @@ impl Facts {
     }
 
     /// What a recall would answer with these weights, and how sure it would be.
-    pub fn answer(&self, weights: &Weights, now: Moment) -> (Vec<String>, f64) {
-        let ranking = recall::rank(&self.asked, &self.found, weights, now);
+    pub fn answer(&self, weights: &Weights) -> (Vec<String>, f64) {
+        let ranking = recall::rank(&self.asked, &self.found, weights);
         let best = ranking.rows.into_iter().take(K + SPARE).collect();
-        let ranked = recall::with_standing(best, &self.standing, weights);
+        let ranked = recall::with_standing(best, &self.standing, weights, &self.asked);
         let shown = recall::shown(&ranked, ranking.confidence, K);
         let ids = ranked.into_iter().take(shown).map(|r| r.id).collect();
         (ids, ranking.confidence)

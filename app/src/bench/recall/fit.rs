@@ -8,17 +8,15 @@ use super::descent::{Counted, Fit};
 use super::facts::{Facts, gather};
 use super::operator::STANDING;
 use super::{figures, load, locomo, operator, server};
-use crate::clock;
 use crate::home::Home;
 use crate::ui::{Progress, out_anyway, table};
 use anyhow::Result;
-use prism_core::Moment;
 use prism_core::memory::recall::{Signs, Weights};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// How strongly weights may be held to where they stand; leaving out decides.
-const PULLS: [f64; 4] = [0.003, 0.01, 0.03, 0.1];
+const PULLS: [f64; 4] = [0.05, 0.2, 0.8, 3.0];
 /// What one point of a score says; leaving out decides.
 const TEMPERATURES: [f64; 6] = [0.3, 0.4, 0.5, 0.6, 0.8, 1.0];
 /// What the pairs count beside the two large sets.
@@ -33,10 +31,7 @@ pub async fn run(
     let all = facts_of_all(home, file, keep).await?;
     let (held, tune): (Vec<Facts>, Vec<Facts>) =
         all.into_iter().partition(|f| f.question.split == "held");
-    let bench = Bench {
-        tune: &tune,
-        now: clock::now(),
-    };
+    let bench = Bench { tune: &tune };
     let present = Weights::default();
     let mut rows = vec![Judged::header()];
     rows.push(Judged::of(&bench.ranked(&tune, |_| present)).cells("present weights"));
@@ -108,10 +103,9 @@ async fn facts_of_all(home: &Home, file: &Path, keep: Option<PathBuf>) -> Result
     Ok(facts)
 }
 
-/// Questions to fit on, and the hour at which all of them are asked.
+/// Questions to fit on.
 struct Bench<'a> {
     tune: &'a [Facts],
-    now: Moment,
 }
 
 /// A question and what was answered.
@@ -124,7 +118,6 @@ impl<'a> Bench<'a> {
             pull,
             temperature,
             without: without.to_vec(),
-            now: self.now,
         }
     }
 
@@ -171,7 +164,7 @@ impl<'a> Bench<'a> {
     }
 
     fn ranked<'f>(&self, facts: &'f [Facts], weights: impl Fn(&str) -> Weights) -> Vec<Ranked<'f>> {
-        let answer = |f: &'f Facts| (f, f.answer(&weights(&f.of), self.now).0);
+        let answer = |f: &'f Facts| (f, f.answer(&weights(&f.of)).0);
         facts.iter().map(answer).collect()
     }
 }

@@ -5,7 +5,8 @@ use super::{
     Answer, COLUMNS, Corpus, Figures, K, Question, ablate, ablation_json, ask, figures, load,
     server,
 };
-use crate::embed::model::{self, Model};
+use crate::embed::encoder::Encoder;
+use crate::embed::model;
 use crate::home::Home;
 use crate::ui::{Progress, out_anyway, table};
 use anyhow::{Context, Result, bail};
@@ -183,7 +184,7 @@ async fn measure(
         &format!("{}: the plain systems", corpus.pid),
         corpus.rows.len(),
     );
-    let plain = Plain::new(&corpus.rows, Model::load(&model::folder(home))?, |n| {
+    let plain = Plain::new(&corpus.rows, Encoder::new(&model::folder(home)), |n| {
         bar.at(n)
     })?;
     bar.done();

@@ -1,8 +1,9 @@
 //! What Prism is compared with: plain FTS5, plain MiniLM, and their plain fusion.
 
 use super::K;
-use crate::embed::model::Model;
-use anyhow::Result;
+use crate::embed::encoder::Encoder;
+use anyhow::{Context, Result};
+use prism_core::memory::generation;
 use rusqlite::Connection;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -71,20 +72,26 @@ fn any_of(terms: &[&str]) -> String {
         .join(" OR ")
 }
 
+fn minilm(model: &Encoder, text: &str) -> Result<Vec<f32>> {
+    let texts = [text.to_owned()];
+    let vectors = model.rows(&generation::MINILM, &texts, &|| ())?;
+    vectors.into_iter().next().context("no vector")
+}
+
 /// Every row as one document.
 pub struct Plain {
     words: Words,
     vectors: Vec<(String, Vec<f32>)>,
-    model: Model,
+    model: Encoder,
 }
 
 impl Plain {
-    pub fn new(rows: &[Value], model: Model, mut progress: impl FnMut(usize)) -> Result<Self> {
+    pub fn new(rows: &[Value], model: Encoder, mut progress: impl FnMut(usize)) -> Result<Self> {
         let mut vectors = Vec::with_capacity(rows.len());
         for (n, row) in rows.iter().enumerate() {
             vectors.push((
                 row["id"].as_str().unwrap_or_default().to_owned(),
-                model.embed(&words(row))?,
+                minilm(&model, &words(row))?,
             ));
             progress(n + 1);
         }
@@ -104,7 +111,7 @@ impl Plain {
     }
 
     pub fn minilm(&self, question: &str, n: usize) -> Result<Vec<String>> {
-        let asked = self.model.embed(question)?;
+        let asked = minilm(&self.model, question)?;
         let cosine = |v: &[f32]| v.iter().zip(&asked).map(|(a, b)| a * b).sum::<f32>();
         let mut scored: Vec<(f32, &str)> = self
             .vectors

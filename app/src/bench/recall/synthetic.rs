@@ -3,12 +3,13 @@
 use super::super::memory::{Generator, fill};
 use super::super::{PID, Report, p50_p99, percentile};
 use super::{Server, ms, server};
-use crate::embed::model::{self, MODEL_ID, Model};
+use crate::embed::encoder::Encoder;
+use crate::embed::model;
 use crate::home::Home;
 use crate::store::{Store, VectorRow};
 use crate::ui::Progress;
 use anyhow::{Context, Result};
-use prism_core::memory::vector::{DIMENSIONS, normalise};
+use prism_core::memory::vector::normalise;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -133,7 +134,10 @@ async fn questions(
 
 /// The whole words that the model knows, the most frequent first.
 fn vocabulary(home: &Home) -> Result<Vec<String>> {
-    let file = std::fs::read_to_string(model::folder(home).join("tokenizer.json"))?;
+    let one = model::installed(home).into_iter().next();
+    let one = one.context("no embedding model is installed")?;
+    let dir = model::within(&model::folder(home), one);
+    let file = std::fs::read_to_string(dir.join("tokenizer.json"))?;
     let tokenizer: Value = serde_json::from_str(&file)?;
     let known = tokenizer["model"]["vocab"]
         .as_object()
@@ -150,12 +154,9 @@ fn vocabulary(home: &Home) -> Result<Vec<String>> {
 /// Gives every row its vectors: from the model, or made up.
 async fn embed(home: &Home, file: &std::path::Path, n: usize, real: bool) -> Result<()> {
     let store = Store::open_embedded(file)?;
-    let model = if real {
-        Some(Model::load(&model::folder(home))?)
-    } else {
-        None
-    };
-    let mut made_up = MadeUp::new();
+    let generation = model::wanted(home)?;
+    let encoder = Encoder::new(&model::folder(home));
+    let mut made_up = MadeUp::new(generation.dimensions());
     let (mut bar, mut done) = (
         Progress::new(
             if real {
@@ -176,22 +177,21 @@ async fn embed(home: &Home, file: &std::path::Path, n: usize, real: bool) -> Res
         }
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let vectors = job.texts.iter().map(|(ordinal, text)| {
-                let vector = match &model {
-                    Some(model) => model.embed(text)?,
-                    None => made_up.vector(),
-                };
-                Ok(VectorRow {
-                    ordinal: *ordinal,
-                    vector,
-                })
-            });
-            let vectors = vectors.collect::<Result<Vec<_>>>()?;
+            let texts: Vec<String> = job.texts.iter().map(|(_, text)| text.clone()).collect();
+            let vectors = match real {
+                true => encoder.rows(generation, &texts, &|| ())?,
+                false => texts.iter().map(|_| made_up.vector()).collect(),
+            };
+            let ordinals = job.texts.iter().map(|(ordinal, _)| *ordinal);
+            let vectors = ordinals
+                .zip(vectors)
+                .map(|(ordinal, vector)| VectorRow { ordinal, vector })
+                .collect();
             rows.push((job, vectors));
             done += 1;
             bar.at(done);
         }
-        store.add_vectors(MODEL_ID, rows).await?;
+        store.add_vectors(generation.id, rows).await?;
     }
 }
 
@@ -202,10 +202,10 @@ struct MadeUp {
 }
 
 impl MadeUp {
-    fn new() -> Self {
+    fn new(dimensions: usize) -> Self {
         let mut random = Generator::new(3);
         let mut vector = || {
-            (0..DIMENSIONS)
+            (0..dimensions)
                 .map(|_| random.random() as f32 - 0.5)
                 .collect::<Vec<f32>>()
         };

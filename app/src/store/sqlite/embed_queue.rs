@@ -13,6 +13,16 @@ use uuid::Uuid;
 /// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
 const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1
     union all select memory_row from memory_vectors where model > ?1";
+/// Rows that have vectors of one generation and none of the other, after a place, in order. A row whose
+/// text breaks the worker holds up nothing.
+const BEHIND: &str = "select m.rowid, m.id, m.session_id, m.created_at
+    from (select distinct memory_row from memory_vectors where model = ?1 and memory_row > ?3) v
+    cross join memory m on m.rowid = v.memory_row
+    where not exists (select 1 from memory_vectors w where w.memory_row = v.memory_row and w.model = ?2)
+        and not exists (select 1 from embed_intents i where i.memory_id = m.id and i.attempts > 0)
+    order by v.memory_row limit ?4";
+/// The next model in order that has vectors.
+const NEXT_MODEL: &str = "select min(model) from memory_vectors where model > ?";
 /// The rows to embed next; those whose text broke the worker come last.
 const QUEUED: &str = "select m.id, i.queued_at, m.session_id, m.created_at
     from embed_intents i cross join memory m on m.id = i.memory_id
@@ -29,18 +39,7 @@ impl Sqlite {
             let queued = list(c, QUEUED, params![attempts_max, n as i64], |r| {
                 Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
             })?;
-            let job = |(id, queued_at, session, at): (String, i64, Option<String>, i64)| {
-                let before = match before(c, &id, session.as_deref(), at)? {
-                    Some(other) => Some(embeddable(c, &other)?.main()),
-                    None => None,
-                };
-                Ok(EmbedJob {
-                    queued_at,
-                    texts: embeddable(c, &id)?.texts(before.as_deref()),
-                    memory_id: id,
-                })
-            };
-            queued.into_iter().map(job).collect()
+            queued.into_iter().map(|row| job(c, row)).collect()
         })
         .await
     }
@@ -52,9 +51,30 @@ impl Sqlite {
         done: Vec<(EmbedJob, Vec<VectorRow>)>,
     ) -> Result<()> {
         self.write(move |c| {
-            if crate::config::failpoint("embed.disk_full") {
-                return Err(StoreError::Unwritable("database or disk is full".into()));
+            full_disk()?;
+            let mut end = c
+                .prepare_cached("delete from embed_intents where memory_id = ? and queued_at = ?")
+                .map_err(failed)?;
+            for (job, rows) in &done {
+                add_vectors(c, model, job, rows).map_err(failed)?;
+                end.execute(params![job.memory_id, job.queued_at])
+                    .map_err(failed)?;
             }
+            // The first vectors say which generation answers.
+            let begin = "insert into vector_generation (one, generation) values (1, ?)
+                on conflict do nothing";
+            c.execute(begin, [model]).map(drop).map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn add_vectors_beside(
+        &self,
+        model: &'static str,
+        done: Vec<(EmbedJob, Vec<VectorRow>)>,
+    ) -> Result<()> {
+        self.write(move |c| {
+            full_disk()?;
             for (job, rows) in &done {
                 add_vectors(c, model, job, rows).map_err(failed)?;
             }
@@ -63,9 +83,108 @@ impl Sqlite {
         .await
     }
 
+    pub async fn generation(&self) -> Result<Option<String>> {
+        self.read_memory(|c| {
+            c.query_row("select generation from vector_generation", [], |r| r.get(0))
+                .optional()
+                .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn switch_progress(
+        &self,
+        from: &'static str,
+        to: &'static str,
+    ) -> Result<(u64, u64)> {
+        self.read_memory(move |c| {
+            let rows = "select count(distinct memory_row) from memory_vectors where model = ?";
+            let count = |model: &str| {
+                c.query_row(rows, [model], |r| r.get::<_, i64>(0))
+                    .map(|n| n as u64)
+                    .map_err(failed)
+            };
+            let (done, rows) = (count(to)?, count(from)?);
+            Ok((done.min(rows), rows))
+        })
+        .await
+    }
+
+    pub async fn rows_to_switch(
+        &self,
+        from: &'static str,
+        to: &'static str,
+        after: i64,
+        n: usize,
+    ) -> Result<(i64, Vec<EmbedJob>)> {
+        self.read_memory(move |c| {
+            let behind = list(c, BEHIND, params![from, to, after, n as i64], |r| {
+                let row = (r.get(1)?, 0, r.get(2)?, r.get(3)?);
+                Ok((r.get::<_, i64>(0)?, row))
+            })?;
+            let reached = behind.last().map_or(after, |(row, _)| *row);
+            let jobs = behind.into_iter().map(|(_, row)| job(c, row));
+            Ok((reached, jobs.collect::<Result<_>>()?))
+        })
+        .await
+    }
+
+    pub async fn switch_generation(
+        &self,
+        from: Option<&'static str>,
+        to: &'static str,
+    ) -> Result<bool> {
+        self.write(move |c| {
+            if let Some(from) = from {
+                let left = c
+                    .prepare(BEHIND)
+                    .and_then(|mut s| s.exists(params![from, to, 0, 1]))
+                    .map_err(failed)?;
+                if left {
+                    return Ok(false);
+                }
+            }
+            let switch = "insert into vector_generation (one, generation) values (1, ?)
+                on conflict do update set generation = excluded.generation";
+            c.execute(switch, [to]).map(|_| true).map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn remove_vectors_but(&self, stay: Vec<&'static str>, n: usize) -> Result<u64> {
+        let other = self
+            .read_memory(move |c| {
+                // From one generation to the next by the index, without reading any vector.
+                let mut after = String::new();
+                loop {
+                    let next: Option<String> = c
+                        .query_row(NEXT_MODEL, [&after], |r| r.get(0))
+                        .map_err(failed)?;
+                    match next {
+                        Some(model) if stay.contains(&model.as_str()) => after = model,
+                        other => return Ok(other),
+                    }
+                }
+            })
+            .await?;
+        let Some(other) = other else {
+            return Ok(0);
+        };
+        let remove = "delete from memory_vectors where id in
+            (select id from memory_vectors where model = ? limit ?)";
+        self.write(move |c| {
+            let removed = c.execute(remove, params![other, n as i64]);
+            removed.map(|n| n as u64).map_err(failed)
+        })
+        .await
+    }
+
     pub async fn embed_failed(&self, memory_id: String) -> Result<()> {
         self.write(move |c| {
-            let tried = "update embed_intents set attempts = attempts + 1 where memory_id = ?";
+            // A row that is embedded anew has no intent until it fails.
+            let tried =
+                "insert into embed_intents (memory_id, queued_at, attempts) values (?, 0, 1)
+                on conflict do update set attempts = attempts + 1";
             c.execute(tried, [&memory_id]).map(drop).map_err(failed)
         })
         .await
@@ -106,8 +225,18 @@ impl Sqlite {
 pub(super) fn requeue_foreign_sql() -> String {
     format!(
         "insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m
-         where m.rowid in ({FOREIGN}) on conflict do nothing"
+         where m.rowid in ({FOREIGN}) and not exists
+            (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?1)
+         on conflict do nothing"
     )
+}
+
+/// A test's disk that takes no more vectors.
+fn full_disk() -> Result<()> {
+    match crate::config::failpoint("embed.disk_full") {
+        true => Err(StoreError::Unwritable("database or disk is full".into())),
+        false => Ok(()),
+    }
 }
 
 fn add_vectors(
@@ -120,25 +249,37 @@ fn add_vectors(
         .prepare_cached("select rowid from memory where id = ?")?
         .query_row([&job.memory_id], |r| r.get(0))
         .optional()?;
-    if let Some(row) = row {
-        c.execute("delete from memory_vectors where memory_row = ?", [row])?;
-        let mut insert = c.prepare_cached(
-            "insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)",
-        )?;
-        for vector in rows {
-            insert.execute(params![
-                row,
-                vector.ordinal,
-                model,
-                to_bytes(&vector.vector)
-            ])?;
-        }
-    }
-    c.execute(
-        "delete from embed_intents where memory_id = ? and queued_at = ?",
-        params![job.memory_id, job.queued_at],
+    let Some(row) = row else { return Ok(()) };
+    c.prepare_cached("delete from memory_vectors where memory_row = ? and model = ?")?
+        .execute(params![row, model])?;
+    let mut insert = c.prepare_cached(
+        "insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)",
     )?;
+    for vector in rows {
+        insert.execute(params![
+            row,
+            vector.ordinal,
+            model,
+            to_bytes(&vector.vector)
+        ])?;
+    }
     Ok(())
+}
+
+/// A row with its texts: id, when it was queued, session, when it was written.
+fn job(
+    c: &Connection,
+    (id, queued_at, session, at): (String, i64, Option<String>, i64),
+) -> Result<EmbedJob> {
+    let before = match before(c, &id, session.as_deref(), at)? {
+        Some(other) => Some(embeddable(c, &other)?.main()),
+        None => None,
+    };
+    Ok(EmbedJob {
+        queued_at,
+        texts: embeddable(c, &id)?.texts(before.as_deref()),
+        memory_id: id,
+    })
 }
 
 /// The row that this one speaks of, else the one before it in its session.

@@ -26,6 +26,8 @@ impl Sqlite {
                 embed_pending: count("select count(*) from embed_intents i join memory m on m.id = i.memory_id where m.project_id = ?")?,
                 embed_set_aside: count("select count(*) from embed_intents i join memory m on m.id = i.memory_id where m.project_id = ? and i.attempts > 2")?,
                 vectors: count("select count(*) from memory_vectors v join memory m on m.rowid = v.memory_row where m.project_id = ?")?,
+                models: Vec::new(),
+                switching: None,
             })
         })
         .await

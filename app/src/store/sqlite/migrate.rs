@@ -60,6 +60,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0014_newest_verdicts",
         include_str!("../../../migrations/sqlite/0014_newest_verdicts.sql"),
     ),
+    (
+        "0016_generations",
+        include_str!("../../../migrations/sqlite/0016_generations.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.

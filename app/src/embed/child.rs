@@ -1,0 +1,230 @@
+//! The worker process from the server's side: started when it is needed, asked by several at once.
+
+use super::model;
+use super::worker::{Answer, Asked, Reply};
+use crate::home::Home;
+use anyhow::{Context, Result, bail};
+use prism_core::memory::generation::Generation;
+use prism_core::memory::vector::from_bytes;
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Mutex as Turn, oneshot};
+use tokio::task::JoinHandle;
+
+/// Bytes of one answer; a worker that announces more speaks nonsense.
+const ANSWER_BYTES_MAX: usize = 1 << 28;
+
+/// Why texts have no vectors.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The worker went down with these texts.
+    #[error("the embedding worker died")]
+    Died,
+    #[error("the embedding worker hung for {0} s and was ended")]
+    Hung(u64),
+    #[error("{0}")]
+    Refused(String),
+    /// No text is to blame.
+    #[error("{0}")]
+    NoModel(String),
+}
+
+/// The one worker of a home, when there is one.
+pub struct Workers {
+    home: Home,
+    worker: Turn<Option<Arc<Worker>>>,
+}
+
+impl Workers {
+    pub fn new(home: Home) -> Self {
+        Self {
+            home,
+            worker: Turn::new(None),
+        }
+    }
+
+    /// The vectors of some texts. A worker that ended idle, or was killed, is replaced; one that goes
+    /// down with these very texts as well, once.
+    pub async fn embed(
+        &self,
+        generation: &Generation,
+        question: bool,
+        texts: &[String],
+        patience: Duration,
+    ) -> Result<Vec<Vec<f32>>, Fault> {
+        let (worker, fresh) = self.worker().await?;
+        match worker.embed(generation, question, texts, patience).await {
+            Err(Fault::Died) if !fresh => {
+                let (worker, _) = self.worker().await?;
+                self.told(worker.embed(generation, question, texts, patience).await)
+                    .await
+            }
+            answer => self.told(answer).await,
+        }
+    }
+
+    /// Ends a worker that hangs.
+    async fn told<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        if matches!(answer, Err(Fault::Hung(_))) {
+            *self.worker.lock().await = None;
+        }
+        answer
+    }
+
+    async fn worker(&self) -> Result<(Arc<Worker>, bool), Fault> {
+        let mut held = self.worker.lock().await;
+        if let Some(worker) = held.as_ref().filter(|worker| !worker.has_ended()) {
+            return Ok((worker.clone(), false));
+        }
+        let started = Worker::start(&self.home).map_err(|e| Fault::NoModel(format!("{e:#}")))?;
+        let worker = Arc::new(started);
+        *held = Some(worker.clone());
+        Ok((worker, true))
+    }
+}
+
+type Vectors = Result<Vec<Vec<f32>>, Fault>;
+/// Who waits for which answer; none once the worker has ended.
+type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Vectors>>>>>;
+
+/// A child process and the task that hears it.
+struct Worker {
+    input: Turn<ChildStdin>,
+    waiting: Waiting,
+    next: AtomicU64,
+    listener: JoinHandle<()>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // The child goes with the task that holds it.
+        self.listener.abort();
+    }
+}
+
+impl Worker {
+    fn start(home: &Home) -> Result<Self> {
+        let mut child = Command::new(crate::config::this_program()?)
+            .arg("embed-worker")
+            .arg("--models")
+            .arg(model::folder(home))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the embedding worker")?;
+        let input = child.stdin.take().context("no pipe")?;
+        let output = child.stdout.take().context("no pipe")?;
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        let listener = tokio::spawn(listen(child, output, waiting.clone()));
+        Ok(Self {
+            input: Turn::new(input),
+            waiting,
+            next: AtomicU64::new(1),
+            listener,
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.is_none()
+    }
+
+    async fn embed(
+        &self,
+        generation: &Generation,
+        question: bool,
+        texts: &[String],
+        patience: Duration,
+    ) -> Vectors {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let asked = Asked {
+            id,
+            generation: generation.id.to_owned(),
+            question,
+            texts: texts.to_vec(),
+        };
+        let mut line = serde_json::to_vec(&asked).map_err(|e| Fault::Refused(format!("{e:#}")))?;
+        line.push(b'\n');
+        let (sender, answered) = oneshot::channel();
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let waiting = waiting.as_mut().ok_or(Fault::Died)?;
+            waiting.insert(id, sender);
+        }
+        let ask = async {
+            let mut input = self.input.lock().await;
+            if input.write_all(&line).await.is_err() {
+                return Err(Fault::Died);
+            }
+            drop(input);
+            answered.await.unwrap_or(Err(Fault::Died))
+        };
+        match tokio::time::timeout(patience, ask).await {
+            Ok(Ok(vectors)) if vectors.len() != texts.len() => {
+                Err(Fault::Refused("the worker answered something else".into()))
+            }
+            Ok(vectors) => vectors,
+            Err(_) => Err(Fault::Hung(patience.as_secs())),
+        }
+    }
+}
+
+/// Hands every answer to whoever waits for it, until the worker ends.
+async fn listen(mut child: Child, output: ChildStdout, waiting: Waiting) {
+    let mut output = BufReader::new(output);
+    loop {
+        match hear(&mut output).await {
+            Ok((id, vectors)) => {
+                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let asked = waiting.as_mut().and_then(|waiting| waiting.remove(&id));
+                if let Some(asked) = asked {
+                    drop(asked.send(vectors));
+                }
+            }
+            Err(error) => {
+                tracing::debug!("The embedding worker has ended: {error:#}");
+                break;
+            }
+        }
+    }
+    // Whoever waited hears of it by the end of their channel.
+    drop(
+        waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(),
+    );
+    drop(child.start_kill());
+    drop(child.wait().await);
+}
+
+async fn hear(output: &mut BufReader<ChildStdout>) -> Result<(u64, Vectors)> {
+    let mut line = String::new();
+    if output.read_line(&mut line).await? == 0 {
+        bail!("its output is closed");
+    }
+    let Reply { id, answer } = serde_json::from_str(&line).context("it speaks nonsense")?;
+    let vectors = match answer {
+        Answer::Vectors { count, dimensions } => {
+            let one = dimensions * 4;
+            if count.saturating_mul(one) > ANSWER_BYTES_MAX {
+                bail!("it announces {count} vectors of {dimensions} numbers");
+            }
+            let mut bytes = vec![0; count * one];
+            output.read_exact(&mut bytes).await?;
+            let vectors = bytes.chunks_exact(one.max(1)).map(from_bytes);
+            let vectors: Option<Vec<_>> = vectors.collect();
+            vectors.ok_or_else(|| Fault::Refused("a vector holds no numbers".into()))
+        }
+        Answer::NoModel(reason) => Err(Fault::NoModel(reason)),
+        Answer::Failed(reason) => Err(Fault::Refused(reason)),
+    };
+    Ok((id, vectors))
+}

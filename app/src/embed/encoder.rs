@@ -1,0 +1,193 @@
+//! Texts become vectors: the tokenizers and networks of a generation.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a model's files are large, public and checked by their hash"
+)]
+
+use super::model;
+use anyhow::{Context, Result};
+use prism_bert::{Arithmetic, Bert, Pooling};
+use prism_core::memory::generation::{Generation, Half, Model};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokenizers::{Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
+
+/// Tokens of one text; what MiniLM was trained to read at once.
+const TOKENS_MAX: usize = 256;
+
+/// One model in memory.
+struct Network {
+    model: Model,
+    tokenizer: Tokenizer,
+    bert: Bert,
+}
+
+/// The models of a home; each is loaded when it is first asked for.
+pub struct Encoder {
+    models: PathBuf,
+    loaded: Mutex<HashMap<(Model, bool), Arc<Network>>>,
+}
+
+/// Why there are no vectors.
+#[derive(Debug)]
+pub enum Trouble {
+    /// A model cannot be loaded: no text is to blame.
+    Model(anyhow::Error),
+    /// These texts cannot be embedded.
+    Texts(anyhow::Error),
+}
+
+impl From<Trouble> for anyhow::Error {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Model(error) | Trouble::Texts(error) => error,
+        }
+    }
+}
+
+impl Encoder {
+    /// An encoder of the models in this folder.
+    pub fn new(models: &Path) -> Self {
+        Self {
+            models: models.to_owned(),
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// The vectors of texts of rows, on the threads of the pool that this runs in. Between any two
+    /// small groups of texts it asks for leave to go on.
+    pub fn rows(
+        &self,
+        generation: &Generation,
+        texts: &[String],
+        leave: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Vec<f32>>, Trouble> {
+        let mut halves = Vec::with_capacity(generation.halves.len());
+        for half in generation.halves {
+            let network = self.network(half).map_err(Trouble::Model)?;
+            halves.push(network.embed("", texts, leave).map_err(Trouble::Texts)?);
+        }
+        let row = |at: usize| {
+            let of_row: Vec<&[f32]> = halves.iter().map(|half| half[at].as_slice()).collect();
+            generation.row(&of_row)
+        };
+        Ok((0..texts.len()).map(row).collect())
+    }
+
+    /// The vectors of a question's phrasings. Where one of two models is gone, the other answers.
+    pub fn questions(
+        &self,
+        generation: &Generation,
+        texts: &[String],
+    ) -> Result<Vec<Vec<f32>>, Trouble> {
+        let ask = |half: &Half| {
+            let network = self.network(half).map_err(Trouble::Model)?;
+            let prefix = half.model.asks_with();
+            network.embed(prefix, texts, &|| ()).map_err(Trouble::Texts)
+        };
+        let asked: Vec<Result<_, Trouble>> = match generation.halves {
+            [first, second] => {
+                let (first, second) = rayon::join(|| ask(first), || ask(second));
+                vec![first, second]
+            }
+            halves => halves.iter().map(ask).collect(),
+        };
+        let mut halves = Vec::with_capacity(asked.len());
+        let mut gone = None;
+        for half in asked {
+            match half {
+                Ok(vectors) => halves.push(Some(vectors)),
+                Err(Trouble::Model(reason)) => {
+                    gone = Some(reason);
+                    halves.push(None);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        match gone {
+            Some(reason) if halves.iter().all(Option::is_none) => {
+                return Err(Trouble::Model(reason));
+            }
+            _ => {}
+        }
+        let question = |at: usize| {
+            let of_text: Vec<Option<&[f32]>> = halves
+                .iter()
+                .map(|half| half.as_ref().map(|vectors| vectors[at].as_slice()))
+                .collect();
+            generation.question(&of_text)
+        };
+        Ok((0..texts.len()).map(question).collect())
+    }
+
+    fn network(&self, half: &Half) -> Result<Arc<Network>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (half.model, half.exact);
+        if let Some(network) = loaded.get(&key) {
+            return Ok(network.clone());
+        }
+        let network = Arc::new(Network::load(&self.models, half)?);
+        loaded.insert(key, network.clone());
+        Ok(network)
+    }
+}
+
+impl Network {
+    /// Loads a model, after reading and comparing all of it.
+    fn load(models: &Path, half: &Half) -> Result<Self> {
+        model::verify(models, half.model)?;
+        let dir = model::within(models, half.model);
+        let mut tokenizer = Tokenizer::from_file(dir.join("tokenizer.json"))
+            .map_err(|e| anyhow::anyhow!("the tokenizer cannot be read: {e}"))?;
+        // One of the files pads every text to 128 tokens; a short question would cost eight times too
+        // much.
+        tokenizer.with_padding(None);
+        let truncation = TruncationParams {
+            max_length: TOKENS_MAX,
+            strategy: TruncationStrategy::LongestFirst,
+            stride: 0,
+            direction: TruncationDirection::Right,
+        };
+        tokenizer
+            .with_truncation(Some(truncation))
+            .map_err(|e| anyhow::anyhow!("the tokenizer refuses its settings: {e}"))?;
+        let file = dir.join("model.onnx");
+        let weights =
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let pooling = match half.model {
+            Model::MiniLm => Pooling::Mean,
+            Model::BgeSmall => Pooling::First,
+        };
+        let arithmetic = match half.exact {
+            true => Arithmetic::F32,
+            false => Arithmetic::Int8,
+        };
+        Ok(Self {
+            model: half.model,
+            tokenizer,
+            bert: Bert::read(&weights, pooling, arithmetic)?,
+        })
+    }
+
+    fn embed(
+        &self,
+        prefix: &str,
+        texts: &[String],
+        leave: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Vec<f32>>> {
+        let tokens = |text: &String| {
+            let encoded = match prefix {
+                "" => self.tokenizer.encode(text.as_str(), true),
+                prefix => self.tokenizer.encode(format!("{prefix}{text}"), true),
+            };
+            encoded
+                .map(|encoded| encoded.get_ids().to_vec())
+                .map_err(|e| anyhow::anyhow!("a text cannot be split into tokens: {e}"))
+        };
+        let tokens = texts.iter().map(tokens).collect::<Result<Vec<_>>>()?;
+        let vectors = self.bert.embed(&tokens, leave);
+        vectors.with_context(|| format!("{} failed", self.model.name()))
+    }
+}

@@ -42,6 +42,9 @@ struct Set {
     /// Fit the weights on the tune half of the operator's questions and on this LoCoMo file
     #[arg(long, value_name = "FILE")]
     fit: Option<PathBuf>,
+    /// What other phrasings of a question cost: one against four, side by side
+    #[arg(long)]
+    also_cost: bool,
     /// Speed on so many rows of made-up text
     #[arg(long, value_name = "N")]
     synthetic: Option<usize>,
@@ -87,6 +90,11 @@ impl Recall {
         }
         if let Some(n) = self.set.synthetic {
             return synthetic::run(home, n, self.embed_up_to, json).await;
+        }
+        if self.set.also_cost {
+            let report = operator::also_cost(home, self.keep).await?;
+            report.print(json);
+            return Ok(());
         }
         if let Some(file) = &self.set.fit {
             return fit::run(home, file, self.keep, self.look_at_held).await;

@@ -37,8 +37,12 @@ const VERY_LOW_CONFIDENCE: f64 = 0.2;
 /// Below this, nothing that was found has anything to do with the question.
 const NO_CONFIDENCE: f64 = 0.1;
 
-/// What the mention of a named thing counts as, in the share of a question's words.
-const NAMED: f64 = 0.4;
+/// How sure it is that memory knows a thing which was named and is mentioned.
+const KNOWN_BY_NAME: f64 = 0.75;
+/// The place from which on rows are the crowd that the best one must stand out from.
+const CROWD: usize = 19;
+/// How near even a stray row is.
+const STRAY_NEAR: f64 = 0.2;
 /// Results that are shown all the same when memory may not know, and when it very likely does not.
 const FEW: usize = 5;
 const VERY_FEW: usize = 2;
@@ -346,7 +350,7 @@ pub struct Ranking {
     pub rows: Vec<Scored>,
     /// Where each candidate stood in each leg.
     pub places: Places,
-    /// Whether the answer is likely among the rows, 0 to 1.
+    /// How likely a row that answers is among the first five, 0 to 1.
     pub confidence: f64,
 }
 
@@ -390,9 +394,10 @@ pub fn rank(question: &Question, found: &Candidates, weights: &Weights) -> Ranki
             why,
         }
     });
+    let ranked = sorted(scored.collect());
     Ranking {
-        rows: sorted(scored.collect()),
-        confidence: confidence(rows, &told),
+        confidence: confidence(rows, &told, &ranked, weights),
+        rows: ranked,
         places,
     }
 }
@@ -721,18 +726,12 @@ impl Places {
     }
 }
 
-/// How likely it is that the best rows answer: by how near the nearest is, and by the share of the
-/// question's words that one row holds.
-fn confidence(rows: &[Candidate], told: &[Told]) -> f64 {
-    if rows.is_empty() {
+/// How likely it is that a row which answers is among the first five: that memory knows the subject,
+/// times that the best row stands out from the others. Fitted on questions of which some have no
+/// answer; `prism bench recall --operator` shows what became of it.
+fn confidence(rows: &[Candidate], told: &[Told], ranked: &[Scored], weights: &Weights) -> f64 {
+    let Some(best) = ranked.first() else {
         return 0.0;
-    }
-    let surest = told.iter().map(|t| t.signs.own_words).fold(0.0, f64::max);
-    // A thing that was named and is mentioned counts like some of the words.
-    let surest = if rows.iter().any(|r| r.mentions || r.between > 0.5) {
-        surest.clamp(NAMED, 1.0)
-    } else {
-        surest.min(1.0)
     };
     let near = rows
         .iter()
@@ -740,11 +739,30 @@ fn confidence(rows: &[Candidate], told: &[Told]) -> f64 {
         .flatten()
         .map(|n| (n.field + n.joined + n.context) / 3.0)
         .reduce(f64::max);
-    let odds = match near {
-        Some(near) => 12.0 * near + 1.5 * surest - 5.0,
+    let surest = told.iter().map(|t| t.signs.own_words).fold(0.0, f64::max);
+    let surest = surest.min(1.0);
+    let is_named = rows.iter().any(|r| r.mentions || r.between > 0.5);
+    let by_name = if is_named { KNOWN_BY_NAME } else { 0.0 };
+    let Some(near) = near else {
         // Words alone must say it.
-        None => 8.0 * surest - 2.2,
+        return likely(8.0 * surest - 2.2).max(by_name);
     };
+    let by_words = likely(12.0 * (surest - 0.6));
+    let known = likely(30.0 * (near - 0.29)).max(by_words).max(by_name);
+    // Where memory has few rows, those that are missing are taken for strays.
+    let stray = Signs {
+        field: STRAY_NEAR,
+        joined: STRAY_NEAR,
+        context: STRAY_NEAR,
+        ..Signs::default()
+    };
+    let crowd = ranked.get(CROWD);
+    let crowd = crowd.map_or(weights.score(&stray), |row| row.score);
+    known * likely(0.5 * (best.score - crowd) - 0.85)
+}
+
+/// The chance that odds in favour speak of, given as their logarithm.
+fn likely(odds: f64) -> f64 {
     1.0 / (1.0 + (-odds).exp())
 }
 
@@ -1238,6 +1256,43 @@ mod tests {
         let weights = Weights::default();
         let asked_for = about(cue::CORRECTION) - about(0);
         assert!(asked_for > weights.kind, "{asked_for}");
+    }
+
+    #[test]
+    fn a_phrasing_that_contradicts_the_question_brings_its_row_and_hides_none() {
+        let phrased = |id: &str, question: f64, other: f64| Candidate {
+            also: vec![Phrased {
+                near: near(row(""), other).near,
+                matches: Vec::new(),
+            }],
+            ..near(row(id), question)
+        };
+        let mut rows = vec![phrased("asked", 0.6, 0.1), phrased("contrary", 0.1, 0.6)];
+        rows.extend((0..20).map(|i| phrased(&format!("other{i}"), 0.2, 0.2)));
+        let question = Question::of("which are green", &[], "lena");
+        let found = |rows: Vec<Candidate>, phrasings: usize| Candidates {
+            rows,
+            mass: 10.0,
+            also_mass: vec![10.0; phrasings],
+            ..Candidates::default()
+        };
+        let ranking = rank(&question, &found(rows.clone(), 1), &Weights::default());
+        assert_eq!(order(&ranking.rows)[..2], ["asked", "contrary"]);
+        assert!(ranking.confidence > LOW_CONFIDENCE);
+        // The question said twice is the question.
+        let twice: Vec<Candidate> = rows
+            .into_iter()
+            .map(|row| Candidate {
+                also: vec![Phrased {
+                    near: row.near,
+                    matches: row.matches.clone(),
+                }],
+                ..row
+            })
+            .collect();
+        let once = rank(&question, &found(twice.clone(), 0), &Weights::default());
+        let again = rank(&question, &found(twice, 1), &Weights::default());
+        assert_eq!(order(&once.rows), order(&again.rows));
     }
 
     #[test]

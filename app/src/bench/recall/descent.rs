@@ -30,18 +30,13 @@ pub struct Fit {
     pub pull: f64,
     /// What one point of a score says: small makes the best row nearly certain.
     pub temperature: f64,
-    /// The signs that are left out.
-    pub without: Vec<&'static str>,
 }
 
 impl Fit {
     /// The weights that suit these questions best.
     pub fn run(&self, questions: &[Counted]) -> Weights {
-        let is_out = |i: usize| self.without.contains(&Signs::NAMES[i]);
-        let held = self.start.values();
-        let start: Vector = std::array::from_fn(|i| if is_out(i) { 0.0 } else { held[i] });
-        let free = |i: usize| held[i].abs().max(SLACK);
-        let scale: Vector = std::array::from_fn(|i| if is_out(i) { 0.0 } else { free(i) });
+        let start = self.start.values();
+        let scale = start.map(|weight| weight.abs().max(SLACK));
         let weights =
             |moved: &Vector| Weights::of(std::array::from_fn(|i| start[i] + scale[i] * moved[i]));
         minimum(|moved| {
@@ -243,7 +238,6 @@ mod tests {
             start: Weights::default(),
             pull,
             temperature: 0.7,
-            without: Vec::new(),
         }
     }
 
@@ -284,10 +278,5 @@ mod tests {
         assert!(cost(&fitted) < cost(&start) * 0.5, "{}", cost(&fitted));
         let held = fit(1e6).run(&counted);
         assert!((cost(&held) - cost(&start)).abs() < 1e-3);
-        let without = Fit {
-            without: vec!["graph"],
-            ..fit(0.01)
-        };
-        assert_eq!(without.run(&counted).graph, 0.0);
     }
 }

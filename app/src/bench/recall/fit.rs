@@ -9,10 +9,10 @@ use super::facts::{Facts, gather};
 use super::operator::STANDING;
 use super::{figures, load, locomo, operator, server};
 use crate::home::Home;
-use crate::ui::{Progress, out_anyway, table};
+use crate::ui::{out_anyway, table};
 use anyhow::Result;
 use prism_core::memory::recall::{Signs, Weights};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// How strongly weights may be held to where they stand; leaving out decides.
@@ -36,22 +36,23 @@ pub async fn run(
     let mut rows = vec![Judged::header()];
     rows.push(Judged::of(&bench.ranked(&tune, |_| present)).cells("present weights"));
     let temperature = bench.temperature(&present);
-    let mut best: Option<(f64, Judged)> = None;
+    let mut best: Option<(f64, LeftOut, Judged)> = None;
     for pull in PULLS {
-        let judged = bench.left_out(&bench.fit(present, pull, temperature, &[]));
+        let fitted = bench.left_out(&bench.fit(present, pull, temperature));
+        let judged = bench.judge(&fitted, |weights| *weights);
         rows.push(judged.cells(&format!("fitted, pull {pull}, each left out")));
         if best
             .as_ref()
-            .is_none_or(|(_, b)| judged.worth() > b.worth())
+            .is_none_or(|(.., b)| judged.worth() > b.worth())
         {
-            best = Some((pull, judged));
+            best = Some((pull, fitted, judged));
         }
     }
-    let Some((pull, whole)) = best else {
+    let Some((pull, left_out, whole)) = best else {
         return Ok(());
     };
     let fitted = bench
-        .fit(present, pull, temperature, &[])
+        .fit(present, pull, temperature)
         .run(&bench.counted(None));
     rows.push(Judged::of(&bench.ranked(&tune, |_| fitted)).cells("fitted on all of it"));
     out_anyway(&table(&rows));
@@ -59,14 +60,19 @@ pub async fn run(
     for (name, weight) in Signs::NAMES.iter().zip(fitted.values()) {
         out_anyway(&format!("    {name} = {weight:.2};"));
     }
-    let mut rows = vec![Judged::header(), whole.cells("all signs")];
-    let mut bar = Progress::new("signs", Signs::NAMES.len());
-    for (n, name) in Signs::NAMES.into_iter().enumerate() {
-        let judged = bench.left_out(&bench.fit(fitted, pull, temperature, &[name]));
-        rows.push(judged.cells(&format!("without {name}")));
-        bar.at(n + 1);
+    let mut rows = vec![Judged::header(), whole.cells("all signs, each left out")];
+    for (i, name) in Signs::NAMES.iter().enumerate() {
+        let without = |weights: &Weights| {
+            let mut values = weights.values();
+            values[i] = 0.0;
+            Weights::of(values)
+        };
+        rows.push(
+            bench
+                .judge(&left_out, without)
+                .cells(&format!("without {name}")),
+        );
     }
-    bar.done();
     out_anyway(&table(&rows));
     if look_at_held {
         let rows = [
@@ -108,16 +114,18 @@ struct Bench<'a> {
     tune: &'a [Facts],
 }
 
+/// World by world, the weights that were fitted without it.
+type LeftOut = BTreeMap<String, Weights>;
+
 /// A question and what was answered.
 type Ranked<'a> = (&'a Facts, Vec<String>);
 
 impl<'a> Bench<'a> {
-    fn fit(&self, start: Weights, pull: f64, temperature: f64, without: &[&'static str]) -> Fit {
+    const fn fit(&self, start: Weights, pull: f64, temperature: f64) -> Fit {
         Fit {
             start,
             pull,
             temperature,
-            without: without.to_vec(),
         }
     }
 
@@ -143,23 +151,27 @@ impl<'a> Bench<'a> {
     /// The temperature at which these weights are least surprised.
     fn temperature(&self, weights: &Weights) -> f64 {
         let counted = self.counted(None);
-        let cost = |t: f64| self.fit(*weights, 0.0, t, &[]).cost(&counted, weights).0;
+        let cost = |t: f64| self.fit(*weights, 0.0, t).cost(&counted, weights).0;
         let best = TEMPERATURES
             .into_iter()
             .min_by(|a, b| cost(*a).total_cmp(&cost(*b)));
         best.unwrap_or(TEMPERATURES[0])
     }
 
-    /// Each world ranked with weights that were fitted without it.
-    fn left_out(&self, fit: &Fit) -> Judged {
+    /// For each world the weights that were fitted without it.
+    fn left_out(&self, fit: &Fit) -> LeftOut {
         let worlds: BTreeSet<&str> = self.tune.iter().map(|f| f.of.as_str()).collect();
-        let fitted: Vec<(&str, Weights)> = worlds
+        let fitted = |world: &str| fit.run(&self.counted(Some(world)));
+        worlds
             .into_iter()
-            .map(|world| (world, fit.run(&self.counted(Some(world)))))
-            .collect();
+            .map(|world| (world.to_owned(), fitted(world)))
+            .collect()
+    }
+
+    /// How well each world is answered with weights that do not know it, changed somehow.
+    fn judge(&self, left_out: &LeftOut, change: impl Fn(&Weights) -> Weights) -> Judged {
         Judged::of(&self.ranked(self.tune, |world| {
-            let own = fitted.iter().find(|(name, _)| *name == world);
-            own.map_or(fit.start, |(_, weights)| *weights)
+            left_out.get(world).map(&change).unwrap_or_default()
         }))
     }
 

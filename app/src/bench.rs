@@ -8,6 +8,7 @@
     reason = "a bench makes and clears homes and files of its own"
 )]
 
+mod embed;
 mod history;
 mod hosts;
 mod local;
@@ -56,6 +57,8 @@ enum What {
         #[arg(long, value_delimiter = ',', default_values_t = [1, 64, 512])]
         senders: Vec<usize>,
     },
+    /// How fast texts become vectors, beside Python's onnxruntime
+    Embed(embed::Embed),
     /// The same acts on an empty home and on one with a million signals behind it
     History(history::History),
     /// From a send to the model's request in real agent hosts, and how often a bell is lost
@@ -107,6 +110,7 @@ impl Bench {
             What::Gate { acks } => proof::gate(acks).await?,
             What::History(history) => return history.run(context.json).await,
             What::Recall(recall) => return Ok(recall.run(&context.home, context.json).await?),
+            What::Embed(embed) => embed.run(&context.home).await?,
             What::Hosts(hosts) => hosts.run().await?,
             What::Memory { rows } => memory::run(&rows).await?,
             What::Statusline { runs } => local::statusline(runs)?,

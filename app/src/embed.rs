@@ -96,14 +96,20 @@ pub struct AskedBy {
 pub struct Task(Arc<Shared>);
 
 impl Embedder {
-    pub fn new(home: Home) -> (Self, Task) {
+    /// An embedder that knows which generation answers, before anybody asks.
+    pub async fn open(home: Home, store: &Store) -> crate::store::Result<(Self, Task)> {
+        let answering = store.generation().await?;
+        let state = State {
+            answering: answering.as_deref().and_then(Generation::of),
+            ..State::default()
+        };
         let shared = Arc::new(Shared {
             workers: Workers::new(home.clone()),
             home,
             asking: Semaphore::new(QUESTIONS_MAX),
-            state: Mutex::default(),
+            state: Mutex::new(state),
         });
-        (Self(shared.clone()), Task(shared))
+        Ok((Self(shared.clone()), Task(shared)))
     }
 
     /// Why the vector leg is off, when it is.
@@ -199,7 +205,10 @@ impl Shared {
             .collect();
         let new: Vec<String> = unknown.iter().map(|at| texts[*at].clone()).collect();
         if !new.is_empty() {
-            let asked = self.workers.embed(generation, true, &new, PATIENCE).await;
+            let asked = self
+                .workers
+                .embed(generation, Some(&models), &new, PATIENCE)
+                .await;
             let asked = match asked {
                 Ok(asked) => asked,
                 Err(fault) => {
@@ -268,8 +277,12 @@ enum Embedded {
 impl Task {
     /// Works through the queue, until dropped.
     pub async fn run(self, store: Store) {
-        if let Err(error) = self.begin(&store).await {
-            tracing::warn!(%error, "Could not look which models made the vectors");
+        let answering = self.0.state().answering;
+        if let Some(answering) = answering {
+            if let Err(error) = store.requeue_foreign(answering.id).await {
+                tracing::warn!(%error, "Could not look for vectors of other models");
+            }
+            warm(&store, answering);
         }
         let mut clean = false;
         loop {
@@ -286,18 +299,6 @@ impl Task {
                 () = tokio::time::sleep(if set_back { SETBACK } else { LOOK_AROUND }) => {}
             }
         }
-    }
-
-    /// Looks which generation answers, and reads its vectors into memory.
-    async fn begin(&self, store: &Store) -> crate::store::Result<()> {
-        let answering = store.generation().await?;
-        let Some(answering) = answering.as_deref().and_then(Generation::of) else {
-            return Ok(());
-        };
-        self.0.state().answering = Some(answering);
-        store.requeue_foreign(answering.id).await?;
-        warm(store, answering);
-        Ok(())
     }
 
     /// One piece of work; whether there was any.
@@ -416,7 +417,7 @@ impl Task {
                 return;
             };
             jobs = done.iter().map(|(job, _)| job.clone()).collect();
-            if !self.kept(store.add_vectors_beside(next.id, done).await) {
+            if jobs.is_empty() || !self.kept(store.add_vectors_beside(next.id, done).await) {
                 return;
             }
         }
@@ -436,6 +437,9 @@ impl Task {
         from: &'static Generation,
         to: &'static Generation,
     ) -> bool {
+        if crate::config::failpoint("embed.switch_waits") {
+            return false;
+        }
         let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);
         let rows = store
             .rows_to_switch(from.id, to.id, after, BATCH_ROWS)
@@ -479,7 +483,8 @@ impl Task {
     ) -> bool {
         let switched = async {
             store.warm_vectors(to.id).await?;
-            store.switch_generation(Some(from.id), to.id).await
+            let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);
+            store.switch_generation(Some((from.id, after)), to.id).await
         };
         match switched.await {
             Ok(true) => {
@@ -530,9 +535,7 @@ impl Task {
             .iter()
             .flat_map(|job| job.texts.iter().map(|(_, text)| text.clone()))
             .collect();
-        let together = workers
-            .embed(generation, false, &texts, ROWS_PATIENCE)
-            .await;
+        let together = workers.embed(generation, None, &texts, ROWS_PATIENCE).await;
         let mut together = match together {
             Ok(vectors) => Some(vectors.into_iter()),
             Err(Fault::NoModel(reason)) => {
@@ -573,12 +576,7 @@ impl Task {
         let mut rows = Vec::with_capacity(job.texts.len());
         for (ordinal, text) in &job.texts {
             let text = std::slice::from_ref(text);
-            match self
-                .0
-                .workers
-                .embed(generation, false, text, PATIENCE)
-                .await
-            {
+            match self.0.workers.embed(generation, None, text, PATIENCE).await {
                 Ok(mut vectors) => rows.extend(vectors.pop().map(|vector| VectorRow {
                     ordinal: *ordinal,
                     vector,

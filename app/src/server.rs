@@ -94,7 +94,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .as_ref()
         .and_then(|b| b.replaces.as_deref());
     let (store, backup) = upgrade::open(home, replaces)?;
-    let (embedder, embedding) = Embedder::new(home.clone());
+    let (embedder, embedding) = Embedder::open(home.clone(), &store).await?;
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
     } else if let Some(lacking) = crate::embed::model::lacking(home) {

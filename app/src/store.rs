@@ -948,10 +948,10 @@ impl Store {
         on_engine!(self, s => s.rows_to_switch(from, to, after, n))
     }
 
-    /// Lets another generation answer, unless a row has vectors of the old one alone.
+    /// Lets another generation answer, unless a row after this place has vectors of the old one alone.
     pub async fn switch_generation(
         &self,
-        from: Option<&'static str>,
+        from: Option<(&'static str, i64)>,
         to: &'static str,
     ) -> Result<bool> {
         on_engine!(self, s => s.switch_generation(from, to))

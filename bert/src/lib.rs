@@ -221,11 +221,11 @@ impl Bert {
     fn run(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Error> {
         let (kernels, mut room) = (Kernels::new(), Room::default());
         let width = self.width;
-        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let mut lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
         let mut hidden = self.look_up(texts)?;
         let (mut qkv, mut attended) = (Vec::new(), Vec::new());
         let (mut up, mut down) = (Vec::new(), Vec::new());
-        for layer in &self.layers {
+        for (number, layer) in self.layers.iter().enumerate() {
             layer.qkv.run(&kernels, &hidden, &mut qkv, &mut room)?;
             attended.resize(hidden.len(), 0.0);
             let mut at = 0;
@@ -238,6 +238,12 @@ impl Bert {
                     &mut attended[width * tokens.start..width * tokens.end],
                     &mut room.attention,
                 );
+            }
+            // Of the last layer only what is pooled is wanted.
+            if number + 1 == self.layers.len() && self.pooling == Pooling::First {
+                hidden = firsts(&hidden, &lengths, width);
+                attended = firsts(&attended, &lengths, width);
+                lengths.fill(1);
             }
             layer.out.run(&kernels, &attended, &mut down, &mut room)?;
             let norm = &layer.out_norm;
@@ -298,6 +304,17 @@ impl Bert {
         }
         vector
     }
+}
+
+/// The first row of each text.
+fn firsts(rows: &[f32], lengths: &[usize], width: usize) -> Vec<f32> {
+    let mut firsts = Vec::with_capacity(lengths.len() * width);
+    let mut at = 0;
+    for length in lengths {
+        firsts.extend_from_slice(&rows[at * width..(at + 1) * width]);
+        at += length;
+    }
+    firsts
 }
 
 impl Table {

@@ -154,8 +154,12 @@ pub(crate) fn add_and_norm(rows: &mut [f32], more: &[f32], weight: &[f32], bias:
 #[derive(Default)]
 pub(crate) struct Scratch {
     keys: Vec<f32>,
+    values: Vec<f32>,
     weights: Vec<f32>,
 }
+
+/// Tokens whose attention is worked out side by side, so that what they look at is read once.
+const TOGETHER: usize = 4;
 
 /// Each token of one text looks at all others, head by head. `qkv` holds queries, keys and values
 /// side by side; `HEAD` is the width of a head.
@@ -168,12 +172,19 @@ pub(crate) fn attend<const HEAD: usize>(
     let tokens = out.len() / width;
     // Keys lie column by column, padded to whole lanes.
     let padded = tokens.next_multiple_of(LANES);
-    scratch.keys.clear();
-    scratch.keys.resize(HEAD * padded, 0.0);
-    scratch.weights.clear();
-    scratch.weights.resize(tokens * padded, 0.0);
-    let (keys, weights) = (&mut scratch.keys, &mut scratch.weights);
-    let scale = 1.0 / (HEAD as f32).sqrt();
+    let Scratch {
+        keys,
+        values,
+        weights,
+    } = scratch;
+    for (room, numbers) in [
+        (&mut *keys, HEAD * padded),
+        (&mut *values, HEAD * tokens),
+        (&mut *weights, tokens * padded),
+    ] {
+        room.clear();
+        room.resize(numbers, 0.0);
+    }
     for head in 0..width / HEAD {
         let at = head * HEAD;
         wide(
@@ -183,26 +194,29 @@ pub(crate) fn attend<const HEAD: usize>(
                     for (d, key) in token[width + at..][..HEAD].iter().enumerate() {
                         keys[d * padded + t] = *key;
                     }
+                    let value = &token[2 * width + at..][..HEAD];
+                    values[t * HEAD..][..HEAD].copy_from_slice(value);
                 }
-                let rows = weights.chunks_exact_mut(padded);
-                for (token, weights) in qkv.chunks_exact(3 * width).zip(rows) {
-                    let query: &[f32; HEAD] = token[at..].first_chunk().unwrap_or(&[0.0; HEAD]);
-                    let (blocks, _) = weights.as_chunks_mut::<LANES>();
-                    for (b, block) in blocks.iter_mut().enumerate() {
-                        let mut sums = [0f32; LANES];
-                        for d in 0..HEAD {
-                            let Some(keys) = keys[d * padded + b * LANES..].first_chunk::<LANES>()
-                            else {
-                                continue;
-                            };
-                            for l in 0..LANES {
-                                sums[l] += query[d] * keys[l];
-                            }
-                        }
-                        for l in 0..LANES {
-                            block[l] = sums[l] * scale;
-                        }
-                    }
+                let mut t = 0;
+                while t + TOGETHER <= tokens {
+                    look::<HEAD, TOGETHER>(
+                        &qkv[t * 3 * width + at..],
+                        width,
+                        keys,
+                        &mut weights[t * padded..],
+                        padded,
+                    );
+                    t += TOGETHER;
+                }
+                while t < tokens {
+                    look::<HEAD, 1>(
+                        &qkv[t * 3 * width + at..],
+                        width,
+                        keys,
+                        &mut weights[t * padded..],
+                        padded,
+                    );
+                    t += 1;
                 }
             },
         );
@@ -212,20 +226,91 @@ pub(crate) fn attend<const HEAD: usize>(
         wide(
             #[inline(always)]
             || {
-                let rows = weights.chunks_exact(padded);
-                for (weights, out) in rows.zip(out.chunks_exact_mut(width)) {
-                    let mut sums = [0f32; HEAD];
-                    for (weight, token) in weights.iter().zip(qkv.chunks_exact(3 * width)) {
-                        let Some(value) = token[2 * width + at..].first_chunk::<HEAD>() else {
-                            continue;
-                        };
-                        for d in 0..HEAD {
-                            sums[d] += *weight * value[d];
-                        }
-                    }
-                    out[at..][..HEAD].copy_from_slice(&sums);
+                let mut t = 0;
+                while t + TOGETHER <= tokens {
+                    gather::<HEAD, TOGETHER>(
+                        &weights[t * padded..],
+                        padded,
+                        values,
+                        &mut out[t * width + at..],
+                        width,
+                    );
+                    t += TOGETHER;
+                }
+                while t < tokens {
+                    gather::<HEAD, 1>(
+                        &weights[t * padded..],
+                        padded,
+                        values,
+                        &mut out[t * width + at..],
+                        width,
+                    );
+                    t += 1;
                 }
             },
         );
+    }
+}
+
+/// How much some tokens make of each token.
+#[inline(always)]
+fn look<const HEAD: usize, const ROWS: usize>(
+    queries: &[f32],
+    width: usize,
+    keys: &[f32],
+    weights: &mut [f32],
+    padded: usize,
+) {
+    let scale = 1.0 / (HEAD as f32).sqrt();
+    let mut query = [[0f32; HEAD]; ROWS];
+    for (r, query) in query.iter_mut().enumerate() {
+        query.copy_from_slice(&queries[r * 3 * width..][..HEAD]);
+    }
+    for block in (0..padded).step_by(LANES) {
+        let mut sums = [[0f32; LANES]; ROWS];
+        for d in 0..HEAD {
+            let Some(keys) = keys[d * padded + block..].first_chunk::<LANES>() else {
+                continue;
+            };
+            for r in 0..ROWS {
+                for l in 0..LANES {
+                    sums[r][l] += query[r][d] * keys[l];
+                }
+            }
+        }
+        for r in 0..ROWS {
+            let weights = &mut weights[r * padded + block..][..LANES];
+            for l in 0..LANES {
+                weights[l] = sums[r][l] * scale;
+            }
+        }
+    }
+}
+
+/// What some tokens take from each token.
+#[inline(always)]
+fn gather<const HEAD: usize, const ROWS: usize>(
+    weights: &[f32],
+    padded: usize,
+    values: &[f32],
+    out: &mut [f32],
+    width: usize,
+) {
+    for block in (0..HEAD).step_by(LANES) {
+        let mut sums = [[0f32; LANES]; ROWS];
+        for (t, value) in values.as_chunks::<HEAD>().0.iter().enumerate() {
+            let Some(value) = value[block..].first_chunk::<LANES>() else {
+                continue;
+            };
+            for r in 0..ROWS {
+                let weight = weights[r * padded + t];
+                for l in 0..LANES {
+                    sums[r][l] += weight * value[l];
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            out[r * width + block..][..LANES].copy_from_slice(sums);
+        }
     }
 }

@@ -7,6 +7,7 @@ mod locomo;
 mod operator;
 mod plain;
 mod synthetic;
+pub use synthetic::vocabulary;
 
 use super::{Server, ms, progress};
 use crate::client::Client;

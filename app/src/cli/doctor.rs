@@ -13,6 +13,7 @@ use crate::shim::cache::Cache;
 use crate::shim::files;
 use crate::ui::{Failure, Outcome, out, table};
 use prism_core::api::Retained;
+use prism_core::api::memory::MemoryStats;
 use prism_core::connect::{Host, Scope};
 use prism_core::launch::is_older;
 use prism_core::memory::generation::Model;
@@ -180,6 +181,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
             );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
             look_at_history(&client, context.pid(), add).await;
+            look_at_switch(&client, context.pid(), add).await;
             look_at_operator_keys(&client, context.pid(), add).await;
             add(
                 Level::Good,
@@ -229,6 +231,17 @@ async fn look_at_operator_keys(
         for warning in other_operator_keys(&keys, client.key()) {
             add(Level::Note, "keys", warning);
         }
+    }
+}
+
+/// Whether rows are being embedded anew, and how far that is.
+async fn look_at_switch(client: &Client, pid: &str, add: &mut impl FnMut(Level, &str, String)) {
+    let Ok(answer) = client.call(pid, "memory_stats", json!({})).await else {
+        return;
+    };
+    let stats = serde_json::from_value::<MemoryStats>(answer).ok();
+    if let Some(switching) = stats.and_then(|stats| stats.switching) {
+        add(Level::Note, "model", switching.to_string());
     }
 }
 

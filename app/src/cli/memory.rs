@@ -474,7 +474,14 @@ impl Memory {
                     ]
                     .map(|(name, n)| vec![context.style.dim(name), n.to_string()]),
                 );
+                if !stats.models.is_empty() {
+                    let models = stats.models.join(" + ");
+                    rows.push(vec![context.style.dim("models"), models]);
+                }
                 out(&table(&rows));
+                if let Some(switching) = &stats.switching {
+                    out(&switching.to_string());
+                }
             }
             MemoryAction::Rot => return rot(&context).await,
             MemoryAction::Reembed { all, no_wait } => return reembed(&context, all, no_wait).await,

@@ -53,7 +53,7 @@ impl Workers {
     pub async fn embed(
         &self,
         generation: &Generation,
-        question: bool,
+        question: Option<&[&str]>,
         texts: &[String],
         patience: Duration,
     ) -> Result<Vec<Vec<f32>>, Fault> {
@@ -139,7 +139,7 @@ impl Worker {
     async fn embed(
         &self,
         generation: &Generation,
-        question: bool,
+        question: Option<&[&str]>,
         texts: &[String],
         patience: Duration,
     ) -> Vectors {
@@ -147,7 +147,7 @@ impl Worker {
         let asked = Asked {
             id,
             generation: generation.id.to_owned(),
-            question,
+            question: question.map(|by| by.iter().map(|name| (*name).to_owned()).collect()),
             texts: texts.to_vec(),
         };
         let mut line = serde_json::to_vec(&asked).map_err(|e| Fault::Refused(format!("{e:#}")))?;

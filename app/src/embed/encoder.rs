@@ -1,10 +1,5 @@
 //! Texts become vectors: the tokenizers and networks of a generation.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a model's files are large, public and checked by their hash"
-)]
-
 use super::model;
 use anyhow::{Context, Result};
 use prism_bert::{Arithmetic, Bert, Pooling};
@@ -76,13 +71,19 @@ impl Encoder {
         Ok((0..texts.len()).map(row).collect())
     }
 
-    /// The vectors of a question's phrasings. Where one of two models is gone, the other answers.
+    /// The vectors of a question's phrasings, by these models of the generation. Where one of two is
+    /// gone, the other answers.
     pub fn questions(
         &self,
         generation: &Generation,
+        by: &[Model],
         texts: &[String],
     ) -> Result<Vec<Vec<f32>>, Trouble> {
         let ask = |half: &Half| {
+            if !by.contains(&half.model) {
+                let gone = anyhow::anyhow!("{} is not here", half.model.name());
+                return Err(Trouble::Model(gone));
+            }
             let network = self.network(half).map_err(Trouble::Model)?;
             let prefix = half.model.asks_with();
             network.embed(prefix, texts, &|| ()).map_err(Trouble::Texts)
@@ -120,6 +121,12 @@ impl Encoder {
             generation.question(&of_text)
         };
         Ok((0..texts.len()).map(question).collect())
+    }
+
+    /// A question as this model reads it.
+    pub fn tokens(&self, half: &Half, question: &str) -> Result<Vec<u32>> {
+        let network = self.network(half)?;
+        network.tokens(half.model.asks_with(), question)
     }
 
     fn network(&self, half: &Half) -> Result<Arc<Network>> {
@@ -171,22 +178,24 @@ impl Network {
         })
     }
 
+    fn tokens(&self, prefix: &str, text: &str) -> Result<Vec<u32>> {
+        let encoded = match prefix {
+            "" => self.tokenizer.encode(text, true),
+            prefix => self.tokenizer.encode(format!("{prefix}{text}"), true),
+        };
+        encoded
+            .map(|encoded| encoded.get_ids().to_vec())
+            .map_err(|e| anyhow::anyhow!("a text cannot be split into tokens: {e}"))
+    }
+
     fn embed(
         &self,
         prefix: &str,
         texts: &[String],
         leave: &(dyn Fn() + Sync),
     ) -> Result<Vec<Vec<f32>>> {
-        let tokens = |text: &String| {
-            let encoded = match prefix {
-                "" => self.tokenizer.encode(text.as_str(), true),
-                prefix => self.tokenizer.encode(format!("{prefix}{text}"), true),
-            };
-            encoded
-                .map(|encoded| encoded.get_ids().to_vec())
-                .map_err(|e| anyhow::anyhow!("a text cannot be split into tokens: {e}"))
-        };
-        let tokens = texts.iter().map(tokens).collect::<Result<Vec<_>>>()?;
+        let tokens = texts.iter().map(|text| self.tokens(prefix, text));
+        let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let vectors = self.bert.embed(&tokens, leave);
         vectors.with_context(|| format!("{} failed", self.model.name()))
     }

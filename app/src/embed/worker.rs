@@ -7,7 +7,7 @@
 
 use super::encoder::{Encoder, Trouble};
 use anyhow::{Context, Result};
-use prism_core::memory::generation::Generation;
+use prism_core::memory::generation::{Generation, Model};
 use prism_core::memory::vector::to_bytes;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -27,8 +27,8 @@ const THREADS_MAX: usize = 4;
 pub struct Asked {
     pub id: u64,
     pub generation: String,
-    /// Whether they are a question's phrasings, or a row's texts.
-    pub question: bool,
+    /// The models that a question is asked by; none for the texts of rows, which need all of them.
+    pub question: Option<Vec<String>>,
     pub texts: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ pub fn run(models: &Path, idle: Duration) -> Result<()> {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let sent = match serde_json::from_str::<Asked>(&line) {
-                Ok(asked) if asked.question => questions.send(asked).is_ok(),
+                Ok(asked) if asked.question.is_some() => questions.send(asked).is_ok(),
                 Ok(asked) => rows.send(asked).is_ok(),
                 // Whoever speaks otherwise is no server of this build; it hears nothing, and says so.
                 Err(_) => false,
@@ -132,11 +132,16 @@ fn embed(encoder: &Encoder, turn: &Turn, asked: &Asked) -> Result<Vec<Vec<f32>>,
             )
         })
         .map_err(Trouble::Model)?;
-    if asked.question {
-        let _first = turn.first();
-        encoder.questions(generation, &asked.texts)
-    } else {
-        encoder.rows(generation, &asked.texts, &|| turn.wait())
+    match &asked.question {
+        Some(by) => {
+            let _first = turn.first();
+            let by: Vec<Model> = by
+                .iter()
+                .filter_map(|name| Model::from_name(name))
+                .collect();
+            encoder.questions(generation, &by, &asked.texts)
+        }
+        None => encoder.rows(generation, &asked.texts, &|| turn.wait()),
     }
 }
 

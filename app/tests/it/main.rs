@@ -16,6 +16,7 @@ mod crash_story;
 mod door;
 mod escalation_story;
 mod gate_story;
+mod generation_story;
 mod hangup_story;
 mod harness;
 mod history_story;

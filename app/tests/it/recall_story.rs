@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Where `make test` puts the model once for all tests.
-fn installed_models() -> PathBuf {
+pub fn installed_models() -> PathBuf {
     let cache = std::env::var_os("PRISM_TEST_CACHE").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/prism-tests"),
         PathBuf::from,

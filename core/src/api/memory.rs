@@ -461,6 +461,17 @@ wire! {
     AgentTally { agent: String, counted: u64, unreviewed: u64, rejected: u64, misclassification_rate: f64 }
 }
 
+impl std::fmt::Display for Switching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { done, rows, .. } = self;
+        let (from, to) = (self.from.join(" and "), self.to.join(" and "));
+        write!(
+            f,
+            "rows are embedded anew by {to}: {done} of {rows}; until all are, the vectors of {from} answer"
+        )
+    }
+}
+
 impl Default for LegView {
     fn default() -> Self {
         Self {

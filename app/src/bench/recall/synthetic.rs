@@ -133,7 +133,7 @@ async fn questions(
 }
 
 /// The whole words that the model knows, the most frequent first.
-fn vocabulary(home: &Home) -> Result<Vec<String>> {
+pub fn vocabulary(home: &Home) -> Result<Vec<String>> {
     let one = model::installed(home).into_iter().next();
     let one = one.context("no embedding model is installed")?;
     let dir = model::within(&model::folder(home), one);

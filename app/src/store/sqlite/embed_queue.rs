@@ -15,12 +15,12 @@ const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1
     union all select memory_row from memory_vectors where model > ?1";
 /// Rows that have vectors of one generation and none of the other, after a place, in order. A row whose
 /// text breaks the worker holds up nothing.
-const BEHIND: &str = "select m.rowid, m.id, m.session_id, m.created_at
-    from (select distinct memory_row from memory_vectors where model = ?1 and memory_row > ?3) v
-    cross join memory m on m.rowid = v.memory_row
-    where not exists (select 1 from memory_vectors w where w.memory_row = v.memory_row and w.model = ?2)
+const BEHIND: &str = "select m.rowid, m.id, m.session_id, m.created_at from memory m
+    where m.rowid > ?3
+        and exists (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?1)
+        and not exists (select 1 from memory_vectors w where w.memory_row = m.rowid and w.model = ?2)
         and not exists (select 1 from embed_intents i where i.memory_id = m.id and i.attempts > 0)
-    order by v.memory_row limit ?4";
+    order by m.rowid limit ?4";
 /// The next model in order that has vectors.
 const NEXT_MODEL: &str = "select min(model) from memory_vectors where model > ?";
 /// The rows to embed next; those whose text broke the worker come last.
@@ -131,14 +131,14 @@ impl Sqlite {
 
     pub async fn switch_generation(
         &self,
-        from: Option<&'static str>,
+        from: Option<(&'static str, i64)>,
         to: &'static str,
     ) -> Result<bool> {
         self.write(move |c| {
-            if let Some(from) = from {
+            if let Some((from, after)) = from {
                 let left = c
                     .prepare(BEHIND)
-                    .and_then(|mut s| s.exists(params![from, to, 0, 1]))
+                    .and_then(|mut s| s.exists(params![from, to, after, 1]))
                     .map_err(failed)?;
                 if left {
                     return Ok(false);
@@ -226,7 +226,8 @@ pub(super) fn requeue_foreign_sql() -> String {
     format!(
         "insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m
          where m.rowid in ({FOREIGN}) and not exists
-            (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?1)
+            (select 1 from memory_vectors v indexed by ix_memory_vectors_row
+                where v.memory_row = m.rowid and v.model = ?1)
          on conflict do nothing"
     )
 }

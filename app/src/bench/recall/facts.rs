@@ -72,7 +72,7 @@ pub async fn gather(
         .filter(|p| p.project_id == project)
         .map(|p| p.identity.to_string())
         .collect();
-    let (embedder, task) = Embedder::new(home.clone());
+    let (embedder, task) = Embedder::open(home.clone(), &store).await?;
     let running = tokio::spawn(task.run(store.clone()));
     let asking = Asking {
         store: &store,

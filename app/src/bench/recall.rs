@@ -1,5 +1,8 @@
 //! `prism bench recall`: does the question find its row? Everything goes through a real server.
 
+mod descent;
+mod facts;
+mod fit;
 mod literal;
 mod locomo;
 mod operator;
@@ -38,6 +41,12 @@ struct Set {
     /// The LoCoMo file (long conversations); it is not part of Prism
     #[arg(long, value_name = "FILE")]
     locomo: Option<PathBuf>,
+    /// Fit the weights on the tune half of the operator's questions and on this LoCoMo file
+    #[arg(long, value_name = "FILE")]
+    fit: Option<PathBuf>,
+    /// What other phrasings of a question cost: one against four, side by side
+    #[arg(long)]
+    also_cost: bool,
     /// Speed on so many rows of made-up text
     #[arg(long, value_name = "N")]
     synthetic: Option<usize>,
@@ -48,7 +57,7 @@ struct Set {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n  prism bench recall --literal 10000\n\nIt needs the embedding model: `prism model install`."
+    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n  prism bench recall --literal 10000\n  prism bench recall --fit locomo10.json --keep ~/bench-homes\n\nIt needs the embedding model: `prism model install`."
 )]
 pub struct Recall {
     #[command(flatten)]
@@ -63,6 +72,9 @@ pub struct Recall {
     /// (`asked_as`): only in worlds that have them, in also.jsonl and asked_as.jsonl
     #[arg(long, value_delimiter = ',', value_parser = ["also", "asked_as"])]
     with: Vec<String>,
+    /// With --fit: print the held half, too. That is a look at it: bench/FIGURES.md counts them
+    #[arg(long)]
+    look_at_held: bool,
     /// Leave out the table of each leg alone and each leg left out
     #[arg(long)]
     no_ablation: bool,
@@ -96,6 +108,14 @@ impl Recall {
                 keep: self.keep,
             };
             return synthetic::run(home, task, json).await;
+        }
+        if self.set.also_cost {
+            let report = operator::also_cost(home, self.keep).await?;
+            report.print(json);
+            return Ok(());
+        }
+        if let Some(file) = &self.set.fit {
+            return fit::run(home, file, self.keep, self.look_at_held).await;
         }
         match &self.set.locomo {
             Some(file) => {
@@ -141,11 +161,24 @@ fn server(home: &Home, operator: &str, keep: Option<PathBuf>) -> Result<Server> 
 struct Question {
     id: String,
     text: String,
+    /// tune or held, in sets that are parted.
+    split: String,
     /// Other phrasings of it.
     also: Vec<String>,
     /// Category or kind.
     group: String,
     gold: BTreeSet<String>,
+    /// Rows that say nearly the same and must stand below.
+    over: BTreeSet<String>,
+}
+
+impl Question {
+    /// Whether a row that answers stands above every row that must stand below it.
+    fn in_order(&self, ranked: &[String]) -> bool {
+        let place = |of: &BTreeSet<String>| ranked.iter().position(|id| of.contains(id));
+        let answer = place(&self.gold);
+        answer.is_some_and(|answer| place(&self.over).is_none_or(|other| answer < other))
+    }
 }
 
 /// Rows that compete, in a project of their own, and what is asked of them.
@@ -161,8 +194,8 @@ struct Answer {
     confidence: f64,
 }
 
-/// Imports a corpus and waits until every row has its vectors.
-async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
+/// Imports a corpus; answers with the file's id of each row.
+async fn load_rows(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
     let mut ours = HashMap::new();
     for batch in ordered(&corpus.rows)?.chunks(BATCH) {
         let lines: Vec<Value> = batch
@@ -189,6 +222,12 @@ async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String
                 .map(|(theirs, id)| (id.to_string(), theirs)),
         );
     }
+    Ok(ours)
+}
+
+/// Imports a corpus and waits until every row has its vectors.
+async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
+    let ours = load_rows(client, corpus).await?;
     let mut bar = Progress::new(&format!("{}: embedding", corpus.pid), corpus.rows.len());
     loop {
         let stats: MemoryStats =
@@ -442,7 +481,9 @@ mod tests {
         );
         let none = Question {
             id: String::new(),
+            split: String::new(),
             also: Vec::new(),
+            over: BTreeSet::new(),
             text: String::new(),
             group: String::new(),
             gold: BTreeSet::new(),

@@ -2,18 +2,23 @@
 
 use super::memory::{author, names_of};
 use crate::clock;
+use crate::embed::Embedder;
 use crate::prism::{Caller, Prism};
-use crate::store::memory::{Filter, MemoryRow, Phrasing, RecallEvent, Search, Words};
+use crate::store::Store;
+use crate::store::memory::{Filter, Found, MemoryRow, Phrasing, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::generation;
 use prism_core::memory::question::Question;
-use prism_core::memory::recall::{self, Candidates, LOW_CONFIDENCE, Places, Ranking, Weights};
+use prism_core::memory::recall::{
+    self, Candidates, LOW_CONFIDENCE, Places, Ranking, SPARE, Weights,
+};
 use prism_core::memory::{Kind, entity, required};
 use prism_core::{Problem, text};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::Instant;
+use uuid::Uuid;
 
 /// Results unless asked otherwise, and at the most.
 const K_DEFAULT: usize = 8;
@@ -25,8 +30,91 @@ const ALSO_MAX: usize = 5;
 const ALSO_CHARS_MAX: usize = 500;
 /// Characters of one result's text; the rest is read by its id.
 const HIT_CHARS_MAX: usize = 1_200;
-/// Rows beyond those asked for that the operator's word may still bring up.
-const SPARE: usize = 8;
+
+/// Who asks, and of what: all that finding needs, with or without a server around it.
+pub struct Asking<'a> {
+    pub store: &'a Store,
+    pub embedder: &'a Embedder,
+    pub project: Uuid,
+    /// The people of the project, and which of them is the operator.
+    pub names: &'a [String],
+    pub operator: &'a str,
+}
+
+/// A question taken apart, and what the legs brought for it.
+pub struct Looked {
+    pub question: Question,
+    pub found: Found,
+    lexical_us: u64,
+    embedded: Embedded,
+}
+
+impl Asking<'_> {
+    /// Lets the legs look for a question and its other phrasings.
+    pub async fn look(
+        &self,
+        query: &str,
+        also: &[String],
+        filter: Filter,
+        legs: &Chosen<'_>,
+    ) -> Result<Looked, Problem> {
+        let read = |text: &str| Question::of(text, self.names, self.operator);
+        let question = read(query);
+        // What kind, whose and when is asked by the question alone; the others are words for it.
+        let phrasings: Vec<Question> = std::iter::once(question.clone())
+            .chain(also.iter().map(|text| read(text)))
+            .collect();
+        // The words are looked up while the question is embedded.
+        let words = async {
+            match legs.has("lexical") {
+                true => {
+                    let terms = phrasings.iter().map(|p| p.terms.clone()).collect();
+                    self.store.words(self.project, terms, filter.clone()).await
+                }
+                false => Ok(vec![Words::default(); phrasings.len()]),
+            }
+        };
+        let embedding = embed(self.embedder, &phrasings, legs.has("vector"));
+        let (words, mut embedded) = tokio::join!(words, embedding);
+        let words = words?;
+        let lexical_us = words.iter().map(|words| words.us).sum();
+        let vectors = std::mem::take(&mut embedded.vectors).into_iter();
+        let vectors = vectors.chain(std::iter::repeat(None));
+        let asked = words.into_iter().zip(vectors);
+        let entities = match legs.has("graph") {
+            true => self.named(query),
+            false => Vec::new(),
+        };
+        let search = Search {
+            project_id: self.project,
+            question: question.clone(),
+            phrasings: asked
+                .map(|(words, vector)| Phrasing { words, vector })
+                .collect(),
+            model: embedded.generation,
+            entities,
+            filter,
+            weights: legs.weights(),
+            neighbours: legs.has("neighbours"),
+        };
+        Ok(Looked {
+            question,
+            found: self.store.candidates(search).await?,
+            lexical_us,
+            embedded,
+        })
+    }
+
+    /// The things that a question names.
+    fn named(&self, query: &str) -> Vec<Entity> {
+        let mut named = entity::find(query, self.names);
+        // Eight digits quote an id, or a commit.
+        let ids = named.iter().filter(|e| e.kind == EntityType::Id);
+        let commits: Vec<Entity> = ids.map(|id| Entity::commit(&id.name)).collect();
+        named.extend(commits);
+        named
+    }
+}
 
 pub async fn recall(
     prism: &Prism,
@@ -42,61 +130,27 @@ pub async fn recall(
         ));
     }
     let (query, k, filter) = checked(&request)?;
-    let names = names_of(prism, caller);
-    let read = |text: &str| Question::of(text, &names, prism.operator.as_str());
-    let question = read(&query);
     let also = also(&request, &query)?;
-    // What kind, whose and when is asked by the question alone; the others are words for it.
-    let phrasings: Vec<Question> = std::iter::once(question.clone())
-        .chain(also.iter().map(|text| read(text)))
-        .collect();
     let legs = Chosen(&request.legs);
     let weights = legs.weights();
-
-    // The words are looked up while the question is embedded.
-    let words = async {
-        match legs.has("lexical") {
-            true => {
-                let terms = phrasings.iter().map(|p| p.terms.clone()).collect();
-                let store = &prism.store;
-                store.words(caller.project.id, terms, filter.clone()).await
-            }
-            false => Ok(vec![Words::default(); phrasings.len()]),
-        }
+    let asking = Asking {
+        store: &prism.store,
+        embedder: &prism.embedder,
+        project: caller.project.id,
+        names: &names_of(prism, caller),
+        operator: prism.operator.as_str(),
     };
-    let (words, embedded) = tokio::join!(words, embed(prism, &phrasings, legs.has("vector")));
-    let words = words?;
-    let lexical_us = words.iter().map(|words| words.us).sum();
-    let vectors = embedded.vectors.into_iter().chain(std::iter::repeat(None));
-    let asked = words.into_iter().zip(vectors);
-    let entities = if legs.has("graph") {
-        let mut named = entity::find(&query, &names);
-        // Eight digits quote an id, or a commit.
-        let ids = named.iter().filter(|e| e.kind == EntityType::Id);
-        let commits: Vec<Entity> = ids.map(|id| Entity::commit(&id.name)).collect();
-        named.extend(commits);
-        named
-    } else {
-        Vec::new()
-    };
-    let search = Search {
-        project_id: caller.project.id,
-        question: question.clone(),
-        phrasings: asked
-            .map(|(words, vector)| Phrasing { words, vector })
-            .collect(),
-        model: embedded.generation,
-        entities,
-        filter,
-        weights,
-        neighbours: legs.has("neighbours"),
-    };
-    let found = prism.store.candidates(search).await?;
+    let Looked {
+        question,
+        found,
+        lexical_us,
+        embedded,
+    } = asking.look(&query, &also, filter, &legs).await?;
     let Ranking {
         rows: ranked,
         confidence,
         places,
-    } = recall::rank(&question, &found.candidates, &weights, clock::now());
+    } = recall::rank(&question, &found.candidates, &weights);
     let best = ranked.iter().take(k + SPARE).map(|r| r.id.clone());
     let rows = prism.store.rows(caller.project.id, best.collect()).await?;
     let mut by_id: HashMap<String, MemoryRow> = rows
@@ -111,7 +165,7 @@ pub async fn recall(
         .into_iter()
         .filter(|r| by_id.contains_key(&r.id))
         .collect();
-    let ranked = recall::with_standing(known, &standing, &weights);
+    let ranked = recall::with_standing(known, &standing, &weights, &question);
     let shown = recall::shown(&ranked, confidence, k);
     let results: Vec<RecallHit> = ranked
         .into_iter()
@@ -241,7 +295,7 @@ fn checked(request: &wire::Recall) -> Result<(String, usize, Filter), Problem> {
 }
 
 /// The legs a request names; none means all of them.
-struct Chosen<'a>(&'a [String]);
+pub struct Chosen<'a>(pub &'a [String]);
 
 impl Chosen<'_> {
     fn has(&self, leg: &str) -> bool {
@@ -282,8 +336,8 @@ struct Embedded {
     off: Option<String>,
 }
 
-async fn embed(prism: &Prism, phrasings: &[Question], wanted: bool) -> Embedded {
-    let answering = prism.embedder.generation().unwrap_or(&generation::BOTH);
+async fn embed(embedder: &Embedder, phrasings: &[Question], wanted: bool) -> Embedded {
+    let answering = embedder.generation().unwrap_or(&generation::BOTH);
     let off = |reason: &str| Embedded {
         vectors: Vec::new(),
         generation: answering.id,
@@ -300,7 +354,7 @@ async fn embed(prism: &Prism, phrasings: &[Question], wanted: bool) -> Embedded 
         return off("the question has nothing but names and small words");
     }
     let started = Instant::now();
-    match prism.embedder.question(texts).await {
+    match embedder.question(texts).await {
         Ok(asked) => Embedded {
             generation: asked.generation.id,
             models: asked.models.into_iter().map(str::to_owned).collect(),

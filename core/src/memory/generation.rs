@@ -81,8 +81,11 @@ const fn half(model: Model, share: f32) -> Half {
 /// Both models side by side.
 pub static BOTH: Generation = Generation {
     id: "minilm-8199be6f+bge-small-68807e3f/1",
-    halves: &[half(Model::MiniLm, 0.5), half(Model::BgeSmall, 0.5)],
-    scale: AS_IT_IS,
+    halves: &[half(Model::MiniLm, 0.45), half(Model::BgeSmall, 0.55)],
+    scale: Line {
+        times: 1.25,
+        plus: -0.25,
+    },
 };
 pub static MINILM: Generation = Generation {
     id: "minilm-8199be6f/1",
@@ -92,7 +95,10 @@ pub static MINILM: Generation = Generation {
 pub static BGE_SMALL: Generation = Generation {
     id: "bge-small-68807e3f/1",
     halves: &[half(Model::BgeSmall, 1.0)],
-    scale: AS_IT_IS,
+    scale: Line {
+        times: 1.7,
+        plus: -0.66,
+    },
 };
 /// What homes were embedded with before there were generations.
 pub static FIRST: Generation = Generation {

@@ -36,6 +36,8 @@ pub mod cue {
     pub const ASKS: u32 = 1 << 10;
     /// An agent reported that the operator confirmed its own work: that counts by half.
     pub const HALF_CONFIRMED: u32 = 1 << 11;
+    /// What a verdict shows that was not good.
+    pub const BAD_VERDICT: u32 = TROUBLE | OPERATOR;
     /// Kinds that a question names clearly; the others it only hints at.
     pub const CLEAR: u32 = CORRECTION | PIVOT | DEAD_END | CONFIRMATION | NARRATIVE;
 }
@@ -83,7 +85,7 @@ patterns! {
     OWN_WORDS = r"(?i)\b(did|do|have|had|was|were|am) i\b|\bi (said|say|told|asked|want|wanted|complained|meant|wrote)\b|\b(made|pleased|annoyed|bothered|upset) me\b|\bmy (complaints?|gripes?|words|requests?|feedback|reactions?|verdicts?|opinions?|objections?|wish|wishes)\b";
     ASKS_WHEN = r"(?i)^\s*(when|since when)\b";
     ASKS_LATEST = r"(?i)\b(last|latest|newest|most recent(ly)?|recent(ly)?)\b";
-    ASKS_EARLIEST = r"(?i)\b(first|earliest|originally|initially|at the start)\b";
+    ASKS_EARLIEST = r"(?i)\b(first|earliest|originally|initially|at the (start|beginning|outset)|to begin with|formerly|used to be|back then)\b";
     SPEAKS_OF_TIME = r"(?i)\b(yesterday|today|tonight|tomorrow|ago|last|next|this (week|month|year|morning|weekend)|weekends?|monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|june|july|august|september|october|november|december|(19|20)\d\d|recently|soon)\b";
     ISO_DAY = r"\b(\d{4})-(\d{2})-(\d{2})\b";
     DAY_MONTH = &format!(r"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {MONTH}\b\.?,? ?(\d{{4}})?");
@@ -140,6 +142,8 @@ pub struct Question {
     pub cues: u32,
     /// The kinds it may mean, when it points at none clearly.
     pub hints: u32,
+    /// It asks how something was received: a verdict, good or bad.
+    pub verdict: bool,
     /// It asks for what the operator said.
     pub operator: bool,
     pub when: bool,
@@ -205,6 +209,7 @@ impl Question {
                 .collect(),
             cues,
             hints,
+            verdict: is(&REACTIONS),
             when: is(&ASKS_WHEN),
             latest: is(&ASKS_LATEST),
             earliest: is(&ASKS_EARLIEST),

@@ -13,6 +13,8 @@ use std::collections::HashMap;
 pub const LEG_CANDIDATES: usize = 200;
 /// Candidates whose surroundings are looked at.
 pub const LOOKED_AROUND: usize = 120;
+/// Rows beyond those asked for that the operator's word may still bring up.
+pub const SPARE: usize = 8;
 /// How far apart two rows of one session may be to count as neighbours, in microseconds.
 pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 /// The half-life of recency, in days.
@@ -35,87 +37,135 @@ const VERY_LOW_CONFIDENCE: f64 = 0.2;
 /// Below this, nothing that was found has anything to do with the question.
 const NO_CONFIDENCE: f64 = 0.1;
 
-/// What the mention of a named thing counts as, in the share of a question's words.
-const NAMED: f64 = 0.4;
+/// How sure it is that memory knows a thing which was named and is mentioned.
+const KNOWN_BY_NAME: f64 = 0.75;
+/// The place from which on rows are the crowd that the best one must stand out from.
+const CROWD: usize = 19;
+/// How near even a stray row is.
+const STRAY_NEAR: f64 = 0.2;
 /// Results that are shown all the same when memory may not know, and when it very likely does not.
 const FEW: usize = 5;
 const VERY_FEW: usize = 2;
 
-/// What each sign adds to a row's score, and what the operator's word is worth.
-/// One set for everything; `prism bench recall` measures it.
-#[derive(Clone, Copy, Debug)]
-pub struct Weights {
-    /// The question's words, in the row or beside it.
-    pub lexical: f64,
-    /// The same, in the row itself: it comes before its neighbours.
-    pub own_words: f64,
-    /// The meaning of the row's best field, or of its best sentence.
-    pub field: f64,
-    /// The meaning of the row as a whole.
-    pub joined: f64,
-    /// The meaning of the row after what it speaks of.
-    pub context: f64,
-    /// The best row of its session.
-    pub session: f64,
-    /// A better row beside it.
-    pub beside: f64,
-    /// It mentions what the question names.
-    pub graph: f64,
-    pub recency: f64,
-    /// It is by the one person the question names.
-    pub person: f64,
-    /// It is by one of the people the question names and speaks of another.
-    pub between: f64,
-    pub length: f64,
-    pub asks: f64,
-    pub when: f64,
-    pub day: f64,
-    pub month: f64,
-    pub release: f64,
-    pub latest: f64,
-    pub earliest: f64,
-    pub kind: f64,
-    /// It is of a kind the question hints at.
-    pub hint: f64,
-    pub operator: f64,
-    /// Other phrasings of the question find it, too.
-    pub agreement: f64,
-    pub works: f64,
-    pub broken: f64,
-    pub corrected: f64,
-    pub superseded: f64,
+/// Declares the signs by which a row is judged, each with its weight: a row's signs and the weights
+/// are two lists of the same names, and a score is their product.
+macro_rules! signs {
+    ($($(#[$doc:meta])* $name:ident = $weight:literal;)+) => {
+        /// How much of each sign a row shows; nothing is 0.
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct Signs {
+            $($(#[$doc])* pub $name: f64,)+
+        }
+
+        /// What each sign is worth. One set for everything; `prism bench recall --fit` finds it.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct Weights {
+            $($(#[$doc])* pub $name: f64,)+
+        }
+
+        impl Default for Weights {
+            fn default() -> Self {
+                Self { $($name: $weight,)+ }
+            }
+        }
+
+        impl Signs {
+            pub const NAMES: [&'static str; [$(stringify!($name)),+].len()] =
+                [$(stringify!($name)),+];
+
+            /// In the order of the names.
+            pub const fn values(&self) -> [f64; Self::NAMES.len()] {
+                [$(self.$name),+]
+            }
+        }
+
+        impl Weights {
+            /// In the order of the names.
+            pub const fn values(&self) -> [f64; Signs::NAMES.len()] {
+                [$(self.$name),+]
+            }
+
+            pub const fn of(values: [f64; Signs::NAMES.len()]) -> Self {
+                let [$($name),+] = values;
+                Self { $($name),+ }
+            }
+        }
+    };
 }
 
-impl Default for Weights {
-    fn default() -> Self {
+signs! {
+    /// The question's words, in the row or beside it.
+    lexical = 2.8;
+    /// The meaning of the row's best field, or of its best sentence.
+    field = 4.2;
+    /// The meaning of the row as a whole.
+    joined = 3.3;
+    /// The meaning of the row after what it speaks of.
+    context = 3.0;
+    /// Other phrasings of the question find it, too.
+    agreement = 0.5;
+    /// How far the best row of its session stands out.
+    session = 0.65;
+    /// How much better a row beside it is.
+    beside = 0.5;
+    /// The same where it is of the kind asked for: what is asked for is the word on that row.
+    kind_beside = 0.2;
+    /// The question's words in the row itself: it comes before its neighbours.
+    own_words = 0.5;
+    /// It mentions what the question names.
+    graph = 1.0;
+    recency = 0.3;
+    /// It is by the one person the question names.
+    person = 1.1;
+    /// It is by one of the people the question names and speaks of another.
+    between = 4.0;
+    length = 0.2;
+    /// It asks something itself.
+    asks = -1.3;
+    /// The question asks when, and it speaks of a time.
+    when = 1.4;
+    day = 4.0;
+    month = 3.5;
+    /// It is from the asked side of a release.
+    release = 1.7;
+    /// It is from the asked side of a release, and near it.
+    near_release = 3.5;
+    latest = 1.0;
+    earliest = 1.2;
+    /// It is of the kind asked for.
+    kind = 3.2;
+    /// It is of a kind the question hints at.
+    hint = 1.3;
+    /// It is the operator's word, and the question asks for that.
+    operator = 1.7;
+    works = 0.6;
+    broken = -0.8;
+    corrected = -0.6;
+    superseded = -2.0;
+}
+
+impl Signs {
+    /// The signs of words and meaning alone: those that other rows may borrow.
+    pub fn content(&self) -> Self {
         Self {
-            lexical: 2.8,
-            own_words: 0.5,
-            field: 4.2,
-            joined: 3.3,
-            context: 3.0,
-            session: 0.65,
-            beside: 0.5,
-            graph: 1.0,
-            recency: 0.1,
-            person: 1.1,
-            between: 4.0,
-            length: 0.2,
-            asks: -1.3,
-            when: 1.4,
-            day: 4.0,
-            month: 3.5,
-            release: 1.7,
-            latest: 1.0,
-            earliest: 1.2,
-            kind: 3.2,
-            hint: 1.3,
-            operator: 1.7,
-            agreement: 0.5,
-            works: 0.3,
-            broken: -0.4,
-            corrected: -0.2,
-            superseded: -2.0,
+            lexical: self.lexical,
+            field: self.field,
+            joined: self.joined,
+            context: self.context,
+            agreement: self.agreement,
+            ..Self::default()
+        }
+    }
+
+    /// The same, with what the operator and later rows say of the row.
+    pub fn with_standing(self, standing: &Standing, question: &Question) -> Self {
+        let said = standing.signs(question);
+        Self {
+            works: said.works,
+            broken: said.broken,
+            corrected: said.corrected,
+            superseded: said.superseded,
+            ..self
         }
     }
 }
@@ -129,6 +179,12 @@ impl Weights {
             ("graph", self.graph),
             ("recency", self.recency),
         ]
+    }
+
+    /// What a row is worth that shows these signs.
+    pub fn score(&self, signs: &Signs) -> f64 {
+        let pairs = self.values().into_iter().zip(signs.values());
+        pairs.map(|(weight, sign)| weight * sign).sum()
     }
 
     /// What a row promises before its surroundings are known.
@@ -186,6 +242,18 @@ pub struct Nearness {
     pub context: f64,
     /// It is nearest by a question that it is said to answer.
     pub asked: bool,
+}
+
+impl Nearness {
+    /// The same on another scale.
+    pub fn on(self, scale: impl Fn(f64) -> f64) -> Self {
+        Self {
+            field: scale(self.field),
+            joined: scale(self.joined),
+            context: scale(self.context),
+            ..self
+        }
+    }
 }
 
 /// A row that some leg brought, with what the legs know of it.
@@ -282,163 +350,186 @@ pub struct Ranking {
     pub rows: Vec<Scored>,
     /// Where each candidate stood in each leg.
     pub places: Places,
-    /// Whether the answer is likely among the rows, 0 to 1.
+    /// How likely a row that answers is among the first five, 0 to 1.
     pub confidence: f64,
 }
 
+/// The signs of one row, and where those come from that other rows lend it.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    pub signs: Signs,
+    /// The best row of its session, as a place in the same list.
+    pub session_best: usize,
+    /// The row beside it that is better by most.
+    pub better_beside: Option<usize>,
+    /// The phrasing that speaks best for it; the question itself is the first.
+    phrasing: usize,
+    /// The neighbour whose words helped most.
+    words_by: Option<usize>,
+    /// It is the kind asked for, by half.
+    by_half: bool,
+}
+
 /// Ranks what the legs found.
-pub fn rank(question: &Question, found: &Candidates, weights: &Weights, now: Moment) -> Ranking {
+pub fn rank(question: &Question, found: &Candidates, weights: &Weights) -> Ranking {
     let rows = &found.rows;
-    let phrasings: Vec<Heard> = std::iter::once(&found.mass)
-        .chain(&found.also_mass)
-        .enumerate()
-        .map(|(n, mass)| Heard::of(rows, n, *mass, weights))
-        .collect();
-    let best = best_phrasings(&phrasings, rows.len(), weights);
-    let content: Vec<f64> = best.iter().map(|(content, _)| *content).collect();
-    let by_phrasing = |i: usize| &phrasings[best[i].1];
-    let own: Vec<f64> = (0..rows.len()).map(|i| by_phrasing(i).own[i]).collect();
-    let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
-    let words: Vec<(f64, Option<usize>)> =
-        (0..rows.len()).map(|i| by_phrasing(i).words[i]).collect();
-    let sessions = session_lift(rows, &content);
     let places = places(rows);
-    let alone = match question.named.as_slice() {
-        [one] => Some(one.as_str()),
-        _ => None,
-    };
-    // Where words are sure, what kind of row it is matters less.
-    let doubt = 1.0 - CERTAINTY * surest;
-    let scored = rows.iter().enumerate().map(|(i, row)| {
+    let told = tell(question, found, weights);
+    let scored = rows.iter().zip(&told).enumerate().map(|(i, (row, told))| {
         let mut why = places.why(i);
-        if row.phrased(best[i].1).1.is_some_and(|near| near.asked) {
+        if row.phrased(told.phrasing).1.is_some_and(|near| near.asked) {
             why.push("a question it answers".to_owned());
         }
-        if let Some(n) = best[i].1.checked_sub(1) {
+        if let Some(n) = told.phrasing.checked_sub(1) {
             why.push(format!("also #{}", n + 1));
         }
         why.extend(
-            words[i]
-                .1
+            told.words_by
                 .map(|by| format!("beside {}", rows[by].id.get(..8).unwrap_or(&rows[by].id))),
         );
-        let better = row
-            .beside
-            .iter()
-            .map(|b| content[*b] - content[i])
-            .fold(0.0, f64::max);
-        let mut score = content[i]
-            + weights.own_words * own[i]
-            + weights.session * sessions[i]
-            + weights.beside * better
-            + weights.length * f64::from(row.words.min(WORDS_CAP)).ln_1p();
-        let mut add = |holds: bool, weight: f64, reason: &str| {
-            if holds {
-                score += weight;
-                if !reason.is_empty() {
-                    why.push(reason.to_owned());
-                }
-            }
-        };
-        add(row.mentions, weights.graph, "");
-        add(row.cues & cue::ASKS != 0, weights.asks, "");
-        add(
-            question.when && row.cues & cue::TIME != 0,
-            weights.when,
-            "says when",
-        );
-        add(
-            alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity)),
-            weights.person,
-            "by the one named",
-        );
-        add(
-            row.between > 0.0,
-            weights.between * row.between,
-            "between those named",
-        );
-        let of_kind = question.cues & row.cues != 0;
-        add(of_kind, weights.kind * doubt, "the kind asked for");
-        let by_half = question.cues & cue::CONFIRMATION != 0 && row.cues & cue::HALF_CONFIRMED != 0;
-        add(
-            by_half && !of_kind,
-            weights.kind * doubt * OWN_WORK_WEIGHT,
-            "the kind asked for, by half",
-        );
-        add(
-            question.hints & row.cues != 0,
-            weights.hint * doubt,
-            "a kind it may mean",
-        );
-        add(
-            question.operator && !of_kind && row.cues & cue::OPERATOR != 0,
-            weights.operator * doubt,
-            "the operator's word",
-        );
-        add(
-            found.windows.iter().any(|w| w.is_day && w.holds(row.at)),
-            weights.day,
-            "on that day",
-        );
-        add(
-            found.windows.iter().any(|w| !w.is_day && w.holds(row.at)),
-            weights.month,
-            "in that month",
-        );
-        let in_release = found
-            .release
-            .is_none_or(|(from, until)| from <= row.at && row.at < until);
-        let side = if question
-            .around_release
-            .as_ref()
-            .is_some_and(|around| around.near)
-        {
-            weights.month
-        } else {
-            weights.release
-        };
-        add(
-            found.release.is_some() && in_release,
-            side,
-            "on that side of the release",
-        );
-        score += weights.recency * recency(now.since_us(row.at) as f64 / 86_400e6);
-        let age = age(row.at, found);
-        if question.latest && in_release {
-            score += weights.latest * age;
-        }
-        if question.earliest && found.release.is_none() {
-            score += weights.earliest * (1.0 - age);
-        }
+        why.extend(told.reasons().map(str::to_owned));
         Scored {
             id: row.id.clone(),
-            score,
+            score: weights.score(&told.signs),
             why,
         }
     });
     let ranked = sorted(scored.collect());
     Ranking {
-        confidence: if rows.is_empty() {
-            0.0
-        } else {
-            confidence(rows, surest)
-        },
+        confidence: confidence(rows, &told, &ranked, weights),
         rows: ranked,
         places,
     }
+}
+
+impl Told {
+    /// What a person is told of the signs that are facts.
+    fn reasons(&self) -> impl Iterator<Item = &'static str> {
+        let signs = &self.signs;
+        let kind = match self.by_half {
+            true => "the kind asked for, by half",
+            false => "the kind asked for",
+        };
+        [
+            (signs.when, "says when"),
+            (signs.person, "by the one named"),
+            (signs.between, "between those named"),
+            (signs.kind, kind),
+            (signs.hint, "a kind it may mean"),
+            (signs.operator, "the operator's word"),
+            (signs.day, "on that day"),
+            (signs.month, "in that month"),
+            (
+                signs.release + signs.near_release,
+                "on that side of the release",
+            ),
+        ]
+        .into_iter()
+        .filter(|(sign, _)| *sign > 0.0)
+        .map(|(_, reason)| reason)
+    }
+}
+
+/// The signs of every row. What a row shares with its session and its neighbours hangs on what the
+/// rows themselves are worth, hence on the weights.
+pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<Told> {
+    let rows = &found.rows;
+    let phrasings: Vec<Heard> = std::iter::once(&found.mass)
+        .chain(&found.also_mass)
+        .enumerate()
+        .map(|(n, mass)| Heard::of(rows, n, *mass))
+        .collect();
+    let best = best_phrasings(&phrasings, rows.len(), weights);
+    let content: Vec<f64> = best.iter().map(|(signs, _)| weights.score(signs)).collect();
+    let own = |i: usize| phrasings[best[i].1].own[i];
+    let surest = (0..rows.len()).map(own).fold(0.0, f64::max).min(1.0);
+    // Where words are sure, what kind of row it is matters less.
+    let doubt = 1.0 - CERTAINTY * surest;
+    let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
+    let sessions = session_best(rows, &content);
+    let alone = match question.named.as_slice() {
+        [one] => Some(one.as_str()),
+        _ => None,
+    };
+    let flag = |holds: bool| f64::from(u8::from(holds));
+    let one = |(i, row): (usize, &Candidate)| {
+        let (of_content, phrasing) = best[i];
+        let better_beside = row
+            .beside
+            .iter()
+            .copied()
+            .filter(|b| content[*b] > content[i])
+            .reduce(|a, b| if content[b] > content[a] { b } else { a });
+        let of_kind = question.cues & row.cues != 0
+            || question.verdict && row.cues & cue::BAD_VERDICT == cue::BAD_VERDICT;
+        let by_half = !of_kind
+            && question.cues & cue::CONFIRMATION != 0
+            && row.cues & cue::HALF_CONFIRMED != 0;
+        let kind = flag(of_kind) + flag(by_half) * OWN_WORK_WEIGHT;
+        let within = |is_day: bool| {
+            let mut windows = found.windows.iter().filter(|w| w.is_day == is_day);
+            windows.any(|w| w.holds(row.at))
+        };
+        let in_release = found
+            .release
+            .is_none_or(|(from, until)| from <= row.at && row.at < until);
+        let on_side = flag(found.release.is_some() && in_release);
+        let near = flag(question.around_release.as_ref().is_some_and(|a| a.near));
+        let age = age(row.at, found);
+        let is_named = alone.is_some_and(|name| name.eq_ignore_ascii_case(&row.identity));
+        let its_word = question.operator && !of_kind && row.cues & cue::OPERATOR != 0;
+        let signs = Signs {
+            session: content[sessions[i]] - mean,
+            beside: better_beside.map_or(0.0, |b| content[b] - content[i]),
+            kind_beside: match of_kind {
+                true => better_beside.map_or(0.0, |b| content[b] - content[i]),
+                false => 0.0,
+            },
+            own_words: own(i),
+            length: f64::from(row.words.min(WORDS_CAP)).ln_1p(),
+            graph: flag(row.mentions),
+            asks: flag(row.cues & cue::ASKS != 0),
+            when: flag(question.when && row.cues & cue::TIME != 0),
+            person: flag(is_named),
+            between: row.between,
+            kind: kind * doubt,
+            hint: flag(question.hints & row.cues != 0) * doubt,
+            operator: flag(its_word) * doubt,
+            day: flag(within(true)),
+            month: flag(within(false)),
+            release: on_side * (1.0 - near),
+            near_release: on_side * near,
+            recency: recency(found.span.1.since_us(row.at) as f64 / 86_400e6),
+            latest: flag(question.latest && in_release) * age,
+            earliest: flag(question.earliest && found.release.is_none()) * (1.0 - age),
+            ..of_content
+        };
+        Told {
+            signs,
+            session_best: sessions[i],
+            better_beside,
+            phrasing,
+            words_by: phrasings[phrasing].words_by[i],
+            by_half,
+        }
+    };
+    rows.iter().enumerate().map(one).collect()
 }
 
 /// What one phrasing of the question says of each row.
 struct Heard {
     /// The share of its words that a row holds itself.
     own: Vec<f64>,
-    /// The same with what stands beside the row, and which neighbour helped most.
-    words: Vec<(f64, Option<usize>)>,
-    content: Vec<f64>,
+    /// Which neighbour's words helped each row most.
+    words_by: Vec<Option<usize>>,
+    /// The signs of words and meaning, and no others.
+    content: Vec<Signs>,
+    /// Their average.
+    mean: Signs,
 }
 
 impl Heard {
-    fn of(rows: &[Candidate], phrasing: usize, mass: f64, weights: &Weights) -> Self {
+    fn of(rows: &[Candidate], phrasing: usize, mass: f64) -> Self {
         let mass = mass.max(1e-6);
         // A row without vectors yet is taken to be as near as the others are on average: it is
         // neither found nor hidden by meaning.
@@ -464,49 +555,67 @@ impl Heard {
         } else {
             ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0)
         };
-        let words: Vec<(f64, Option<usize>)> = (0..rows.len())
+        let (words, words_by): (Vec<f64>, Vec<Option<usize>>) = (0..rows.len())
             .map(|i| words_around(rows, i, phrasing))
-            .map(|(sum, by)| (sum / mass, by))
-            .collect();
-        let content = rows
-            .iter()
-            .zip(&words)
-            .map(|(row, (lexical, _))| {
-                let near = near(row).unwrap_or(unknown);
-                weights.lexical * heard * lexical
-                    + weights.field * near.field
-                    + weights.joined * near.joined
-                    + weights.context * near.context
-            })
-            .collect();
+            .unzip();
+        let signs = |(row, words): (&Candidate, &f64)| {
+            let near = near(row).unwrap_or(unknown);
+            Signs {
+                lexical: heard * words / mass,
+                field: near.field,
+                joined: near.joined,
+                context: near.context,
+                ..Signs::default()
+            }
+        };
+        let content: Vec<Signs> = rows.iter().zip(&words).map(signs).collect();
+        let average = |value: fn(&Signs) -> f64| {
+            content.iter().map(value).sum::<f64>() / content.len().max(1) as f64
+        };
+        let mean = Signs {
+            lexical: average(|s| s.lexical),
+            field: average(|s| s.field),
+            joined: average(|s| s.joined),
+            context: average(|s| s.context),
+            ..Signs::default()
+        };
         Self {
             own,
-            words,
+            words_by,
             content,
+            mean,
         }
     }
 }
 
-/// Each row by the phrasing that speaks best for it: the score, and which phrasing. What several
+/// Each row by the phrasing that speaks best for it: its signs, and which phrasing. What several
 /// agree on counts a little more.
-fn best_phrasings(phrasings: &[Heard], rows: usize, weights: &Weights) -> Vec<(f64, usize)> {
+fn best_phrasings(phrasings: &[Heard], rows: usize, weights: &Weights) -> Vec<(Signs, usize)> {
     // Phrasings lie differently high as a whole, a long one higher than a short one: what counts
     // is how far a row stands out in each.
-    let mean = |heard: &Heard| heard.content.iter().sum::<f64>() / rows.max(1) as f64;
-    let means: Vec<f64> = phrasings.iter().map(mean).collect();
+    let mean = phrasings.first().map(|p| p.mean).unwrap_or_default();
+    let means: Vec<f64> = phrasings.iter().map(|p| weights.score(&p.mean)).collect();
     let one = |i: usize| {
-        let stands_out = |n: usize| phrasings[n].content[i] - means[n];
-        let (best, most) = (0..phrasings.len())
-            .map(|n| (n, stands_out(n)))
-            .reduce(|a, b| if b.1 > a.1 { b } else { a })
+        let stands_out: Vec<f64> = phrasings
+            .iter()
+            .zip(&means)
+            .map(|(heard, mean)| weights.score(&heard.content[i]) - mean)
+            .collect();
+        let best = (0..phrasings.len())
+            .reduce(|a, b| if stands_out[b] > stands_out[a] { b } else { a })
             .unwrap_or_default();
         let others = (0..phrasings.len()).filter(|n| *n != best);
-        let agree: f64 = others.map(|n| stands_out(n).max(0.0)).sum();
-        let agree = agree / (phrasings.len().max(2) - 1) as f64;
-        (
-            means.first().copied().unwrap_or_default() + most + weights.agreement * agree,
-            best,
-        )
+        let agree: f64 = others.map(|n| stands_out[n].max(0.0)).sum();
+        let (own, of) = (&phrasings[best].content[i], &phrasings[best].mean);
+        let signs = Signs {
+            lexical: own.lexical - of.lexical + mean.lexical,
+            field: own.field - of.field + mean.field,
+            joined: own.joined - of.joined + mean.joined,
+            context: own.context - of.context + mean.context,
+            agreement: agree / (phrasings.len().max(2) - 1) as f64,
+            ..Signs::default()
+        };
+        (signs, best)
     };
     (0..rows).map(one).collect()
 }
@@ -541,22 +650,22 @@ fn words_around(rows: &[Candidate], i: usize, phrasing: usize) -> (f64, Option<u
     (best.values().sum(), helped.map(|(_, by)| by))
 }
 
-/// How far the best row of its session stands above the average; a row without one is its own
-/// session.
-fn session_lift(rows: &[Candidate], content: &[f64]) -> Vec<f64> {
-    let mean = content.iter().sum::<f64>() / content.len().max(1) as f64;
-    let mut best: HashMap<&str, f64> = HashMap::new();
-    for (row, content) in rows.iter().zip(content) {
+/// The best row of each row's session; a row without one is its own session.
+fn session_best(rows: &[Candidate], content: &[f64]) -> Vec<usize> {
+    let mut best: HashMap<&str, usize> = HashMap::new();
+    for (i, row) in rows.iter().enumerate() {
         if let Some(session) = &row.session {
-            let most = best.entry(session).or_insert(*content);
-            *most = most.max(*content);
+            let most = best.entry(session).or_insert(i);
+            if content[i] > content[*most] {
+                *most = i;
+            }
         }
     }
-    let of_session = |row: &Candidate| row.session.as_deref().and_then(|s| best.get(s)).copied();
-    rows.iter()
-        .zip(content)
-        .map(|(row, content)| of_session(row).unwrap_or(*content) - mean)
-        .collect()
+    let of_session = |(i, row): (usize, &Candidate)| {
+        let session = row.session.as_deref();
+        session.and_then(|s| best.get(s)).copied().unwrap_or(i)
+    };
+    rows.iter().enumerate().map(of_session).collect()
 }
 
 /// Each row's place in each leg.
@@ -617,14 +726,12 @@ impl Places {
     }
 }
 
-/// How likely it is that the best rows answer: by how near the nearest is, and by the share of the
-/// question's words that one row holds.
-fn confidence(rows: &[Candidate], surest: f64) -> f64 {
-    // A thing that was named and is mentioned counts like some of the words.
-    let surest = if rows.iter().any(|r| r.mentions || r.between > 0.5) {
-        surest.max(NAMED)
-    } else {
-        surest
+/// How likely it is that a row which answers is among the first five: that memory knows the subject,
+/// times that the best row stands out from the others. Fitted on questions of which some have no
+/// answer; `prism bench recall --operator` shows what became of it.
+fn confidence(rows: &[Candidate], told: &[Told], ranked: &[Scored], weights: &Weights) -> f64 {
+    let Some(best) = ranked.first() else {
+        return 0.0;
     };
     let near = rows
         .iter()
@@ -632,11 +739,30 @@ fn confidence(rows: &[Candidate], surest: f64) -> f64 {
         .flatten()
         .map(|n| (n.field + n.joined + n.context) / 3.0)
         .reduce(f64::max);
-    let odds = match near {
-        Some(near) => 12.0 * near + 1.5 * surest - 5.0,
+    let surest = told.iter().map(|t| t.signs.own_words).fold(0.0, f64::max);
+    let surest = surest.min(1.0);
+    let is_named = rows.iter().any(|r| r.mentions || r.between > 0.5);
+    let by_name = if is_named { KNOWN_BY_NAME } else { 0.0 };
+    let Some(near) = near else {
         // Words alone must say it.
-        None => 8.0 * surest - 2.2,
+        return likely(8.0 * surest - 2.2).max(by_name);
     };
+    let by_words = likely(12.0 * (surest - 0.6));
+    let known = likely(30.0 * (near - 0.29)).max(by_words).max(by_name);
+    // Where memory has few rows, those that are missing are taken for strays.
+    let stray = Signs {
+        field: STRAY_NEAR,
+        joined: STRAY_NEAR,
+        context: STRAY_NEAR,
+        ..Signs::default()
+    };
+    let crowd = ranked.get(CROWD);
+    let crowd = crowd.map_or(weights.score(&stray), |row| row.score);
+    known * likely(0.5 * (best.score - crowd) - 0.85)
+}
+
+/// The chance that odds in favour speak of, given as their logarithm.
+fn likely(odds: f64) -> f64 {
     1.0 / (1.0 + (-odds).exp())
 }
 
@@ -660,6 +786,12 @@ pub struct VerdictOn {
     pub on_own_delta: bool,
 }
 
+impl VerdictOn {
+    fn weight(&self) -> f64 {
+        verdict_weight(self.directness, self.on_own_delta)
+    }
+}
+
 /// What the operator and later rows say of one row.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
@@ -668,46 +800,62 @@ pub struct Standing {
     pub superseded_by: Option<String>,
 }
 
+impl Standing {
+    /// The signs that it gives its row. Whoever asks how it was first asks for what was superseded.
+    pub fn signs(&self, question: &Question) -> Signs {
+        let said = |verdict: Verdict| {
+            let given = self.verdicts.iter().filter(|v| v.verdict == verdict);
+            given.map(VerdictOn::weight).sum()
+        };
+        let is_corrected = self.labels.contains(&Class::Correction);
+        let is_superseded = self.superseded_by.is_some() && !question.earliest;
+        Signs {
+            works: said(Verdict::Works),
+            broken: said(Verdict::Broken),
+            corrected: f64::from(u8::from(is_corrected)),
+            superseded: f64::from(u8::from(is_superseded)),
+            ..Signs::default()
+        }
+    }
+
+    /// What a person is told of it.
+    fn reasons(&self) -> Vec<String> {
+        let told = |given: &VerdictOn| {
+            let by_half = if given.weight() < 1.0 {
+                " (reported, own work: half)"
+            } else {
+                ""
+            };
+            format!("operator: {}{by_half}", given.verdict)
+        };
+        let telling = |given: &&VerdictOn| given.verdict != Verdict::Partial;
+        let mut why: Vec<String> = self.verdicts.iter().filter(telling).map(told).collect();
+        if self.labels.contains(&Class::Correction) {
+            why.push("operator corrected it".into());
+        }
+        if let Some(by) = &self.superseded_by {
+            why.push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
+        }
+        why
+    }
+}
+
 /// Lifts what the operator confirmed, lowers what was broken or corrected,
 /// and sinks what was superseded below its successor.
 pub fn with_standing(
     mut rows: Vec<Scored>,
     standing: &HashMap<String, Standing>,
     weights: &Weights,
+    question: &Question,
 ) -> Vec<Scored> {
     for row in &mut rows {
-        let Some(known) = standing.get(&row.id) else {
-            continue;
-        };
-        for given in &known.verdicts {
-            let weight = verdict_weight(given.directness, given.on_own_delta);
-            let verdict = given.verdict;
-            let effect = match verdict {
-                Verdict::Works => weights.works,
-                Verdict::Broken => weights.broken,
-                Verdict::Partial => 0.0,
-            };
-            row.score += effect * weight;
-            if effect != 0.0 {
-                row.why.push(format!(
-                    "operator: {verdict}{}",
-                    if weight < 1.0 {
-                        " (reported, own work: half)"
-                    } else {
-                        ""
-                    }
-                ));
-            }
+        if let Some(known) = standing.get(&row.id) {
+            row.score += weights.score(&known.signs(question));
+            row.why.extend(known.reasons());
         }
-        if known.labels.contains(&Class::Correction) {
-            row.score += weights.corrected;
-            row.why.push("operator corrected it".into());
-        }
-        if let Some(by) = &known.superseded_by {
-            row.score += weights.superseded;
-            row.why
-                .push(format!("superseded by {}", by.get(..8).unwrap_or(by)));
-        }
+    }
+    if question.earliest {
+        return sorted(rows);
     }
     let scores: HashMap<String, f64> = rows.iter().map(|r| (r.id.clone(), r.score)).collect();
     for row in &mut rows {
@@ -724,7 +872,8 @@ pub fn with_standing(
     sorted(rows)
 }
 
-/// The share of its weight that age leaves a row.
+/// What is left of a row's freshness so many days before the newest row. Memory that nobody adds to
+/// does not fade.
 pub fn recency(age_days: f64) -> f64 {
     0.5f64.powf(age_days.max(0.0) / HALF_LIFE_DAYS)
 }
@@ -770,7 +919,6 @@ mod tests {
                 ..Candidates::default()
             },
             &Weights::default(),
-            Moment(0),
         )
         .rows
     }
@@ -920,7 +1068,6 @@ mod tests {
                     ..Candidates::default()
                 },
                 &Weights::default(),
-                Moment(0),
             )
             .confidence
         };
@@ -1009,6 +1156,7 @@ mod tests {
             plain(&["old", "broken", "works", "new"]),
             &standing,
             &Weights::default(),
+            &Question::default(),
         );
         assert_eq!(order(&rows), ["works", "new", "broken", "old"]);
     }
@@ -1034,10 +1182,129 @@ mod tests {
                 ..Default::default()
             },
         )]);
+        let settled = |question: &str| {
+            let question = Question::of(question, &[], "lena");
+            with_standing(rows.clone(), &standing, &Weights::default(), &question)
+        };
+        assert_eq!(order(&settled("how long may it be kept")), ["new", "old"]);
         assert_eq!(
-            order(&with_standing(rows, &standing, &Weights::default())),
-            ["new", "old"]
+            order(&settled("how long could it be kept originally")),
+            ["old", "new"],
+            "unless that is what was asked for"
         );
+    }
+
+    #[test]
+    fn a_score_is_the_product_of_signs_and_weights_name_by_name() {
+        let weights = Weights::default();
+        assert_eq!(Weights::of(weights.values()), weights);
+        let signs = Signs {
+            field: 0.5,
+            kind: 1.0,
+            broken: 2.0,
+            ..Signs::default()
+        };
+        let by_hand = 0.5 * weights.field + weights.kind + 2.0 * weights.broken;
+        assert!((weights.score(&signs) - by_hand).abs() < 1e-12);
+        let named = Signs::NAMES.iter().zip(signs.values());
+        let shown: Vec<&str> = named.filter(|(_, v)| *v != 0.0).map(|(n, _)| *n).collect();
+        assert_eq!(shown, ["field", "kind", "broken"]);
+        assert_eq!(signs.content().values().iter().sum::<f64>(), 0.5);
+    }
+
+    #[test]
+    fn how_something_was_received_is_a_verdict_good_or_bad() {
+        let good = Candidate {
+            cues: cue::CONFIRMATION | cue::OPERATOR,
+            ..near(row("good"), 0.3)
+        };
+        let bad = Candidate {
+            cues: cue::BAD_VERDICT,
+            ..near(row("bad"), 0.31)
+        };
+        let trouble = Candidate {
+            cues: cue::TROUBLE,
+            ..near(row("trouble"), 0.32)
+        };
+        let rows = vec![near(row("other"), 0.35), good, bad, trouble];
+        let of = |question: &str| {
+            let ranked = ranked(question, rows.clone());
+            order(&ranked)
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of("what did my ears make of it")[..2], ["bad", "good"]);
+        assert_eq!(of("which fix was approved")[0], "good");
+    }
+
+    #[test]
+    fn the_word_on_a_row_is_found_by_what_it_is_about() {
+        let about = |kind: u32| {
+            let word = Candidate {
+                cues: kind,
+                beside: vec![1],
+                ..near(row("word"), 0.2)
+            };
+            let thing = Candidate {
+                beside: vec![0],
+                ..near(row("thing"), 0.5)
+            };
+            let rows = ranked("what did I complain about", vec![word, thing]);
+            rows.iter().find(|r| r.id == "word").unwrap().score
+        };
+        let weights = Weights::default();
+        let asked_for = about(cue::CORRECTION) - about(0);
+        assert!(asked_for > weights.kind, "{asked_for}");
+    }
+
+    #[test]
+    fn a_phrasing_that_contradicts_the_question_brings_its_row_and_hides_none() {
+        let phrased = |id: &str, question: f64, other: f64| Candidate {
+            also: vec![Phrased {
+                near: near(row(""), other).near,
+                matches: Vec::new(),
+            }],
+            ..near(row(id), question)
+        };
+        let mut rows = vec![phrased("asked", 0.6, 0.1), phrased("contrary", 0.1, 0.6)];
+        rows.extend((0..20).map(|i| phrased(&format!("other{i}"), 0.2, 0.2)));
+        let question = Question::of("which are green", &[], "lena");
+        let found = |rows: Vec<Candidate>, phrasings: usize| Candidates {
+            rows,
+            mass: 10.0,
+            also_mass: vec![10.0; phrasings],
+            ..Candidates::default()
+        };
+        let ranking = rank(&question, &found(rows.clone(), 1), &Weights::default());
+        assert_eq!(order(&ranking.rows)[..2], ["asked", "contrary"]);
+        assert!(ranking.confidence > LOW_CONFIDENCE);
+        // The question said twice is the question.
+        let twice: Vec<Candidate> = rows
+            .into_iter()
+            .map(|row| Candidate {
+                also: vec![Phrased {
+                    near: row.near,
+                    matches: row.matches.clone(),
+                }],
+                ..row
+            })
+            .collect();
+        let once = rank(&question, &found(twice.clone(), 0), &Weights::default());
+        let again = rank(&question, &found(twice, 1), &Weights::default());
+        assert_eq!(order(&once.rows), order(&again.rows));
+    }
+
+    #[test]
+    fn of_equal_rows_the_fresher_comes_first_however_long_nobody_wrote() {
+        let aged = |id: &str, days: i64| Candidate {
+            at: Moment(days * 86_400_000_000),
+            ..near(row(id), 0.3)
+        };
+        let rows = ranked("q", vec![aged("old", 10), aged("new", 100)]);
+        assert_eq!(order(&rows), ["new", "old"]);
+        let fresh = Weights::default().recency;
+        assert!((rows[0].score - rows[1].score - fresh * (1.0 - recency(90.0))).abs() < 1e-9);
     }
 
     #[test]
@@ -1058,7 +1325,13 @@ mod tests {
                 why: Vec::new(),
             };
             let standing = HashMap::from([("a".to_owned(), standing)]);
-            with_standing(vec![row], &standing, &Weights::default())[0].score
+            with_standing(
+                vec![row],
+                &standing,
+                &Weights::default(),
+                &Question::default(),
+            )[0]
+            .score
         };
         let reported = VerdictOn {
             directness: Directness::Reported,

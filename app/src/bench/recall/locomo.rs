@@ -28,16 +28,20 @@ const MONTHS: [&str; 12] = [
 /// Seconds between two turns; the file only dates the session.
 const TURN_S: usize = 30;
 
-pub async fn run(server: &Server, file: &Path, ablation: bool, json: bool) -> Result<()> {
+pub fn corpora(file: &Path) -> Result<Vec<Corpus>> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let conversations: Vec<Value> = serde_json::from_str(&text)
         .with_context(|| format!("{} is not LoCoMo's JSON", file.display()))?;
-    let corpora = conversations
+    conversations
         .iter()
         .enumerate()
         .map(|(n, c)| corpus(n, c))
-        .collect::<Result<Vec<_>>>()?;
+        .collect()
+}
+
+pub async fn run(server: &Server, file: &Path, ablation: bool, json: bool) -> Result<()> {
+    let corpora = corpora(file)?;
     let client = server.operator()?;
     let mut loaded = Vec::new();
     for corpus in &corpora {
@@ -183,7 +187,9 @@ fn corpus(n: usize, sample: &Value) -> Result<Corpus> {
         }
         questions.push(Question {
             id: String::new(),
+            split: String::new(),
             also: Vec::new(),
+            over: BTreeSet::new(),
             text,
             group: qa["category"].to_string(),
             gold,

@@ -1,5 +1,6 @@
 //! The operator-language set: rows in engineering words, questions in plain ones.
 
+use super::super::{Report, ms, p50_p99, percentile};
 use super::plain::{Plain, Words};
 use super::{
     Answer, COLUMNS, Corpus, Figures, K, Question, ablate, ablation_json, ask, figures, load,
@@ -15,6 +16,7 @@ use prism_core::memory::recall::LOW_CONFIDENCE;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The worlds of the set, each with who asks there, its rows and its questions.
 macro_rules! worlds {
@@ -35,6 +37,15 @@ worlds! {
     "warehouse", asked by "Ines";
     "energy", asked by "Goran";
 }
+
+/// Pairs of rows of which one stands and the other does not, or no longer.
+pub const STANDING: &str = "standing";
+const PAIRS: (&str, &str, &str, &str) = (
+    STANDING,
+    "Maud",
+    include_str!("../../../../bench/operator-language/standing/rows.jsonl"),
+    include_str!("../../../../bench/operator-language/standing/questions.jsonl"),
+);
 
 /// Of the worlds that have them: other phrasings of the questions, and questions that rows answer.
 const HELPED: &[(&str, &str, &str)] = &[(
@@ -118,11 +129,71 @@ pub async fn run(home: &Home, task: Task) -> Result<()> {
             .map(|folder| folder.join(&world.corpus.pid));
         measure(home, world, keep, task.ablation, &mut asked, &mut ablated).await?;
     }
+    let pairs = match task.own.is_none() && task.with.is_empty() {
+        true => Some(pairs_in_order(home, &task).await?),
+        false => None,
+    };
     if task.json {
-        report_json(&task, &worlds, &asked, &ablated)
+        report_json(&task, &worlds, &asked, &ablated, pairs)
     } else {
-        report(&task, &worlds, &asked, &ablated)
+        report(&task, &worlds, &asked, &ablated, pairs)
     }
+}
+
+/// Of how many pairs the row that stands comes before the other, and of how many.
+async fn pairs_in_order(home: &Home, task: &Task) -> Result<(usize, usize)> {
+    let (name, asker, rows, questions) = PAIRS;
+    let World { corpus, asker } = world(name, asker, rows, questions, &task.split)?;
+    let keep = task.keep.as_ref().map(|folder| folder.join(name));
+    let server = server(home, &asker, keep)?;
+    let client = server.operator()?;
+    let ours = load(&client, &corpus).await?;
+    let mut in_order = 0;
+    for question in &corpus.questions {
+        let answer = ask(&client, &corpus.pid, &ours, question, &[]).await?;
+        in_order += usize::from(question.in_order(&answer.ids));
+    }
+    Ok((in_order, corpus.questions.len()))
+}
+
+/// Every world with all its questions and who asks there, the pairs last.
+pub fn corpora() -> Result<Vec<(&'static str, Corpus)>> {
+    let all = WORLDS.iter().chain([&PAIRS]);
+    all.map(|(name, asker, rows, questions)| {
+        Ok((*asker, world(name, asker, rows, questions, "all")?.corpus))
+    })
+    .collect()
+}
+
+/// What a recall takes with the question alone and with its other phrasings, in milliseconds each.
+pub async fn also_cost(home: &Home, keep: Option<PathBuf>) -> Result<Report> {
+    let (name, also, _) = HELPED.first().context("no world has other phrasings")?;
+    let known = WORLDS.iter().find(|(world, ..)| world == name);
+    let (name, asker, rows, questions) = known.context("its world is gone")?;
+    let mut corpus = world(name, asker, rows, questions, "all")?.corpus;
+    let server = server(home, asker, keep.map(|folder| folder.join(name)))?;
+    let client = server.operator()?;
+    load(&client, &corpus).await?;
+    let mut report = Report::default();
+    let mut medians = Vec::new();
+    // Each pass has more questions than the embedder remembers, so that every text is embedded.
+    for phrasings in ["alone", "with three other phrasings"] {
+        let mut times = Vec::new();
+        for question in &corpus.questions {
+            let asked = json!({"query": question.text, "also": question.also, "k": K});
+            let started = Instant::now();
+            client.call(&corpus.pid, "recall", asked).await?;
+            times.push(ms(started));
+        }
+        medians.push(percentile(&mut times, 0.5));
+        let mut figures = p50_p99(&mut times);
+        if let [one, several] = medians[..] {
+            figures.push(("times one", several / one));
+        }
+        report.add(format!("recall, {phrasings}"), figures);
+        help(&mut corpus, "also", also)?;
+    }
+    Ok(report)
 }
 
 fn helped(world: &str) -> Option<(&'static str, &'static str)> {
@@ -225,6 +296,7 @@ fn report_json(
     worlds: &[World],
     asked: &[Asked],
     ablated: &[(String, Figures)],
+    pairs: Option<(usize, usize)>,
 ) -> Result<()> {
     let systems = |keep: &dyn Fn(&Asked) -> bool| {
         SYSTEMS
@@ -259,6 +331,8 @@ fn report_json(
         "no_answer": refusals(asked).iter().map(|r| (r.kind.to_owned(), r.json())).collect::<Map<_, _>>(),
         "answerable_doubted": totals.doubted,
         "low_confidence": LOW_CONFIDENCE,
+        "reliability": reliability(asked).iter().map(Reliable::json).collect::<Vec<_>>(),
+        "pairs_in_order": pairs.map(|(in_order, of)| json!({"in_order": in_order, "of": of})),
         "ablation": ablation_json(ablated),
         "questions": asked.iter().map(Asked::json).collect::<Vec<_>>(),
     });
@@ -271,6 +345,7 @@ fn report(
     worlds: &[World],
     asked: &[Asked],
     ablated: &[(String, Figures)],
+    pairs: Option<(usize, usize)>,
 ) -> Result<()> {
     let total: usize = worlds.iter().map(|w| w.corpus.rows.len()).sum();
     let mut rows = vec![vec![
@@ -337,6 +412,14 @@ fn report(
     out_anyway(&format!(
         "answerable and without a word stem in common with what answers: {without_stem} of {answerable}"
     ));
+    if let Some((in_order, of)) = pairs {
+        out_anyway(&format!(
+            "pairs of which one stands and the other does not: {in_order} of {of} in order"
+        ));
+    }
+    let mut rows = vec![Reliable::header()];
+    rows.extend(reliability(asked).iter().map(Reliable::cells));
+    out_anyway(&table(&rows));
     if !ablated.is_empty() {
         let mut rows = vec![[vec![String::new()], COLUMNS.map(str::to_owned).to_vec()].concat()];
         rows.extend(
@@ -365,6 +448,71 @@ impl Asked {
         json!({"world": self.world, "question": self.question.text, "kind": self.question.group, "answers": self.question.gold, "place": places,
             "confidence": self.confidence, "results": self.ranked[SYSTEMS.len() - 1]})
     }
+}
+
+/// What became of answers of like confidence, those to questions without an answer included.
+struct Reliable {
+    from: f64,
+    answers: usize,
+    confidence: f64,
+    first: f64,
+    in_five: f64,
+}
+
+impl Reliable {
+    /// Bands of confidence.
+    const BANDS: usize = 5;
+
+    fn header() -> Vec<String> {
+        [
+            "confidence",
+            "answers",
+            "mean",
+            "right first",
+            "right in five",
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let until = self.from + 1.0 / Self::BANDS as f64;
+        vec![
+            format!("{:.1} to {until:.1}", self.from),
+            self.answers.to_string(),
+            format!("{:.2}", self.confidence),
+            format!("{:.2}", self.first),
+            format!("{:.2}", self.in_five),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        json!({"from": self.from, "answers": self.answers, "confidence": self.confidence, "right_first": self.first, "right_in_five": self.in_five})
+    }
+}
+
+fn reliability(asked: &[Asked]) -> Vec<Reliable> {
+    let band = |confidence: f64| {
+        let band = (confidence * Reliable::BANDS as f64) as usize;
+        band.min(Reliable::BANDS - 1)
+    };
+    let of = |n: usize| {
+        let own: Vec<&Asked> = asked.iter().filter(|a| band(a.confidence) == n).collect();
+        let share = |sum: f64| sum / own.len().max(1) as f64;
+        let right = |a: &&&Asked, k: usize| {
+            let shown = a.ranked[SYSTEMS.len() - 1].iter().take(k);
+            shown.into_iter().any(|id| a.question.gold.contains(id))
+        };
+        Reliable {
+            from: n as f64 / Reliable::BANDS as f64,
+            answers: own.len(),
+            confidence: share(own.iter().map(|a| a.confidence).sum()),
+            first: share(own.iter().filter(|a| right(a, 1)).count() as f64),
+            in_five: share(own.iter().filter(|a| right(a, 5)).count() as f64),
+        }
+    };
+    let bands = (0..Reliable::BANDS).map(of);
+    bands.filter(|band| band.answers > 0).collect()
 }
 
 /// Counts over the questions that have an answer.
@@ -463,16 +611,12 @@ fn world(name: &str, asker: &str, rows: &str, questions: &str, split: &str) -> R
         .filter(|q| split == "all" || q["split"] == split)
         .map(|q| Question {
             id: q["id"].as_str().unwrap_or_default().to_owned(),
+            split: q["split"].as_str().unwrap_or_default().to_owned(),
             also: Vec::new(),
+            over: strings(&q["over"]),
             text: q["question"].as_str().unwrap_or_default().to_owned(),
             group: q["kind"].as_str().unwrap_or_default().to_owned(),
-            gold: q["answers"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect(),
+            gold: strings(&q["answers"]),
         });
     Ok(World {
         asker: asker.to_owned(),
@@ -482,6 +626,12 @@ fn world(name: &str, asker: &str, rows: &str, questions: &str, split: &str) -> R
             rows: lines("rows", rows)?,
         },
     })
+}
+
+fn strings(list: &Value) -> BTreeSet<String> {
+    let items = list.as_array().into_iter().flatten();
+    let texts = items.filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 /// Whether a question has no word in common with any row that answers it, by Porter's stems and

@@ -8,6 +8,7 @@ use super::{Result, Sqlite, failed};
 use crate::store::memory::{Filter, Found, Phrasing, Search, WordHits as Hits, Words};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
+use prism_core::memory::generation::Generation;
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
 use prism_core::memory::recall::{
     Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, best,
@@ -115,6 +116,9 @@ impl Sqlite {
             if legs.iter().any(|leg| leg.vector.is_some()) {
                 still_reading = !vectors.catch_up(c, search.model, RECALL_WAITS)?;
             }
+            let generation = Generation::of(search.model);
+            // Each generation's cosines lie differently; the ranking knows one scale.
+            let scaled = |cosine: f64| generation.map_or(cosine, |g| g.scaled(cosine));
             let plain = ScanFilter::of(&search.filter);
             for (n, leg) in legs.iter_mut().enumerate() {
                 let Some(vector) = &leg.vector else { continue };
@@ -156,7 +160,7 @@ impl Sqlite {
             let most = |of: &dyn Fn(&Leg) -> f64| legs.iter().map(of).fold(0.0, f64::max);
             let seen = |row: &i64| Sighting {
                 own_words: most(&|leg| leg.share_of_words(*row)),
-                nearest: most(&|leg| leg.near.get(row).copied().unwrap_or_default()),
+                nearest: most(&|leg| leg.near.get(row).copied().map_or(0.0, scaled)),
                 mentions: mentions.contains(row),
                 between: if between.contains(row) { rarity } else { 0.0 },
             };
@@ -195,7 +199,7 @@ impl Sqlite {
             }
             let phrased = |n: usize, row: &i64| Phrased {
                 matches: legs[n].words.matches(*row),
-                near: judged[n].get(row).copied(),
+                near: judged[n].get(row).map(|near| near.on(scaled)),
             };
             let candidates = rows.iter().filter_map(|row| {
                 let Phrased { matches, near } = phrased(0, row);
@@ -570,7 +574,7 @@ mod tests {
             &super::super::embed_queue::requeue_foreign_sql(),
             params!["x"],
         );
-        let by_index = |step: &&String| step.contains("COVERING INDEX ix_memory_vectors_model");
+        let by_index = |step: &&String| step.contains("COVERING INDEX ix_memory_vectors_");
         assert_eq!(
             foreign.iter().filter(by_index).count(),
             3,

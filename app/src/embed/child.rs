@@ -60,11 +60,23 @@ impl Workers {
         let (worker, fresh) = self.worker().await?;
         match worker.embed(generation, question, texts, patience).await {
             Err(Fault::Died) if !fresh => {
+                self.let_go(&worker).await;
                 let (worker, _) = self.worker().await?;
                 self.told(worker.embed(generation, question, texts, patience).await)
                     .await
             }
             answer => self.told(answer).await,
+        }
+    }
+
+    /// Lets go of a worker that died, also before whoever listens to it has heard so.
+    async fn let_go(&self, dead: &Arc<Worker>) {
+        let mut held = self.worker.lock().await;
+        if held
+            .as_ref()
+            .is_some_and(|worker| Arc::ptr_eq(worker, dead))
+        {
+            *held = None;
         }
     }
 

@@ -83,8 +83,9 @@ impl Sqlite {
         .await
     }
 
+    /// Asked at the start: it waits for no reader of memory.
     pub async fn generation(&self) -> Result<Option<String>> {
-        self.read_memory(|c| {
+        self.read(|c| {
             c.query_row("select generation from vector_generation", [], |r| r.get(0))
                 .optional()
                 .map_err(failed)

@@ -4,6 +4,13 @@
 //! the question's weight that a row holds, meaning by how near it is. A leg that
 //! knows nothing adds nothing, so it cannot drown one that does.
 
+mod confidence;
+mod signs;
+
+use confidence::confidence;
+pub use confidence::{LOW_CONFIDENCE, shown};
+pub use signs::{Signs, Weights};
+
 use crate::memory::operator::{Class, Directness, OWN_WORK_WEIGHT, Verdict, verdict_weight};
 use crate::memory::question::{Question, Window, cue};
 use crate::moment::Moment;
@@ -30,119 +37,6 @@ const HARDLY: f64 = 0.2;
 const CERTAINTY: f64 = 0.6;
 /// Words beyond which a longer row gains nothing more.
 const WORDS_CAP: u32 = 80;
-/// Below this, memory says that it may not know.
-pub const LOW_CONFIDENCE: f64 = 0.3;
-/// Below this, it very likely does not.
-const VERY_LOW_CONFIDENCE: f64 = 0.2;
-/// Below this, nothing that was found has anything to do with the question.
-const NO_CONFIDENCE: f64 = 0.1;
-
-/// How sure it is that memory knows a thing which was named and is mentioned.
-const KNOWN_BY_NAME: f64 = 0.75;
-/// The place from which on rows are the crowd that the best one must stand out from.
-const CROWD: usize = 19;
-/// How near even a stray row is.
-const STRAY_NEAR: f64 = 0.2;
-/// Results that are shown all the same when memory may not know, and when it very likely does not.
-const FEW: usize = 5;
-const VERY_FEW: usize = 2;
-
-/// Declares the signs by which a row is judged, each with its weight: a row's signs and the weights
-/// are two lists of the same names, and a score is their product.
-macro_rules! signs {
-    ($($(#[$doc:meta])* $name:ident = $weight:literal;)+) => {
-        /// How much of each sign a row shows; nothing is 0.
-        #[derive(Clone, Copy, Debug, Default, PartialEq)]
-        pub struct Signs {
-            $($(#[$doc])* pub $name: f64,)+
-        }
-
-        /// What each sign is worth. One set for everything; `prism bench recall --fit` finds it.
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub struct Weights {
-            $($(#[$doc])* pub $name: f64,)+
-        }
-
-        impl Default for Weights {
-            fn default() -> Self {
-                Self { $($name: $weight,)+ }
-            }
-        }
-
-        impl Signs {
-            pub const NAMES: [&'static str; [$(stringify!($name)),+].len()] =
-                [$(stringify!($name)),+];
-
-            /// In the order of the names.
-            pub const fn values(&self) -> [f64; Self::NAMES.len()] {
-                [$(self.$name),+]
-            }
-        }
-
-        impl Weights {
-            /// In the order of the names.
-            pub const fn values(&self) -> [f64; Signs::NAMES.len()] {
-                [$(self.$name),+]
-            }
-
-            pub const fn of(values: [f64; Signs::NAMES.len()]) -> Self {
-                let [$($name),+] = values;
-                Self { $($name),+ }
-            }
-        }
-    };
-}
-
-signs! {
-    /// The question's words, in the row or beside it.
-    lexical = 2.8;
-    /// The meaning of the row's best field, or of its best sentence.
-    field = 4.2;
-    /// The meaning of the row as a whole.
-    joined = 3.3;
-    /// The meaning of the row after what it speaks of.
-    context = 3.0;
-    /// Other phrasings of the question find it, too.
-    agreement = 0.5;
-    /// How far the best row of its session stands out.
-    session = 0.65;
-    /// How much better a row beside it is.
-    beside = 0.5;
-    /// The same where it is of the kind asked for: what is asked for is the word on that row.
-    kind_beside = 0.2;
-    /// The question's words in the row itself: it comes before its neighbours.
-    own_words = 0.5;
-    /// It mentions what the question names.
-    graph = 1.0;
-    recency = 0.3;
-    /// It is by the one person the question names.
-    person = 1.1;
-    /// It is by one of the people the question names and speaks of another.
-    between = 4.0;
-    length = 0.2;
-    /// It asks something itself.
-    asks = -1.3;
-    /// The question asks when, and it speaks of a time.
-    when = 1.4;
-    day = 4.0;
-    month = 3.5;
-    /// It is from the asked side of a release.
-    release = 1.7;
-    /// It is from the asked side of a release, and near it.
-    near_release = 3.5;
-    latest = 1.0;
-    earliest = 1.2;
-    /// It is of the kind asked for.
-    kind = 3.2;
-    /// It is of a kind the question hints at.
-    hint = 1.3;
-    /// It is the operator's word, and the question asks for that.
-    operator = 1.7;
-    works = 0.6;
-    broken = -0.8;
-    corrected = -0.6;
-    superseded = -2.0;
-}
 
 impl Signs {
     /// The signs of words and meaning alone: those that other rows may borrow.
@@ -726,58 +620,6 @@ impl Places {
     }
 }
 
-/// How likely it is that a row which answers is among the first five: that memory knows the subject,
-/// times that the best row stands out from the others. Fitted on questions of which some have no
-/// answer; `prism bench recall --operator` shows what became of it.
-fn confidence(rows: &[Candidate], told: &[Told], ranked: &[Scored], weights: &Weights) -> f64 {
-    let Some(best) = ranked.first() else {
-        return 0.0;
-    };
-    let near = rows
-        .iter()
-        .flat_map(|r| std::iter::once(r.near).chain(r.also.iter().map(|a| a.near)))
-        .flatten()
-        .map(|n| (n.field + n.joined + n.context) / 3.0)
-        .reduce(f64::max);
-    let surest = told.iter().map(|t| t.signs.own_words).fold(0.0, f64::max);
-    let surest = surest.min(1.0);
-    let is_named = rows.iter().any(|r| r.mentions || r.between > 0.5);
-    let by_name = if is_named { KNOWN_BY_NAME } else { 0.0 };
-    let Some(near) = near else {
-        // Words alone must say it.
-        return likely(8.0 * surest - 2.2).max(by_name);
-    };
-    let by_words = likely(12.0 * (surest - 0.6));
-    let known = likely(30.0 * (near - 0.29)).max(by_words).max(by_name);
-    // Where memory has few rows, those that are missing are taken for strays.
-    let stray = Signs {
-        field: STRAY_NEAR,
-        joined: STRAY_NEAR,
-        context: STRAY_NEAR,
-        ..Signs::default()
-    };
-    let crowd = ranked.get(CROWD);
-    let crowd = crowd.map_or(weights.score(&stray), |row| row.score);
-    known * likely(0.5 * (best.score - crowd) - 0.85)
-}
-
-/// The chance that odds in favour speak of, given as their logarithm.
-fn likely(odds: f64) -> f64 {
-    1.0 / (1.0 + (-odds).exp())
-}
-
-/// How many results are worth showing: all that were asked for, but only the nearest when memory
-/// likely does not know.
-pub fn shown(ranked: &[Scored], confidence: f64, k: usize) -> usize {
-    let few = match confidence {
-        c if c < NO_CONFIDENCE => 0,
-        c if c < VERY_LOW_CONFIDENCE => VERY_FEW,
-        c if c < LOW_CONFIDENCE => FEW,
-        _ => k,
-    };
-    few.min(k).min(ranked.len())
-}
-
 /// A verdict on a row, and how it came about.
 #[derive(Clone, Copy, Debug)]
 pub struct VerdictOn {
@@ -1110,7 +952,8 @@ mod tests {
             (0.25, 6, 5),
             (0.15, 6, 2),
             (0.15, 1, 1),
-            (0.05, 6, 0),
+            (0.05, 6, 2),
+            (0.004, 6, 0),
         ] {
             assert_eq!(shown(&ranked, confidence, k), expected, "{confidence}");
         }

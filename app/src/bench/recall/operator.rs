@@ -734,4 +734,85 @@ mod tests {
             "half of them share no stem with their row: {without_stem} of {answerable}"
         );
     }
+
+    #[test]
+    fn every_pair_is_one_row_that_answers_and_one_that_must_come_after_it() {
+        let (name, asker, rows, questions) = PAIRS;
+        let World { corpus, .. } = world(name, asker, rows, questions, "all").unwrap();
+        let ids: BTreeSet<&str> = corpus
+            .rows
+            .iter()
+            .filter_map(|r| r["id"].as_str())
+            .collect();
+        assert_eq!(ids.len(), corpus.rows.len());
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for question in &corpus.questions {
+            *kinds.entry(&question.group).or_default() += 1;
+            let both: Vec<&String> = question.gold.iter().chain(&question.over).collect();
+            assert!(both.len() == 2 && both[0] != both[1], "{}", question.id);
+            assert!(
+                both.iter().all(|id| ids.contains(id.as_str())),
+                "{}",
+                question.id
+            );
+            let (answer, other) = (both[0].clone(), both[1].clone());
+            assert!(question.in_order(&[answer.clone(), other.clone()]));
+            assert!(question.in_order(&[answer.clone()]));
+            assert!(!question.in_order(&[other, answer]) && !question.in_order(&[]));
+        }
+        let all = [
+            "asked_for_the_other",
+            "corrected",
+            "recent",
+            "superseded",
+            "verdict",
+        ];
+        assert_eq!(kinds.keys().copied().collect::<Vec<_>>(), all);
+        let tune = corpus
+            .questions
+            .iter()
+            .filter(|q| q.split == "tune")
+            .count();
+        assert!(tune.abs_diff(corpus.questions.len() - tune) <= 1);
+    }
+
+    #[test]
+    fn answers_are_reliable_by_their_confidence_and_one_without_an_answer_is_never_right() {
+        let asked = |confidence: f64, gold: &[&str], ranked: &[&str]| {
+            let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+            Asked {
+                world: String::new(),
+                question: Question {
+                    id: String::new(),
+                    text: String::new(),
+                    split: String::new(),
+                    also: Vec::new(),
+                    group: String::new(),
+                    gold: owned(gold).into_iter().collect(),
+                    over: BTreeSet::new(),
+                },
+                ranked: [vec![], vec![], vec![], owned(ranked)],
+                confidence,
+                shares_no_stem: false,
+            }
+        };
+        let table = reliability(&[
+            asked(0.95, &["a"], &["a", "b"]),
+            asked(1.0, &["b"], &["a", "b"]),
+            asked(0.85, &[], &["a"]),
+            asked(0.1, &["f"], &["a", "b", "c", "d", "e", "f"]),
+        ]);
+        let bands: Vec<(usize, String, String)> = table
+            .iter()
+            .map(|b| {
+                (
+                    b.answers,
+                    format!("{:.2}", b.first),
+                    format!("{:.2}", b.in_five),
+                )
+            })
+            .collect();
+        let band = |n, first: &str, five: &str| (n, first.to_owned(), five.to_owned());
+        assert_eq!(bands, [band(1, "0.00", "0.00"), band(3, "0.33", "0.67")]);
+    }
 }

@@ -22,7 +22,7 @@ impl Cursor {
     }
 
     pub fn parse(text: &str) -> Result<Self, Problem> {
-        let hex = |part: &str| i64::from_str_radix(part, 16).ok();
+        let hex = |part: &str| u64::from_str_radix(part, 16).ok().map(|n| n as i64);
         text.split_once('.')
             .and_then(|(at, row)| {
                 Some(Self {

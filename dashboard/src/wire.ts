@@ -2125,6 +2125,10 @@ export interface Calls {
 
 /** The calls that may be asked about every project at once. */
 export type WideCall =
+  | "key_list"
+  | "key_revoke"
+  | "retention"
+  | "project_list"
   | "now"
   | "agents"
   | "session_list"
@@ -2141,4 +2145,5 @@ export type WideCall =
   | "gate_list"
   | "settings"
   | "dashboard_link"
-  | "demo";
+  | "demo"
+  | "projects";

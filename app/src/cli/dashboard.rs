@@ -231,8 +231,10 @@ pub struct ListArgs {
     /// From or to this identity
     #[arg(long)]
     identity: Option<String>,
+    /// Sent by this identity
     #[arg(long)]
     from: Option<String>,
+    /// Sent to this identity
     #[arg(long)]
     to: Option<String>,
     /// INFO, TASK, ASK or BLOCKER

@@ -770,7 +770,9 @@ pub(super) fn resolve(
     field: &str,
     quoted: &Quoted,
 ) -> Result<Uuid> {
-    let sql = format!("select id from {table} where id >= ? and id < ? and project_id = ? limit 2");
+    // The id finds it: what else the project has is not to be read.
+    let sql =
+        format!("select id from {table} where id >= ? and id < ? and +project_id = ? limit 2");
     let ids = list(
         c,
         &sql,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 pub(super) const END_PROBE: &str = "update signal_queue set ended_at = ?1, ended_as = 'recalled'
     where id in (select ?3 union all select id from signal_queue
             where in_reply_to = ?3 and signal_type = 'Loopback' and ended_at is null)
-        and signal_type = 'Loopback' and project_id = ?2 and ended_at is null";
+        and signal_type = 'Loopback' and +project_id = ?2 and ended_at is null";
 
 impl Sqlite {
     pub async fn finish_probe(&self, project: Uuid, probe: Probe, now: Moment) -> Result<()> {

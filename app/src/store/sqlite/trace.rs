@@ -19,7 +19,10 @@ pub(super) const ENVELOPE: &str = "q.id, q.signal_type, q.category, q.from_ident
 /// A signal by what people quote of its trace.
 pub(super) const BY_TRACE: &str = "select id from signal_queue
     where substr(trace_id, 1, 8) = substr(?1, 1, 8) and trace_id >= ?1 and trace_id < ?2
-        and project_id = ?3 limit 1";
+        and +project_id = ?3 limit 1";
+/// A signal by what people quote of its id. The id finds it; what the project has is history.
+pub(super) const BY_ID: &str =
+    "select id from signal_queue where id >= ? and id < ? and +project_id = ? limit 2";
 
 impl Sqlite {
     pub async fn trace(
@@ -51,11 +54,7 @@ pub(super) fn find_signal(
     quoted: &str,
 ) -> Result<String> {
     let quoted_id = Quoted::parse(field, quoted)?;
-    let mut statement = c
-        .prepare_cached(
-            "select id from signal_queue where id >= ? and id < ? and project_id = ? limit 2",
-        )
-        .map_err(failed)?;
+    let mut statement = c.prepare_cached(BY_ID).map_err(failed)?;
     let ids = statement
         .query_map(
             params![quoted_id.prefix(), quoted_id.upper(), project],

@@ -163,7 +163,7 @@ fn a_correction_counts_as_repeated_when_an_earlier_one_says_the_same() {
             )
         })
         .collect();
-    assert_eq!(pairs[1], (1, 3, "first git go".into()));
+    assert_eq!(pairs[1], (1, 3, "first git going".into()));
     assert_eq!(pairs[0].1, 4, "the newest first");
 }
 

@@ -267,6 +267,10 @@ pub(super) fn one_signal(c: &Connection, id: &str) -> Result<Option<LookedAt>> {
     .transpose()
 }
 
+/// What answers a signal.
+pub(in super::super) const REPLIES: &str = "select id from signal_queue
+    where in_reply_to = ? and signal_type <> 'Loopback' order by created_at";
+
 /// The ids of a whole conversation: up to what began it, then everything that answers.
 pub(super) fn thread(c: &Connection, id: &str) -> Result<(Vec<String>, u64)> {
     let mut root = id.to_owned();
@@ -286,7 +290,7 @@ pub(super) fn thread(c: &Connection, id: &str) -> Result<(Vec<String>, u64)> {
     let mut more = 0;
     while let Some(next) = open.pop_front() {
         let replies: Vec<String> = c
-            .prepare_cached("select id from signal_queue where in_reply_to = ? order by created_at")
+            .prepare_cached(REPLIES)
             .and_then(|mut s| {
                 s.query_map([&next], |r| r.get(0))?
                     .collect::<rusqlite::Result<_>>()

@@ -6,6 +6,8 @@ import { EVERYWHERE, type Change, type WatchFrame } from './wire';
 
 /** The server beats every 15 s; a socket that is silent for longer than two beats is dead. */
 const SILENT_MS = 40_000;
+/** A socket that says nothing at first is none. */
+const HELLO_MS = 8_000;
 const RETRY_MS_MIN = 300;
 const RETRY_MS_MAX = 5_000;
 /** Failed tries after which it is no hiccup. */
@@ -57,6 +59,8 @@ function open(): void {
   url.protocol = url.protocol.replace('http', 'ws');
   url.searchParams.set('pid', project.value);
   const mine = (socket = new WebSocket(url));
+  clearTimeout(silence);
+  silence = setTimeout(() => mine.close(), HELLO_MS);
   mine.onmessage = (event) => mine === socket && heard(parseClean(String(event.data)) as WatchFrame);
   mine.onclose = (event) => mine === socket && lost(event.code);
 }

@@ -66,9 +66,21 @@ test('a story can be narrowed to one task and read from its beginning', async ({
 
 test('memory shows its kinds, versions and neighbours', async ({ context }) => {
   const page = await prism.open(context, 'memory');
-  for (const view of ['Narratives', 'Decisions', 'Specs', 'Plans', 'Todos', 'Postmortems']) {
+  const { agents } = await prism.call<{ agents: { pid: string }[] }>('*', 'agents', {});
+  await prism.call(agents[0]?.pid ?? '', 'plan', { action: 'create', title: 'The week after', body: 'Yen first.' });
+  const views = {
+    Narratives: 'integration narrative',
+    Decisions: 'decision',
+    Specs: 'spec',
+    Plans: 'plan',
+    Todos: 'todo',
+    Postmortems: 'postmortem',
+  };
+  for (const [view, kind] of Object.entries(views)) {
     await page.getByRole('button', { name: view, exact: true }).click();
-    await expect(page.getByRole('region', { name: 'Rows' }).getByRole('listitem').first(), view).toBeVisible();
+    await expect(
+      page.getByRole('region', { name: 'Rows' }).getByRole('listitem').first().locator('.chip').first(),
+    ).toHaveText(new RegExp(`^${kind}( \\d+)?$`));
   }
   await page.getByRole('button', { name: 'Decisions', exact: true }).click();
   await page.getByRole('region', { name: 'Rows' }).getByRole('listitem').first().getByRole('link').first().click();

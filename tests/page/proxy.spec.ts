@@ -28,9 +28,11 @@ test.beforeAll(async () => {
   });
   proxy.on('upgrade', (asked, socket) => {
     const on = request(passedOn(asked, prism.port));
-    on.on('upgrade', (got, other) => {
+    on.on('upgrade', (got, other, first) => {
       const head = got.rawHeaders.flatMap((name, i, all) => (i % 2 ? [] : [`${name}: ${all[i + 1]}`]));
       socket.write(`HTTP/1.1 101 Switching Protocols\r\n${head.join('\r\n')}\r\n\r\n`);
+      // The server's first words may have come with its yes.
+      socket.write(first);
       other.pipe(socket).pipe(other);
       for (const end of [socket, other]) end.on('error', () => (socket.destroy(), other.destroy()));
     });

@@ -512,7 +512,8 @@ async fn fifty_labels_are_a_verdict_and_one_less_is_not() {
                 gate_mode, outcome, trigger, actor_persona, actor_surface, recall_count,
                 occurred_at, is_first, label)
              select printf('%08d-0000-4000-8000-000000000000', i), p.tenant_id, p.id, 'a' || i,
-                'tier1', 'advisory', 'warned', 'ack', 'Texi', 'cli', 0, i, 1,
+                'tier1', 'advisory', 'warned', 'ack', 'Texi', 'cli', 0,
+                cast(strftime('%s', 'now') as integer) * 1000000 + i, 1,
                 case when i <= 14 then 0 when i <= 49 then 1 end
              from n, projects p;",
         )

@@ -119,7 +119,7 @@ impl NowArgs {
                 out(&format!("and {more} more"));
             }
         };
-        let rows = |signals: &[SignalRow]| signals.iter().map(|s| line(s)).collect();
+        let rows = |signals: &[SignalRow]| signals.iter().map(line).collect();
         part("to you", rows(&now.to_me), now.to_me_more);
         part("unread", rows(&now.unread), now.unread_more);
         let waiting = now.waiting.iter().map(|s| {

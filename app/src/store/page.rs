@@ -106,6 +106,14 @@ pub struct LookedAt {
     pub receipts: Vec<SessionReceipt>,
 }
 
+/// Which end of inboxes is looked at, and how far.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub after: i64,
+    pub newest: bool,
+    pub n: usize,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFilter {
     pub kinds: Vec<String>,
@@ -189,15 +197,15 @@ impl Store {
         asked!(self, s => s.list_signals(projects, filter, range))
     }
 
-    /// What waits in these inboxes, oldest first, and how many more of it there are.
+    /// What waits in these inboxes after a place, of some categories or all: the oldest, in order,
+    /// or the newest. Whether there is more is for whoever asks for one more than it shows.
     pub async fn look_into(
         &self,
         personas: Vec<Uuid>,
         categories: Vec<Category>,
-        after: i64,
-        n: usize,
-    ) -> Result<(Vec<(i64, LookedAt)>, u64)> {
-        asked!(self, s => s.look_into(personas, categories, after, n))
+        look: Look,
+    ) -> Result<Vec<(i64, LookedAt)>> {
+        asked!(self, s => s.look_into(personas, categories, look))
     }
 
     /// One signal's id and project, and its conversation, oldest first.

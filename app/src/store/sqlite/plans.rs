@@ -288,7 +288,7 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
     for (what, sql, index) in [
         (
             "an inbox",
-            page_signals::waiting_rows(2),
+            page_signals::waiting_rows(2, true),
             "ix_signal_waiting",
         ),
         (

@@ -5,7 +5,7 @@ use super::sessions::row_of;
 use super::signals::Recipients;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{GateFilter, InputFilter, Range};
+use crate::store::page::{GateFilter, InputFilter, Look, Range};
 use prism_core::Problem;
 use prism_core::api::Nothing;
 use prism_core::api::page::memory::ReviewWanted;
@@ -21,12 +21,25 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
     let (mine, others): (Vec<_>, Vec<_>) = everybody.partition(|p| p.is_operator);
     let store = &prism.store;
     let own = |personas: &[crate::store::Persona]| personas.iter().map(|p| p.id).collect();
-    let (mut to_me, to_me_more) = store
-        .look_into(own(&mine), Vec::new(), -1, NOW_ROWS)
-        .await?;
-    to_me.reverse();
+    let look = |newest| Look {
+        after: -1,
+        newest,
+        n: NOW_ROWS,
+    };
+    let to_me = store.look_into(own(&mine), Vec::new(), look(true)).await?;
     let urgent = vec![Category::Blocker, Category::Ask];
-    let (unread, unread_more) = store.look_into(own(&others), urgent, -1, NOW_ROWS).await?;
+    let unread = store.look_into(own(&others), urgent, look(false)).await?;
+    let (mut to_me_more, mut unread_more) = (0, 0);
+    for project in &scope {
+        for (persona, n) in store.pending_counts(project.id).await? {
+            match mine.iter().any(|p| p.id == persona) {
+                true => to_me_more += u64::from(n.ask + n.blocker + n.task + n.info),
+                false => unread_more += u64::from(n.ask + n.blocker),
+            }
+        }
+    }
+    to_me_more = to_me_more.saturating_sub(to_me.len() as u64);
+    unread_more = unread_more.saturating_sub(unread.len() as u64);
     let mut waiting: Vec<SessionRow> = scope
         .iter()
         .flat_map(|project| {

@@ -3,7 +3,7 @@
 use super::projects;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{LookedAt, Range, SignalFilter};
+use crate::store::page::{Look, LookedAt, Range, SignalFilter};
 use prism_core::api::ServerFrame;
 use prism_core::api::page::signals::{
     InboxPage, InboxRead, ListSignals, LookInbox, ReadInbox, ShowSignal, SignalPage, SignalRow,
@@ -105,11 +105,18 @@ pub async fn inbox(
         None => -1,
     };
     let unread = prism.store.pending_counts(caller.project.id).await?;
-    let (rows, more) = prism
+    let look = Look {
+        after,
+        newest: false,
+        n: limit + 1,
+    };
+    let mut rows = prism
         .store
-        .look_into(vec![persona.id], Vec::new(), after, limit)
+        .look_into(vec![persona.id], Vec::new(), look)
         .await?;
-    let next = rows.last().filter(|_| more > 0).map(|(seq, _)| {
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more).map(|(seq, _)| {
         let at = Moment(0);
         Cursor { at, row: *seq }.write()
     });

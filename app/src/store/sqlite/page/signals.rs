@@ -3,7 +3,7 @@
 use super::super::trace::{category, facts};
 use super::super::{Result, Sqlite, column, failed};
 use super::{Listing, Where, find};
-use crate::store::page::{Doing, Listed, LookedAt, Range, SignalFilter};
+use crate::store::page::{Doing, Listed, Look, LookedAt, Range, SignalFilter};
 use prism_core::Moment;
 use prism_core::api::page::LastDelta;
 use prism_core::api::page::signals::{SignalRow, Standing};
@@ -32,7 +32,8 @@ pub(in super::super) const LISTING: Listing = Listing {
 };
 
 /// What waits in one inbox, of some categories, in order.
-pub(in super::super) fn waiting_rows(categories: usize) -> String {
+pub(in super::super) fn waiting_rows(categories: usize, newest: bool) -> String {
+    let order = if newest { "desc" } else { "" };
     let among = vec!["?"; categories].join(", ");
     let wanted = match categories {
         0 => String::new(),
@@ -42,7 +43,7 @@ pub(in super::super) fn waiting_rows(categories: usize) -> String {
         "select {COLUMNS} from signal_queue t {JOINS}
          where t.to_persona_id = ? and t.seq > ? and t.drained_at is null and t.ended_at is null
              and t.signal_type <> 'Loopback' {wanted}
-         order by t.seq limit ?"
+         order by t.seq {order} limit ?"
     )
 }
 
@@ -79,17 +80,16 @@ impl Sqlite {
         &self,
         personas: Vec<Uuid>,
         categories: Vec<Category>,
-        after: i64,
-        n: usize,
-    ) -> Result<(Vec<(i64, LookedAt)>, u64)> {
+        look: Look,
+    ) -> Result<Vec<(i64, LookedAt)>> {
         self.read_memory(move |c| {
-            let sql = waiting_rows(categories.len());
+            let sql = waiting_rows(categories.len(), look.newest);
             let mut rows = Vec::new();
             for persona in personas {
-                let values = [Value::Text(persona.to_string()), Value::Integer(after)]
+                let values = [Value::Text(persona.to_string()), Value::Integer(look.after)]
                     .into_iter()
                     .chain(categories.iter().map(|c| Value::Text(c.name().into())))
-                    .chain([Value::Integer(n as i64 + 1)]);
+                    .chain([Value::Integer(look.n as i64)]);
                 let found = c
                     .prepare_cached(&sql)
                     .and_then(|mut s| {
@@ -102,12 +102,14 @@ impl Sqlite {
                 rows.extend(found);
             }
             rows.sort_by_key(|(_, looked)| looked.row.created_at);
-            let more = rows.len().saturating_sub(n) as u64;
-            rows.truncate(n);
+            if look.newest {
+                rows.reverse();
+            }
+            rows.truncate(look.n);
             for (_, row) in &mut rows {
                 with_receipts(c, row)?;
             }
-            Ok((rows, more))
+            Ok(rows)
         })
         .await
     }
@@ -240,7 +242,7 @@ fn doing(c: &Connection, persona: Uuid) -> Result<Doing> {
         .and_then(|mut s| s.query_row([&id], looked).optional())
         .map_err(failed)?;
     let oldest_unread_at = c
-        .prepare_cached(&waiting_rows(0))
+        .prepare_cached(&waiting_rows(0, false))
         .and_then(|mut s| {
             s.query_row(params![id, -1, 1], |r| column::moment(r, "created_at"))
                 .optional()

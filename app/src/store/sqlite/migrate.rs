@@ -342,6 +342,7 @@ mod tests {
             "7aae4bac261af6469203d73f4ebf047d6fb4024b4af99cc7f35ad411f0ffe086",
             "935c773ebe0d68bcc0f155f573077263cce76252c982d3507604d39bc9293e3a",
             "9e15dd9ce3baee87e5dc10f114d8e597b4e1f5fbccbe80ec4d537c31255462d2",
+            "b1df1825f1f7936c5806299ed7564fc11b34f5565f96c2989fb765eb28671e43",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -40,7 +40,7 @@ pub(in super::super) fn waiting_rows(categories: usize, newest: bool) -> String 
         _ => format!("and t.category in ({among})"),
     };
     format!(
-        "select {COLUMNS} from signal_queue t {JOINS}
+        "select {COLUMNS} from signal_queue t indexed by ix_signal_waiting {JOINS}
          where t.to_persona_id = ? and t.seq > ? and t.drained_at is null and t.ended_at is null
              and t.signal_type <> 'Loopback' {wanted}
          order by t.seq {order} limit ?"

@@ -42,6 +42,8 @@ const BATCH_ROWS: usize = 16;
 const REMOVED_AT_ONCE: usize = 200;
 /// A row whose text broke the worker so often is set aside.
 const ATTEMPTS_MAX: i64 = 3;
+/// What any worker can embed.
+const HARMLESS: &str = "a text";
 /// Questions whose vectors are kept: agents of one task ask alike.
 const REMEMBERED_QUESTIONS: usize = 64;
 
@@ -371,6 +373,8 @@ impl Task {
         }
         let Some(next) = next else {
             tracing::info!("The models of the rows' vectors are back");
+            // Rows that were written or changed meanwhile have vectors of the other generation alone.
+            store.requeue_foreign(answering.id).await?;
             self.0.state().switching = None;
             return Ok(());
         };
@@ -425,7 +429,9 @@ impl Task {
             return;
         };
         if !done.is_empty() {
-            self.kept(store.add_vectors(ends.id, done).await);
+            // What a row said before it changed must not answer again when its model comes back.
+            let gone = (ends != answering).then_some(answering.id);
+            self.kept(store.add_vectors(ends.id, gone, done).await);
         }
     }
 
@@ -586,6 +592,15 @@ impl Task {
                     return None;
                 }
                 Err(fault) => {
+                    // It is to blame only if another text comes through: a worker that keeps dying
+                    // says nothing about any row.
+                    let harmless = [HARMLESS.to_owned()];
+                    let workers = &self.0.workers;
+                    let other = workers.embed(generation, None, &harmless, PATIENCE).await;
+                    if other.is_err() {
+                        self.0.set_back(fault.to_string());
+                        return None;
+                    }
                     self.0.trouble(Some(fault.to_string()));
                     return Some(Embedded::Broke);
                 }

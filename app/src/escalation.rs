@@ -183,14 +183,18 @@ impl Prism {
             }
         };
         let signals = told.into_iter().map(|t| t.entry.sid).collect();
-        self.store.notified(signals, now).await?;
+        let noted = self.store.notified(signals, now).await;
+        if noted.is_err() {
+            // It was told all the same; not again at once.
+            escalator.not_started(now);
+        }
         escalator.notifying.store(true, Ordering::Relaxed);
         let running = escalator.notifying.clone();
         tokio::spawn(async move {
             to_its_end(child).await;
             running.store(false, Ordering::Relaxed);
         });
-        Ok(())
+        Ok(noted?)
     }
 }
 

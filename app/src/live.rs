@@ -173,6 +173,12 @@ impl Live {
         self.wake.notify_one();
     }
 
+    /// More was written than was noted: who watches reads everything again.
+    pub fn too_many(&self) {
+        lock(&self.collected).too_many = true;
+        self.wake.notify_one();
+    }
+
     /// Waits until something was noted, and says that it was.
     pub async fn something(&self) {
         self.wake.notified().await;

@@ -526,8 +526,13 @@ impl Store {
         on_engine!(self, s => s.session_waits(id, waits, then))
     }
 
-    pub async fn session_attention(&self, id: Uuid, attention: Attention) -> Result<()> {
-        on_engine!(self, s => s.session_attention(id, attention))
+    pub async fn session_attention(
+        &self,
+        id: Uuid,
+        attention: Attention,
+        then: impl FnOnce(Attention) + Send + 'static,
+    ) -> Result<()> {
+        on_engine!(self, s => s.session_attention(id, attention, then))
     }
 
     /// Writes what changed about sessions, without waiting for the disk.
@@ -964,9 +969,10 @@ impl Store {
     pub async fn add_vectors(
         &self,
         model: &'static str,
+        instead_of: Option<&'static str>,
         done: Vec<(EmbedJob, Vec<VectorRow>)>,
     ) -> Result<()> {
-        on_engine!(self, s => s.add_vectors(model, done))
+        on_engine!(self, s => s.add_vectors(model, instead_of, done))
     }
 
     /// Stores vectors of another generation beside those that answer; the intents stand.

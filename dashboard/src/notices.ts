@@ -1,6 +1,7 @@
 // The browser's own notice when somebody comes to need the operator, where the operator allowed it.
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
+import { project } from './api';
 import { go } from './route';
 import type { Now, SignalRow } from './wire';
 
@@ -19,8 +20,12 @@ const pressing = (waiting: Now): SignalRow[] =>
 
 export function useNotices(waiting: Now | undefined): void {
   const known = useRef<Set<string> | null>(null);
+  const of = useRef(project.value);
   useEffect(() => {
     if (!waiting) return;
+    // What waits in other projects is not new because they are looked at now.
+    if (of.current !== project.value) known.current = null;
+    of.current = project.value;
     const now = pressing(waiting);
     // What waited before the page was opened is on the page; only what comes in is told.
     const fresh = known.current ? now.filter((s) => !known.current?.has(s.signal_id)) : [];

@@ -300,6 +300,8 @@ export interface DemoDone {
 
 export interface Dismissed {
   dismissed: number;
+  /** Only so many of the newest places in the inbox were looked at, and it has more. */
+  only_newest?: number | null;
 }
 
 export interface Document {
@@ -652,6 +654,8 @@ export interface LegView {
   /** What the question's own vector took; not part of `ms`. */
   embedding_ms?: number | null;
   hits: number;
+  /** The models that took part, by name. */
+  models?: string[];
   ms: number;
   pending?: number | null;
   reason?: string | null;
@@ -860,8 +864,12 @@ export interface MemoryStats {
   /** Rows that broke the embedding worker and wait for `prism memory reembed`. */
   embed_set_aside: number;
   entities: number;
+  /** The models that made the vectors which answer. */
+  models?: string[];
   recalls: number;
   rows: Record<string, number>;
+  /** Other models are installed, and the rows are embedded anew. */
+  switching?: Switching | null;
   vectors: number;
 }
 
@@ -1454,6 +1462,11 @@ export interface Sent {
   trace_id: string;
 }
 
+export interface SessionAttention {
+  /** Whether the terminal that a session was begun in is still there. */
+  attention: "attended" | "unattended" | "unknown";
+}
+
 /** What a hook tells an agent that has not asked: the start, and the operator's corrections. */
 export interface SessionBrief {
   /** Reviewed by the operator or written down by them, newest first. */
@@ -1535,6 +1548,8 @@ export interface SessionRow {
 }
 
 export interface SessionView {
+  /** Whether somebody is at its host; left out of a session that is not live. */
+  attention?: "attended" | "unattended" | "unknown" | null;
   connected: boolean;
   identity: string;
   last_seen_at: string;
@@ -1789,6 +1804,15 @@ export interface SurfaceTally {
   rate?: number | null;
   /** `unknown` for rows from before surfaces were kept. */
   surface: string;
+}
+
+export interface Switching {
+  /** Rows that have their new vectors. */
+  done: number;
+  /** The models whose vectors answer meanwhile. */
+  from: string[];
+  rows: number;
+  to: string[];
 }
 
 export interface Tally {
@@ -2053,6 +2077,8 @@ export interface Calls {
   "session_release": { ask: SessionRelease; answer: Ok };
   /** Say that the session waits for its human, or goes on. */
   "session_waiting": { ask: SessionWaiting; answer: Ok };
+  /** Say whether somebody is at the session's host. */
+  "session_attention": { ask: SessionAttention; answer: Ok };
   /** What a session is told at its start, for a hook to say. */
   "session_brief": { ask: Nothing; answer: SessionBrief };
   /** Leave what is known of a session whose agent did not wrap. */

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 const WAKES: u8 = 2;
 /// How long the event may take to come.
 const EVENT_WITHIN: Duration = Duration::from_secs(1);
-/// A session that starts has its shim a moment later.
-const SHIM_WITHIN: Duration = Duration::from_secs(30);
+/// A session that starts has its shim a moment later. Nothing is left of a killed host for longer.
+const SHIM_WITHIN: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long the shim may take to let it go.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);

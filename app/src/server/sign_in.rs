@@ -6,10 +6,9 @@ use crate::clock;
 use crate::prism::Prism;
 use crate::store::KeyRow;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use prism_core::access::from_own_page;
-use prism_core::api::close;
 use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX};
 use prism_core::{Code, Problem};
 use std::sync::Arc;
@@ -55,8 +54,13 @@ fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
 pub async fn enter(
     State(prism): State<Arc<Prism>>,
     Path(token): Path<String>,
+    method: Method,
     headers: HeaderMap,
 ) -> Response {
+    // Whoever only looks where a link leads does not use it up.
+    if method == Method::HEAD {
+        return StatusCode::OK.into_response();
+    }
     if !prism.browsers.take_link(&token, clock::now()) {
         return said(
             StatusCode::UNAUTHORIZED,
@@ -66,7 +70,9 @@ pub async fn enter(
     }
     let agent = text(&headers, header::USER_AGENT.as_str()).unwrap_or("a browser");
     let name = prism_core::text::clip(&prism_core::text::one_line(agent), BROWSER_NAME_CHARS_MAX);
-    let secret = match prism.know_browser(name).await {
+    let knowing = prism.clone();
+    let known = prism.to_its_end(async move { knowing.know_browser(name).await });
+    let secret = match known.await {
         Ok(secret) => secret,
         Err(problem) => return Refusal(problem).into_response(),
     };
@@ -82,13 +88,11 @@ pub async fn leave(State(prism): State<Arc<Prism>>, headers: HeaderMap) -> Respo
         Err(problem) => return Refusal(problem).into_response(),
     };
     if key.browser.is_some() {
-        if let Err(problem) = crate::verb::keys::shut(&prism, key.id).await {
+        let leaving = prism.clone();
+        let shut = async move { crate::verb::keys::shut(&leaving, key.id).await };
+        if let Err(problem) = prism.to_its_end(shut).await {
             return Refusal(problem).into_response();
         }
-        prism
-            .hub
-            .live()
-            .close_key(key.id, close::REFUSED, "signed out");
     }
     let cookie = set_cookie(&prism, "", 0);
     (

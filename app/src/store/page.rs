@@ -342,6 +342,10 @@ impl Store {
     }
 
     /// Writes the demonstration's rows beside its project, all or none.
+    pub async fn mark_demo(&self, project: Uuid) -> Result<()> {
+        asked!(self, s => s.mark_demo(project))
+    }
+
     pub async fn write_demo(&self, rows: crate::demo::Rows) -> Result<BTreeMap<String, u64>> {
         asked!(self, s => s.write_demo(rows))
     }

@@ -164,9 +164,10 @@ pub async fn attention(
     request: api::SessionAttention,
 ) -> Result<api::Ok, Problem> {
     if let Some(session) = &caller.session {
-        let attention = request.attention;
-        prism.store.session_attention(session.id, attention).await?;
-        prism.presence.attention(session.id, attention);
+        let (presence, id) = (prism.presence.clone(), session.id);
+        let then = move |attention| presence.attention(id, attention);
+        let noted = prism.store.session_attention(id, request.attention, then);
+        noted.await?;
     }
     Ok(api::Ok { ok: true })
 }

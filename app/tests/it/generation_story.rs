@@ -261,6 +261,62 @@ async fn of_a_batch_that_kills_the_worker_only_the_row_to_blame_is_set_aside() {
     assert_eq!(rows_of(&server, &MINILM), 6);
 }
 
+#[tokio::test]
+async fn a_worker_that_keeps_dying_costs_no_row_its_vectors_and_ends_no_switch() {
+    let mut server = with_models(&MODELS[..1]);
+    let (mira, _) = server.session("Mira").await;
+    for text in NOTES {
+        note(&mira, text).await;
+    }
+    embedded_by(&mira, &["minilm"]).await;
+    server.terminate();
+    give(&server, &MODELS[1..]);
+    server.resume_with(&[("PRISM_FAILPOINTS", "embed.dies")]);
+    let operator = server.operator();
+    wait_until("the worker died over rows", || async {
+        // Nothing is without vectors, so nothing is queued by asking.
+        let asked = operator.call(PID, "memory_reembed", json!({})).await;
+        let off = asked.unwrap()["off"].as_str().map(str::to_owned);
+        off.filter(|off| off.contains("died"))
+    })
+    .await;
+    let blamed = "select count(*) from embed_intents where attempts > 0";
+    let blamed = database(&server).query_row(blamed, [], |r| r.get::<_, i64>(0));
+    assert_eq!(blamed.unwrap(), 0);
+    assert_eq!(rows_of(&server, &MINILM), 4, "they still answer");
+    server.terminate();
+    server.resume();
+    let operator = server.operator();
+    embedded_by(&operator, &["minilm", "bge-small"]).await;
+    assert_eq!(rows_of(&server, &BOTH), 4);
+    found_by(&operator, QUESTION, &["minilm", "bge-small"]).await;
+}
+
+#[tokio::test]
+async fn what_is_written_while_a_model_is_away_is_found_when_it_is_back() {
+    let mut server = with_models(&MODELS);
+    let (mira, _) = server.session("Mira").await;
+    note(&mira, NOTES[1]).await;
+    embedded_by(&mira, &["minilm", "bge-small"]).await;
+    server.terminate();
+    take_away(&server, MODELS[1]);
+    server.resume_with(&[("PRISM_FAILPOINTS", "embed.switch_waits")]);
+    let operator = server.operator();
+    note(&operator, NOTES[0]).await;
+    wait_until("it has vectors of what is left", || async {
+        (rows_of(&server, &MINILM) == 1).then_some(())
+    })
+    .await;
+    give(&server, &MODELS[1..]);
+    // The next write wakes the embedder, which sees the model again.
+    note(&operator, "unrelated").await;
+    wait_until("all have vectors of both", || async {
+        (rows_of(&server, &BOTH) == 3 && rows_of(&server, &MINILM) == 0).then_some(())
+    })
+    .await;
+    found_by(&operator, QUESTION, &["minilm", "bge-small"]).await;
+}
+
 fn texts() -> Vec<String> {
     let rules = include_str!("../../../README.md");
     let words: Vec<&str> = rules.split_whitespace().collect();

@@ -469,6 +469,36 @@ async fn a_page_hears_what_changed_of_its_project_and_ends_with_its_key() {
 }
 
 #[tokio::test]
+async fn a_demonstration_whose_words_were_counted_goes_all_the_same() {
+    let server = Server::start();
+    let line = |i: usize| {
+        json!({"id": format!("n{i}"), "kind": "note", "identity": "Mira",
+        "created_at": "2026-01-01T00:00:00Z", "text": format!("the note with number {i}")})
+    };
+    let lines: Vec<String> = (0..250).map(|i| line(i).to_string()).collect();
+    let file = server.home().path("notes.jsonl");
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    server.ok(None, &["import", file.to_str().unwrap()]);
+    server.ok(None, &["demo"]);
+    let counted = || {
+        let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+        let of_demo = "select count(*) from memory_words w join projects p on p.id = w.project_id
+            where p.pid = 'PID-DEMO'";
+        database
+            .query_row(of_demo, [], |r| r.get::<_, i64>(0))
+            .unwrap()
+    };
+    assert!(counted() > 0, "its words are counted");
+    server.ok(None, &["demo", "--remove"]);
+    assert_eq!(counted(), 0);
+    server.ok(None, &["demo"]);
+    // What took a real project in is nobody's to take away.
+    server.ok(None, &["project", "merge", PID, "PID-DEMO"]);
+    let refused = server.cli(None, &["--pid", "PID-DEMO", "demo", "--remove"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_demonstration_fills_every_part_of_the_page_and_goes_without_a_trace() {
     let server = Server::start();
     let browser = signed_in(&server).await;

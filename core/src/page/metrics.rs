@@ -1,6 +1,6 @@
 //! What each metric counts: pure functions over rows of a range. `docs/metrics.md` says it in words.
 
-use super::alike::{alike, groups, stems};
+use super::alike::{ALIKE, alike, groups, stems};
 use crate::api::page::metrics::{
     AgentRate, BucketSize, Confirmations, CorrectionPattern, DeadEnds, DeliveryPlace, Example,
     GateMetrics, LayerTimes, Pair, RecallMetrics, RecallTally, RepeatWeek, Repeats, StateTimes,
@@ -304,12 +304,26 @@ fn said_again<T>(
     apart: impl Fn(&T, &T) -> bool,
 ) -> Vec<(usize, usize, f64, Vec<String>)> {
     let sentences: Vec<BTreeSet<String>> = things.iter().map(|t| stems(text(t))).collect();
-    let mut by_stem: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut spoken: BTreeMap<&str, usize> = BTreeMap::new();
+    for stem in sentences.iter().flatten() {
+        *spoken.entry(stem).or_default() += 1;
+    }
+    // Two sentences that are alike share one of the rarest stems of each: what everybody says brings
+    // nobody together.
+    let telling = |sentence: &'_ BTreeSet<String>| -> Vec<String> {
+        let mut rarest: Vec<&String> = sentence.iter().collect();
+        rarest.sort_by_key(|stem| (spoken[stem.as_str()], *stem));
+        let shared = (ALIKE * sentence.len() as f64).ceil() as usize;
+        rarest.truncate(sentence.len() + 1 - shared.max(1));
+        rarest.into_iter().cloned().collect()
+    };
+    let mut by_stem: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut again = Vec::new();
     for (i, sentence) in sentences.iter().enumerate() {
-        let earlier: BTreeSet<usize> = sentence
+        let telling = telling(sentence);
+        let earlier: BTreeSet<usize> = telling
             .iter()
-            .filter_map(|stem| by_stem.get(stem.as_str()))
+            .filter_map(|stem| by_stem.get(stem))
             .flatten()
             .copied()
             .collect();
@@ -319,7 +333,7 @@ fn said_again<T>(
             found.map(|(similarity, shared)| (j, i, similarity, shared))
         });
         again.extend(first);
-        for stem in sentence {
+        for stem in telling {
             by_stem.entry(stem).or_default().push(i);
         }
     }

@@ -16,7 +16,7 @@ export function Reply({ to, quiet }: { to: SignalRow; quiet?: boolean }) {
   const act = useAct();
   const field = useRef<HTMLInputElement>(null);
   const [sent, setSent] = useState('');
-  // A second press of the button, or a retry after a lost answer, is the same reply.
+  // A second press of the button, or a retry after a lost answer, is the same reply; other words are another.
   const key = useRef(crypto.randomUUID());
   const send = async () => {
     const summary = field.current?.value.trim() ?? '';
@@ -49,7 +49,10 @@ export function Reply({ to, quiet }: { to: SignalRow; quiet?: boolean }) {
           placeholder={`Answer ${to.from_identity}…`}
           maxLength={2000}
           autocomplete="off"
-          onInput={() => sent && setSent('')}
+          onInput={() => {
+            key.current = crypto.randomUUID();
+            if (sent) setSent('');
+          }}
         />
         <button class={quiet ? '' : 'main'} type="submit" aria-disabled={act.busy}>
           Reply

@@ -265,7 +265,7 @@ pub async fn embed(home: &Home, file: &Path, n: usize, vectors: Vectors) -> Resu
             done += 1;
             bar.at(done);
         }
-        store.add_vectors(generation.id, rows).await?;
+        store.add_vectors(generation.id, None, rows).await?;
     }
 }
 

@@ -279,7 +279,7 @@ impl Leg {
 
 /// The filter as SQL. Kinds are names of a closed list and times are numbers, so nothing here is
 /// anybody's text.
-fn narrowed(filter: &Filter) -> String {
+pub(super) fn narrowed(filter: &Filter) -> String {
     let mut sql = String::new();
     if !filter.kinds.is_empty() {
         let kinds: Vec<String> = filter.kinds.iter().map(|k| format!("'{k}'")).collect();
@@ -664,6 +664,34 @@ mod tests {
             let both = both.filter(|row| found.matches(**row).len() == 2).count();
             assert_eq!(both, 13, "{project}");
         }
+    }
+
+    #[test]
+    fn words_are_found_however_many_rows_of_others_hold_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = || "kingfisher quota exceeded".to_owned();
+        let mut rows = vec![("ours", text())];
+        rows.extend((0..9_000).map(|_| ("theirs", text())));
+        let connection = filled(&dir, &rows);
+        connection
+            .execute_batch("update memory set kind = 'fact' where rowid = 2")
+            .unwrap();
+        let terms = ["kingfisher", "quota", "exceeded"].map(str::to_owned);
+        let found = |project: &str, filter: &Filter| {
+            let found = words::words(&connection, project, &terms, filter).unwrap();
+            found.known.into_keys().collect::<Vec<i64>>()
+        };
+        assert_eq!(found("ours", &Filter::default()), [1]);
+        let facts = Filter {
+            kinds: vec![prism_core::memory::Kind::Fact],
+            ..Filter::default()
+        };
+        assert_eq!(found("theirs", &facts), [2]);
+        let old = Filter {
+            until: Some(Moment(2)),
+            ..Filter::default()
+        };
+        assert_eq!(found("theirs", &old), [2]);
     }
 
     fn assert_searches(plan: &[String]) {

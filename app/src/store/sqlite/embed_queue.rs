@@ -45,9 +45,11 @@ impl Sqlite {
     }
 
     /// Stores the vectors of some rows and ends their intents, unless a row has changed meanwhile.
+    /// Those rows lose their vectors of a generation that can no longer be made.
     pub async fn add_vectors(
         &self,
         model: &'static str,
+        instead_of: Option<&'static str>,
         done: Vec<(EmbedJob, Vec<VectorRow>)>,
     ) -> Result<()> {
         self.write(move |c| {
@@ -57,6 +59,9 @@ impl Sqlite {
                 .map_err(failed)?;
             for (job, rows) in &done {
                 add_vectors(c, model, job, rows).map_err(failed)?;
+                if let Some(gone) = instead_of {
+                    add_vectors(c, gone, job, &[]).map_err(failed)?;
+                }
                 end.execute(params![job.memory_id, job.queued_at])
                     .map_err(failed)?;
             }

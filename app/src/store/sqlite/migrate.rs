@@ -362,7 +362,7 @@ mod tests {
             "e89604b9eef5da4c09c63bdbb5e57ab3dfeaf75eef062d4a52b6b1ebe12414f9",
             "0de2b3fb62361b1e480d19f6cfea581160b1e300148931b61310d0416c4716b4",
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
-            "b1df1825f1f7936c5806299ed7564fc11b34f5565f96c2989fb765eb28671e43",
+            "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

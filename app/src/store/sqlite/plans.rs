@@ -319,12 +319,17 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
         (
             "what is left to review",
             memory::UNREVIEWED.to_owned(),
-            "ix_operator_inputs_",
+            "ix_operator_inputs_left (project_id=?)",
         ),
         (
             "what is left to label",
             memory::UNLABELLED.to_owned(),
-            "ix_gate_time (project_id=?)",
+            "ix_gate_left (project_id=?)",
+        ),
+        (
+            "a probe's echo",
+            page_signals::ECHO.to_owned(),
+            "ix_signal_echo",
         ),
         (
             "the replies to a signal",

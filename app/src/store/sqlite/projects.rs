@@ -188,6 +188,9 @@ fn refusal(pid: &ProjectName, place: &Place, bound: Option<&String>) -> Problem 
 
 fn merge(c: &Connection, old: &Project, new: &Project) -> Result<()> {
     let (old_id, new_id) = (old.id.to_string(), new.id.to_string());
+    // What takes a real project in is no demonstration any more: nobody takes it away.
+    c.execute("update projects set demo = 0 where id = ?", [&new_id])
+        .map_err(failed)?;
     let open: i64 = c
         .query_row(
             "select count(*) from sessions where project_id = ? and released_at is null",

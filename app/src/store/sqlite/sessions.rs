@@ -76,14 +76,19 @@ impl Sqlite {
         self.written(note, then).await
     }
 
-    pub async fn session_attention(&self, id: Uuid, attention: Attention) -> Result<()> {
-        self.write(move |c| {
+    pub async fn session_attention(
+        &self,
+        id: Uuid,
+        attention: Attention,
+        then: impl FnOnce(Attention) + Send + 'static,
+    ) -> Result<()> {
+        let note = move |c: &Connection| {
             c.prepare_cached("update sessions set attention = ? where id = ?")
                 .and_then(|mut s| s.execute(params![attention.name(), id.to_string()]))
                 .map_err(failed)?;
-            Ok(())
-        })
-        .await
+            Ok(attention)
+        };
+        self.written(note, then).await
     }
 
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {

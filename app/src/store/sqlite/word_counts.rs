@@ -111,7 +111,9 @@ pub fn merge(c: &Connection, old: &str, new: &str) -> Result<()> {
 /// Adds or takes back what the rows after one up to another hold.
 fn add(c: &Connection, after: i64, until: i64, sign: i64) -> Result<()> {
     let rows = list(c, TEXTS, params![after, until], |r| {
-        Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?))
+        // A damaged text is counted as far as it can be read: it must not keep others from being written.
+        let text = String::from_utf8_lossy(r.get_ref(1)?.as_bytes()?).into_owned();
+        Ok((r.get::<_, String>(0)?, text))
     })?;
     // In the order in which they lie in the table.
     let mut holding: BTreeMap<(String, &str), i64> = BTreeMap::new();

@@ -20,8 +20,6 @@ const POSTINGS_MAX: u64 = 120_000;
 /// others, those that come far enough.
 const SHORTLIST: usize = LEG_CANDIDATES;
 const READ: usize = SHORTLIST / 2;
-/// Rows that are asked whose they are, before the shortlist is what it is by then.
-const ASKED_MAX: usize = 40 * SHORTLIST;
 /// Damping of repeated words, and how much the length of a row counts.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
@@ -31,6 +29,16 @@ pub(super) const COUNTS: &str =
     "select rows, waiting, words from memory_counts where project_id = ?";
 /// The rows of all projects that hold a word. Whose they are is asked once for all words.
 pub(super) const HOLDING: &str = "select rowid from memory_fts where memory_fts match ? limit ?";
+/// The rows of a project that hold all of some words, as far as the filter allows them: rows of other
+/// projects take no place.
+pub(super) fn together_sql(filter: &Filter) -> String {
+    format!(
+        "select m.rowid from memory_fts f
+            cross join memory m indexed by ix_memory_candidate on m.rowid = f.rowid
+         where memory_fts match ?1 and m.project_id = ?2 {} limit ?3",
+        super::candidates::narrowed(filter)
+    )
+}
 /// The words of some rows.
 pub(super) const TEXTS: &str = "select m.rowid, coalesce(m.title, ''), m.text, coalesce(m.also, '')
     from json_each(?) j cross join memory m on m.rowid = j.value";
@@ -143,7 +151,7 @@ pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -
         weights[i] = idf(total, n.min(total));
     }
     if !found.is_decided(&weights) {
-        found.look_up_together(c, terms)?;
+        found.look_up_together(c, project, terms, filter)?;
     }
     let rows = found.rows();
     let known = shortlist(c, project, &rows, &weights, filter)?;
@@ -212,10 +220,16 @@ impl Lookup {
     }
 
     /// The rows that hold all words at once. Where each of them is frequent, that is what tells.
-    fn look_up_together(&mut self, c: &Connection, terms: &[String]) -> Result<()> {
+    fn look_up_together(
+        &mut self,
+        c: &Connection,
+        project: &str,
+        terms: &[String],
+        filter: &Filter,
+    ) -> Result<()> {
         let all: Vec<String> = terms.iter().map(|t| phrase(t)).collect();
-        let bound = params![all.join(" AND "), SHORTLIST as i64];
-        let rows = list(c, HOLDING, bound, |r| r.get::<_, i64>(0))?;
+        let bound = params![all.join(" AND "), project, SHORTLIST as i64];
+        let rows = list(c, &together_sql(filter), bound, |r| r.get::<_, i64>(0))?;
         let of_row = |row: i64| (0..terms.len()).map(move |i| (row as u64) << 5 | i as u64);
         self.postings.extend(rows.into_iter().flat_map(of_row));
         Ok(())
@@ -266,10 +280,6 @@ fn shortlist(
         .map(|(row, bits)| (weight(*bits, weights), *row))
         .collect();
     let by_weight = |a: &(f64, i64), b: &(f64, i64)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1));
-    if scored.len() > ASKED_MAX {
-        scored.select_nth_unstable_by(ASKED_MAX, by_weight);
-        scored.truncate(ASKED_MAX);
-    }
     scored.sort_unstable_by(by_weight);
     let mut known = HashMap::new();
     let mut asked = 0;

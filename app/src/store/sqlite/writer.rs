@@ -154,6 +154,9 @@ impl Telling {
     fn settle(&self, committed: bool, signals: Vec<Touched>) {
         let touched = self.touched.lock().map(|mut t| std::mem::take(&mut *t));
         if committed && let Ok(touched) = touched {
+            if touched.len() > PAGE_CHANGES_MAX {
+                self.live.too_many();
+            }
             self.live.touched(touched.into_iter().chain(signals));
         }
     }

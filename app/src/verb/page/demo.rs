@@ -11,6 +11,7 @@ use prism_core::hook::Waiting;
 use prism_core::memory::operator::Review;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<DemoDone, Problem> {
     let known = prism.directory.project(PID);
@@ -22,12 +23,21 @@ pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<De
     match (known, request.remove) {
         (None, true) => Ok(answer(false, BTreeMap::new())),
         (Some(project), true) => {
+            // Those of the demonstration belong to no process.
+            let sessions = prism.presence.sessions(project.id, clock::now());
+            let real = sessions.iter().filter(|(_, s)| s.process_pid != 0).count();
+            if real > 0 {
+                return Err(Problem::new(
+                    Code::Conflict,
+                    format!("{real} session(s) of agents are open in {PID}"),
+                    "end them first (`prism status --pid PID-DEMO` lists them): their work would go with it",
+                ));
+            }
             let removed = prism.store.remove_demo(project.id).await?;
             let rows = removed.ok_or_else(not_ours)?;
             prism.presence.forget_project(project.id);
-            let version = prism.directory.version();
-            let loaded = prism.store.load().await?;
-            prism.directory.replace(version, &loaded);
+            prism.names_are_old.store(true, Ordering::Relaxed);
+            prism.read_names().await?;
             Ok(answer(true, rows))
         }
         (Some(_), false) => {
@@ -56,6 +66,8 @@ async fn write(
 ) -> Result<BTreeMap<String, u64>, Problem> {
     let now = clock::now();
     let project = prism.ensure_project(ProjectName::parse(PID)?).await?;
+    // From here on it can be taken away, however far this comes.
+    prism.store.mark_demo(project.id).await?;
     let operator = prism.directory.operator(project.id).ok_or_else(not_ours)?;
     let Week {
         lines,

@@ -4,9 +4,9 @@ use super::projects;
 use super::sessions::row_of;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use prism_core::Problem;
 use prism_core::api::page::metrics::{AskMetrics, DeliveryAnswer, MetricsAnswer};
 use prism_core::page::metrics::{self, Buckets};
+use prism_core::{Code, Problem};
 
 pub async fn metrics(
     prism: &Prism,
@@ -22,7 +22,8 @@ pub async fn metrics(
     };
     let (since, until) = (buckets.since, buckets.until);
     let facts = prism.store.metric_facts(scope, since, until).await?;
-    Ok(MetricsAnswer {
+    // Comparing what was said takes its time, and nobody else's.
+    let counted = tokio::task::spawn_blocking(move || MetricsAnswer {
         confirmations: metrics::confirmations(&facts.verdicts, &buckets),
         misclassification: metrics::misclassification(&facts.inputs, &buckets),
         corrections: metrics::corrections(&facts.inputs, &buckets),
@@ -35,6 +36,10 @@ pub async fn metrics(
         until,
         bucket: buckets.size,
         buckets: buckets.starts,
+    });
+    counted.await.map_err(|error| {
+        let hint = "ask again; `prism logs` says more";
+        Problem::new(Code::Internal, format!("counting failed: {error}"), hint)
     })
 }
 

@@ -431,7 +431,7 @@ fn vectors_end_the_job_they_were_made_for_and_no_newer_one() {
                 vector: vec![0.05; DIMENSIONS],
             };
             let vectors = job.texts.iter().map(vector).collect();
-            let added = opened.store.add_vectors(MODEL, vec![(job, vectors)]);
+            let added = opened.store.add_vectors(MODEL, None, vec![(job, vectors)]);
             added.await.unwrap();
         };
         let [job] = queued(&opened.store).await.try_into().unwrap();

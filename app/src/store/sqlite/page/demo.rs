@@ -9,21 +9,25 @@ use prism_core::signal::sha256_hex;
 use rusqlite::{Connection, ToSql, params};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use uuid::Uuid;
 
 /// Seconds that an unread signal of the demonstration waits.
 const WAITS_S: i64 = 30 * 86_400;
 
 impl Sqlite {
+    pub async fn mark_demo(&self, project: Uuid) -> Result<()> {
+        self.write(move |c| {
+            let mark = "update projects set demo = 1 where id = ?";
+            run(c, mark, params![project.to_string()]).map(drop)
+        })
+        .await
+    }
+
     pub async fn write_demo(&self, rows: Rows) -> Result<BTreeMap<String, u64>> {
         self.write(move |c| {
             let project = rows.project.to_string();
             let tenant = the_tenant(c)?.to_string();
-            run(
-                c,
-                "update projects set demo = 1 where id = ?",
-                params![project],
-            )?;
             for session in &rows.sessions {
                 add_session(c, &tenant, &project, &rows, session)?;
             }
@@ -67,6 +71,8 @@ impl Sqlite {
     }
 
     pub async fn remove_demo(&self, project: Uuid) -> Result<Option<BTreeMap<String, u64>>> {
+        // Whoever was admitted before is told that it is gone.
+        self.merged.store(true, Ordering::Relaxed);
         self.write(move |c| {
             let project = project.to_string();
             let is_demo: bool = c
@@ -89,6 +95,10 @@ impl Sqlite {
                     *gone.entry((*name).to_owned()).or_default() += n as u64;
                 }
             }
+            // The numbers of its rows are given out again, to rows that are yet to be counted.
+            let counted = "update memory_words_counted
+                set last = min(last, (select coalesce(max(rowid), 0) from memory))";
+            run(c, counted, &[])?;
             Ok(Some(gone))
         })
         .await
@@ -169,6 +179,7 @@ const REMOVED: &[(&str, &str)] = &[
         "delete from project_folders where project_id = ?",
     ),
     ("counts", "delete from memory_counts where project_id = ?"),
+    ("counts", "delete from memory_words where project_id = ?"),
     ("personas", "delete from personas where project_id = ?"),
     ("projects", "delete from projects where id = ?"),
 ];

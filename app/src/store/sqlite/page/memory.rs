@@ -236,8 +236,10 @@ impl Sqlite {
 }
 
 pub(in super::super) const UNREVIEWED: &str =
-    "select count(*) from operator_inputs where operator_review is null and project_id = ?";
-pub(in super::super) const UNLABELLED: &str = "select count(*) from recallgate_events
+    "select count(*) from operator_inputs indexed by ix_operator_inputs_left
+        where operator_review is null and project_id = ?";
+pub(in super::super) const UNLABELLED: &str =
+    "select count(*) from recallgate_events indexed by ix_gate_left
     where project_id = ? and outcome = 'warned' and label is null";
 
 fn view(r: &Row<'_>, chars: usize) -> rusqlite::Result<MemoryView> {

@@ -31,6 +31,10 @@ pub(in super::super) const LISTING: Listing = Listing {
     joins: JOINS,
 };
 
+/// The echo of a probe that is under way.
+pub(in super::super) const ECHO: &str = "select id, created_at from signal_queue
+    where in_reply_to = ? and signal_type = 'Loopback' and ended_at is null limit 1";
+
 /// What waits in one inbox, of some categories, in order.
 pub(in super::super) fn waiting_rows(categories: usize, newest: bool) -> String {
     let order = if newest { "desc" } else { "" };
@@ -84,6 +88,7 @@ impl Sqlite {
     ) -> Result<Vec<(i64, LookedAt)>> {
         self.read_memory(move |c| {
             let sql = waiting_rows(categories.len(), look.newest);
+            let several = personas.len() > 1;
             let mut rows = Vec::new();
             for persona in personas {
                 let values = [Value::Text(persona.to_string()), Value::Integer(look.after)]
@@ -101,9 +106,12 @@ impl Sqlite {
                     .map_err(failed)?;
                 rows.extend(found);
             }
-            rows.sort_by_key(|(_, looked)| looked.row.created_at);
-            if look.newest {
-                rows.reverse();
+            // One inbox has an order of its own.
+            if several {
+                rows.sort_by_key(|(_, looked)| looked.row.created_at);
+                if look.newest {
+                    rows.reverse();
+                }
             }
             rows.truncate(look.n);
             for (_, row) in &mut rows {
@@ -159,17 +167,14 @@ impl Sqlite {
 
     pub async fn echo_of(&self, probe: Uuid) -> Result<Option<(Uuid, Moment)>> {
         self.read(move |c| {
-            c.prepare_cached(
-                "select id, created_at from signal_queue
-                 where in_reply_to = ? and signal_type = 'Loopback' limit 1",
-            )
-            .and_then(|mut s| {
-                s.query_row([probe.to_string()], |r| {
-                    Ok((column::id(r, "id")?, column::moment(r, "created_at")?))
+            c.prepare_cached(ECHO)
+                .and_then(|mut s| {
+                    s.query_row([probe.to_string()], |r| {
+                        Ok((column::id(r, "id")?, column::moment(r, "created_at")?))
+                    })
+                    .optional()
                 })
-                .optional()
-            })
-            .map_err(failed)
+                .map_err(failed)
         })
         .await
     }

@@ -757,7 +757,7 @@ mod tests {
             );
             let (answer, other) = (both[0].clone(), both[1].clone());
             assert!(question.in_order(&[answer.clone(), other.clone()]));
-            assert!(question.in_order(&[answer.clone()]));
+            assert!(question.in_order(std::slice::from_ref(&answer)));
             assert!(!question.in_order(&[other, answer]) && !question.in_order(&[]));
         }
         let all = [

@@ -106,7 +106,9 @@ def known_values(server, agent_key, session, new_session):
     both |= dict.fromkeys(["title", "body", "query", "text", "what_happened", "choice_point", "prevention", "context", "decision"],
                           ["known words"])
     both |= dict.fromkeys(["also", "asked_as"], [["known words"]])
-    return {"operator": both | signals(server.operator, agent_key) | {"session_release.session_id": [new_session()]},
+    to_operator = signals(server.operator, agent_key)
+    page = {"inbox_read.signal_ids": [to_operator["signal_id"][:1]], "probe_run.session_id": [session], "probe_run.timeout_ms": [50]}
+    return {"operator": both | to_operator | page | {"session_release.session_id": [new_session()]},
             "agent": both | signals("Fuzz", server.key)}
 
 

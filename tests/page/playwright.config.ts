@@ -4,6 +4,8 @@ import { defineConfig } from '@playwright/test';
 export default defineConfig({
   testDir: '.',
   // One browser and one server at a time: the machine that builds may have two cores.
+  // A second try is told as flaky; a fault fails both.
+  retries: 1,
   workers: 1,
   fullyParallel: false,
   forbidOnly: true,

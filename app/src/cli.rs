@@ -10,6 +10,7 @@ mod gate;
 mod import;
 mod keys;
 mod lifecycle;
+mod lists;
 mod loopback;
 mod memory;
 mod model;
@@ -180,6 +181,14 @@ enum Command {
     Agents(dashboard::AgentsArgs),
     /// Look into an inbox without reading it
     Inbox(dashboard::Inbox),
+    /// One line through time: what was asked, looked up, done, and what you said of it
+    Story(lists::Story),
+    /// What the operator's words say about the agents, over time
+    Metrics(lists::Metrics),
+    /// Whether signals arrive, by surface and machine
+    Delivery(lists::Delivery),
+    /// Projects, keys, hosts, what is kept, and how large it is
+    Settings,
     /// A believable week in a project of its own, to look around in
     Demo(dashboard::Demo),
     /// Personas of a project
@@ -279,6 +288,9 @@ pub const DOORS: &[(&str, &[&str])] = &[
     ("prism_deltas", &["deltas"]),
 ];
 
+/// What a server answers at once or not at all: whoever looks is told so soon.
+const GLANCES: &[&str] = &["status", "whois", "ping", "now", "agents", "inbox"];
+
 /// The names of all commands that people are shown.
 pub fn commands() -> Vec<String> {
     let shown = Cli::command();
@@ -358,6 +370,9 @@ impl Context {
         body: Value,
     ) -> Result<Value, Failure> {
         let mut client = self.client()?.with_session(session);
+        if GLANCES.contains(&path) {
+            client = client.with_patience(client::GLANCE);
+        }
         if self.identity.is_none() && !path.starts_with("project_") {
             client = client.speaking_from(&self.project);
         }
@@ -546,6 +561,10 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Now(now) => now.run(context).await,
             Command::Agents(agents) => agents.run(context).await,
             Command::Inbox(inbox) => inbox.run(context).await,
+            Command::Story(story) => story.run(context).await,
+            Command::Metrics(metrics) => metrics.run(context).await,
+            Command::Delivery(delivery) => delivery.run(context).await,
+            Command::Settings => lists::settings(context).await,
             Command::Demo(demo) => demo.run(context).await,
             Command::Persona(persona) => persona.run(context).await,
             Command::Project(project) => project.run(context).await,

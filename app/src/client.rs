@@ -26,6 +26,8 @@ use uuid::Uuid;
 const RETRY: Duration = Duration::from_secs(SEND_RETRY_S);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(30);
+/// How long a look may take for which somebody sits at a terminal.
+pub const GLANCE: Duration = Duration::from_secs(5);
 
 /// Where the server is: asked again for each call, because a restart may move it.
 #[derive(Clone, Debug)]
@@ -180,6 +182,8 @@ pub struct Client {
     locator: Locator,
     key: String,
     session: Option<Uuid>,
+    /// How long one request may take.
+    patience: Duration,
     /// The project was found, not named: first use may create it.
     create_project: bool,
     /// Where a caller stands who found its project.
@@ -195,6 +199,7 @@ impl Client {
             locator,
             key,
             session: None,
+            patience: REQUEST,
             create_project: false,
             place: Vec::new(),
             elsewhere: Arc::default(),
@@ -204,6 +209,13 @@ impl Client {
     pub fn with_session(&self, session: Option<Uuid>) -> Self {
         Self {
             session,
+            ..self.clone()
+        }
+    }
+
+    pub fn with_patience(&self, patience: Duration) -> Self {
+        Self {
+            patience,
             ..self.clone()
         }
     }
@@ -302,7 +314,7 @@ impl Client {
             headers: self.headers(),
             body: serde_json::to_vec(body).map_err(|e| Unanswered::unsent(unwritten(&e)))?,
         };
-        let answered = self.http.post(&self.locator, post).await?;
+        let answered = self.http.post(&self.locator, post, self.patience).await?;
         let (url, status) = (answered.url, answered.status);
         if let Some(folder) = answered.headers.get(ELSEWHERE_HEADER) {
             let folder = String::from_utf8_lossy(folder.as_bytes()).into_owned();

@@ -50,6 +50,7 @@ pub struct Prism {
     pub gate: Gate,
     pub embedder: Embedder,
     pub operator: Identity,
+    pub home: Home,
     pub allowed_hosts: Vec<String>,
     pub started_at: Moment,
     limits: Limits,
@@ -61,6 +62,8 @@ pub struct Prism {
     under_way: Arc<Semaphore>,
     /// When the store was last seen to take a write.
     ready_at: tokio::sync::Mutex<Option<Instant>>,
+    /// Held by whoever writes or removes the demonstration.
+    pub demo: tokio::sync::Mutex<()>,
     /// The names in memory may be older than those of the store.
     pub(crate) names_are_old: AtomicBool,
 }
@@ -92,6 +95,7 @@ impl Prism {
             gate,
             embedder,
             operator: config.operator.clone(),
+            home: home.clone(),
             allowed_hosts,
             browsers: Browsers::new(loaded.tenant_id, public),
             started_at: now,
@@ -101,6 +105,7 @@ impl Prism {
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             ready_at: tokio::sync::Mutex::default(),
+            demo: tokio::sync::Mutex::default(),
             names_are_old: AtomicBool::new(false),
             store,
         });

@@ -245,7 +245,7 @@ pub static VERBS: &[Verb] = &[
     verb!("prism_input_list", "input_list", Operator, Leaves, &[ReadOnly, Wide], page::memory::inputs, page_api::memory::ListInputs => page_api::memory::InputPage, "Captured inputs by review, class, agent and time, newest first."),
     verb!("prism_story", "story", Operator, Leaves, &[ReadOnly, Wide], page::story::story, page_api::story::AskStory => page_api::story::StoryPage, "One line through time: signals, recalls, deltas, verdicts and inputs, linked."),
     verb!("prism_metrics", "metrics", Operator, Leaves, &[ReadOnly, Wide], page::metrics::metrics, page_api::metrics::AskMetrics => page_api::metrics::MetricsAnswer, "Verdicts, corrections, dead ends, recalls and the gate over time."),
-    verb!("prism_delivery", "delivery", Operator, Leaves, &[ReadOnly, Wide], page::metrics::delivery, page_api::metrics::AskMetrics => page_api::metrics::DeliveryAnswer, "Whether signals arrive, by surface and machine."),
+    verb!("prism_delivery", "delivery", Operator, Leaves, &[ReadOnly, Wide], page::metrics::delivery, page_api::metrics::AskDelivery => page_api::metrics::DeliveryAnswer, "Whether signals arrive, by surface and machine."),
     verb!("prism_probe_list", "probe_list", Operator, Leaves, &[ReadOnly, Wide], page::probes::list, page_api::house::ListProbes => page_api::house::ProbePage, "Probes by identity, surface, machine, outcome and time, newest first."),
     verb!("prism_probe_run", "probe_run", Operator, Leaves, &[], page::probes::run, page_api::house::RunProbe => Probe, "Probe a session from the server, and wait for what its shim says."),
     verb!("prism_gate_list", "gate_list", Operator, Leaves, &[ReadOnly, Wide], page::gate::list, page_api::ListGateEvents => page_api::GatePage, "What the gate noticed, by outcome, label, agent and time, newest first."),
@@ -355,6 +355,12 @@ impl Verb {
 
     pub fn is(&self, what: Is) -> bool {
         self.is.contains(&what)
+    }
+
+    /// Whether its call makes the project that was found for it. A look makes none, but for the one
+    /// that shows who will be there.
+    pub fn makes_project(&self) -> bool {
+        !self.is(ReadOnly) || self.name == "prism_status"
     }
 
     fn is_material(&self, body: &Map<String, Value>) -> bool {

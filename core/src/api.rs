@@ -518,6 +518,8 @@ pub mod close {
     pub const SLOW: u16 = 4008;
     /// The session is over.
     pub const RELEASED: u16 = 4010;
+    /// Its reason where the key was revoked: a new session needs another key.
+    pub const KEY_REVOKED: &str = "its key was revoked";
     /// Not now (a busy store, a full disk, too many sockets): the same hello may succeed later.
     pub const TRY_AGAIN: u16 = 4013;
     /// The server stops.

@@ -88,11 +88,16 @@ impl Http {
     }
 
     /// Sends a call once, and reads its answer whole.
-    pub async fn post(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+    pub async fn post(
+        &self,
+        locator: &Locator,
+        post: Post,
+        patience: Duration,
+    ) -> Result<Response, Unanswered> {
         if locator.is_https() {
-            return self.post_tls(locator, post).await;
+            return self.post_tls(locator, post, patience).await;
         }
-        let until = tokio::time::Instant::now() + REQUEST;
+        let until = tokio::time::Instant::now() + patience;
         let body = Bytes::from(post.body);
         loop {
             let (mut kept, is_new) = match self.take().await {
@@ -115,7 +120,7 @@ impl Http {
                 Ok(Err(true)) if !is_new => continue,
                 Ok(Err(true)) => return Err(Unanswered::unreached(url)),
                 Ok(Err(false)) => return Err(Unanswered::broken(url, "closed the connection")),
-                Err(_) => return Err(Unanswered::broken(url, "did not answer in time")),
+                Err(_) => return Err(late(url, patience)),
             };
             let url = url.clone();
             self.keep(kept);
@@ -149,7 +154,12 @@ impl Http {
         }
     }
 
-    async fn post_tls(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+    async fn post_tls(
+        &self,
+        locator: &Locator,
+        post: Post,
+        patience: Duration,
+    ) -> Result<Response, Unanswered> {
         let url = locator.url().map_err(Unanswered::unsent)?;
         let client = match self.tls.get() {
             Some(client) => client,
@@ -162,12 +172,13 @@ impl Http {
             .post(format!("{url}{}", post.path))
             .headers(post.headers)
             .header(CONTENT_TYPE, JSON)
+            .timeout(patience)
             .body(post.body);
         let lost = |e: reqwest::Error| {
             if e.is_connect() {
                 Unanswered::unreached(&url)
             } else if e.is_timeout() {
-                Unanswered::broken(&url, "did not answer in time")
+                late(&url, patience)
             } else {
                 Unanswered::broken(&url, "closed the connection")
             }
@@ -182,6 +193,11 @@ impl Http {
             body,
         })
     }
+}
+
+fn late(url: &str, patience: Duration) -> Unanswered {
+    let seconds = patience.as_secs();
+    Unanswered::broken(url, &format!("did not answer within {seconds} s"))
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -217,6 +217,8 @@ impl Stream {
             let message = match message {
                 Some(Ok(Message::Close(Some(frame)))) => {
                     if close::ends_session(frame.code.into()) {
+                        let revoked = frame.reason.as_str() == close::KEY_REVOKED;
+                        self.session.revoked.store(revoked, Ordering::Relaxed);
                         return End::Over;
                     }
                     tracing::debug!(reason = %frame.reason, "The server closed the stream");

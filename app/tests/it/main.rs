@@ -14,6 +14,7 @@ mod cli;
 mod commands;
 mod connect_story;
 mod crash_story;
+mod demo_story;
 mod door;
 mod escalation_story;
 mod gate_story;

@@ -3,7 +3,7 @@ import { project } from '../api';
 import { asked, Range, SearchBox, since } from '../parts/filters';
 import { Chip, Verdict, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
-import { Judge } from '../parts/verdicts';
+import { Judge, NoVerdict } from '../parts/verdicts';
 import { useList } from '../read';
 import { param, setParams } from '../route';
 import { count, words } from '../text';
@@ -190,7 +190,7 @@ function MemoryItem({ row, open }: { row: MemoryView; open: boolean }) {
         {!row.title && !row.text && <span class="dim">no words</span>}
       </a>
       {row.more ? <span class="dim small">{count(row.more, 'more character')}</span> : null}
-      {about && <Judge pid={row.pid} refersTo={about} />}
+      {about ? <Judge pid={row.pid} refersTo={about} /> : <NoVerdict kind={row.kind} />}
     </li>
   );
 }

@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import { useAct } from '../act';
 import { call } from '../api';
+import { words } from '../text';
 import { exact } from '../time';
 import type { VerdictView } from '../wire';
 import { Verdict } from './marks';
@@ -40,6 +41,15 @@ export function Judge({ pid, refersTo }: { pid: string; refersTo: string }) {
       </div>
       <Trouble problem={act.problem} />
     </>
+  );
+}
+
+/** Said where a verdict cannot refer to a row: it stands on work, signals, specs and commits alone. */
+export function NoVerdict({ kind }: { kind: string }) {
+  return (
+    <p class="small dim">
+      No verdict can stand on a {words(kind)}, only on work, signals, specs and commits: judge the work that came of it.
+    </p>
   );
 }
 

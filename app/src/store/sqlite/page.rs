@@ -26,6 +26,8 @@ pub(super) struct Listing {
     pub columns: &'static str,
     /// Left joins alone: they leave the order as it is.
     pub joins: &'static str,
+    /// The part of the table that is listed, where an index holds just that part; else `true`.
+    pub only: &'static str,
 }
 
 /// Conditions over `t`, each with its values.
@@ -66,6 +68,7 @@ impl Listing {
             time,
             columns,
             joins,
+            only,
         } = self;
         let wanted = match conditions.sql.is_empty() {
             true => "true".to_owned(),
@@ -74,7 +77,7 @@ impl Listing {
         format!(
             "select t.page_time, t.page_row, {columns} from
                  (select rowid as page_row, {time} as page_time, * from {table}
-                  where project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
+                  where {only} and project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
                   order by {time} desc, rowid desc limit {PAGE_LOOK_ROWS}) t
              {joins} where {wanted} limit ?"
         )
@@ -82,10 +85,12 @@ impl Listing {
 
     /// Where the window of one project ends, if it does not reach the beginning.
     pub fn window_end(&self) -> String {
-        let Self { table, time, .. } = self;
+        let Self {
+            table, time, only, ..
+        } = self;
         format!(
             "select {time}, rowid from {table}
-             where project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
+             where {only} and project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
              order by {time} desc, rowid desc limit 1 offset {}",
             PAGE_LOOK_ROWS - 1
         )

@@ -305,8 +305,14 @@ impl Sqlite {
     }
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {
-        self.read(move |c| personas.into_iter().map(|p| Ok((p, head(c, p)?))).collect())
-            .await
+        self.read(move |c| {
+            // One that went away with its project has no inbox any more.
+            let known = personas
+                .into_iter()
+                .map(|p| Ok(known_head(c, p)?.map(|head| (p, head))));
+            known.filter_map(Result::transpose).collect()
+        })
+        .await
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
@@ -791,13 +797,16 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
 }
 
 fn head(c: &Connection, persona: Uuid) -> Result<i64> {
+    known_head(c, persona)?.ok_or_else(|| gone().into())
+}
+
+fn known_head(c: &Connection, persona: Uuid) -> Result<Option<i64>> {
     c.prepare_cached("select inbox_seq from personas where id = ?")
         .and_then(|mut s| {
             let head = s.query_row([persona.to_string()], |r| r.get(0));
             head.optional()
         })
-        .map_err(failed)?
-        .ok_or_else(|| gone().into())
+        .map_err(failed)
 }
 
 pub(super) fn inbox_sql(condition: &str) -> String {

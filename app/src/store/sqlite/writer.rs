@@ -150,11 +150,13 @@ struct Telling {
 }
 
 impl Telling {
-    /// Tells of a commit, or forgets what came to nothing.
-    fn settle(&self, committed: bool, signals: Vec<Touched>) {
+    /// Tells of a commit, or forgets what came to nothing. Where nobody watched when it began, not all
+    /// of it was noted: whoever came meanwhile reads everything again.
+    fn settle(&self, committed: bool, unwatched: bool, signals: Vec<Touched>) {
         let touched = self.touched.lock().map(|mut t| std::mem::take(&mut *t));
         if committed && let Ok(touched) = touched {
-            if touched.len() > PAGE_CHANGES_MAX {
+            let came_meanwhile = unwatched && self.live.watching() > 0;
+            if touched.len() > PAGE_CHANGES_MAX || came_meanwhile {
                 self.live.too_many();
             }
             self.live.touched(touched.into_iter().chain(signals));
@@ -226,6 +228,7 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
 }
 
 fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
+    let unwatched = telling.live.watching() == 0;
     let begun = connection.execute_batch("begin immediate").map_err(failed);
     // What rides goes first: a job may want to read it.
     let carried = (begun.is_ok() && riding.is_due()).then(|| {
@@ -247,7 +250,7 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling:
         (Some(taken), 1..) => taken.signals().map(Touched::Signal).collect(),
         _ => Vec::new(),
     };
-    telling.settle(fate.is_ok(), reported);
+    telling.settle(fate.is_ok(), unwatched, reported);
     let to_keep = carried.filter(|taken| !taken.is_settled(fate.is_ok()));
     if fate.is_err() || to_keep.is_some() {
         // Before anybody is answered: what the answers bring is newer.
@@ -447,6 +450,35 @@ mod tests {
         });
         futures_util::future::join_all(sends).await;
         assert_eq!(*told.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn whoever_begins_to_watch_during_a_commit_reads_everything_after_it() {
+        let live = Arc::<Live>::default();
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("create table memory (x integer unique)")
+            .unwrap();
+        let writer = Writer::start(connection, Arc::default(), live.clone()).unwrap();
+        let joining = live.clone();
+        let written = writer.write(
+            move |c| {
+                c.execute("insert into memory values (1)", [])
+                    .map_err(failed)?;
+                joining.join(crate::live::Watcher::new(Uuid::nil(), None));
+                Ok(())
+            },
+            |()| (),
+        );
+        written.await.unwrap();
+        assert!(matches!(live.take(), crate::live::Told::TooMany));
+        let row = |c: &Connection| {
+            c.execute("insert into memory values (2)", [])
+                .map(drop)
+                .map_err(failed)
+        };
+        writer.write(row, |()| ()).await.unwrap();
+        assert!(matches!(live.take(), crate::live::Told::These(one) if one.len() == 1));
     }
 
     #[tokio::test]

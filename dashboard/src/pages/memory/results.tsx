@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { call, problemOf, project, type Answer, type Ask, type Problem } from '../../api';
 import { Chip, When } from '../../parts/marks';
 import { Empty, Trouble } from '../../parts/panel';
-import { Judge, Verdicts } from '../../parts/verdicts';
+import { Judge, NoVerdict, Verdicts } from '../../parts/verdicts';
 import { onChanges } from '../../live';
 import { useRead } from '../../read';
 import { param, setParams } from '../../route';
@@ -140,7 +140,7 @@ function Hit({ pid, hit, rank }: { pid: string; hit: RecallHit; rank: number }) 
         ))}
       </ul>
       <Verdicts of={hit.verdicts} />
-      {about && <Judge pid={pid} refersTo={about} />}
+      {about ? <Judge pid={pid} refersTo={about} /> : <NoVerdict kind={hit.kind} />}
     </li>
   );
 }

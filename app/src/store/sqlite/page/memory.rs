@@ -34,18 +34,26 @@ pub(in super::super) const MEMORY: Listing = Listing {
             and c.refers_to_id = t.id order by c.confirmed_at desc limit 1) as verdict",
     joins: "left join projects p on p.id = t.project_id left join artifacts a on a.id = t.id
         left join entity_states s on s.node = t.id",
+    only: "true",
 };
 pub(in super::super) const RECALLS: Listing = Listing {
     table: "memory_recall_events",
     time: "occurred_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
 };
 pub(in super::super) const INPUTS: Listing = Listing {
     table: "operator_inputs",
     time: "captured_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
+};
+/// What nobody has reviewed, however much was.
+pub(in super::super) const INPUTS_LEFT: Listing = Listing {
+    only: "operator_review is null",
+    ..INPUTS
 };
 pub(in super::super) const GATE: Listing = Listing {
     table: "recallgate_events",
@@ -54,18 +62,26 @@ pub(in super::super) const GATE: Listing = Listing {
     joins: "left join projects p on p.id = t.project_id
         left join signal_queue q on q.id = t.assignment_id
         left join artifacts a on a.id = t.assignment_id",
+    only: "true",
+};
+/// Warnings that nobody has labelled, however many were.
+pub(in super::super) const GATE_LEFT: Listing = Listing {
+    only: "outcome = 'warned' and label is null",
+    ..GATE
 };
 pub(in super::super) const SESSIONS: Listing = Listing {
     table: "sessions",
     time: "created_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
 };
 pub(in super::super) const PROBES: Listing = Listing {
     table: "loopback_runs",
     time: "finished_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
 };
 
 impl Sqlite {
@@ -143,8 +159,9 @@ impl Sqlite {
     ) -> Result<Listed<InputRow>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
+            let mut listing = INPUTS;
             match filter.review {
-                Some(ReviewWanted::Unreviewed) => wanted.is("t.operator_review is null", []),
+                Some(ReviewWanted::Unreviewed) => listing = INPUTS_LEFT,
                 Some(ReviewWanted::Accepted) => wanted.is("t.operator_review = 'accepted'", []),
                 Some(ReviewWanted::Rejected) => wanted.is("t.operator_review = 'rejected'", []),
                 Some(ReviewWanted::All) | None => {}
@@ -152,7 +169,7 @@ impl Sqlite {
             wanted.equal("t.class = ?", filter.class.map(|c| c.name()));
             wanted.equal("t.captured_via = ? collate nocase", filter.identity);
             wanted.equal("t.surface = ?", filter.surface);
-            INPUTS.list(c, &projects, &range, &wanted, input)
+            listing.list(c, &projects, &range, &wanted, input)
         })
         .await
     }
@@ -165,14 +182,15 @@ impl Sqlite {
     ) -> Result<Listed<GateRow>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
+            let mut listing = GATE;
             wanted.equal("t.outcome = ?", filter.outcome.map(|o| o.name()));
             match filter.labelled {
                 Some(true) => wanted.is("t.label is not null", []),
-                Some(false) => wanted.is("t.label is null and t.outcome = 'warned'", []),
+                Some(false) => listing = GATE_LEFT,
                 None => {}
             }
             wanted.equal("t.actor_persona = ? collate nocase", filter.identity);
-            GATE.list(c, &projects, &range, &wanted, gate)
+            listing.list(c, &projects, &range, &wanted, gate)
         })
         .await
     }

@@ -29,6 +29,7 @@ pub(in super::super) const LISTING: Listing = Listing {
     time: "created_at",
     columns: COLUMNS,
     joins: JOINS,
+    only: "true",
 };
 
 /// The echo of a probe that is under way.

@@ -31,18 +31,21 @@ const DELTAS: Listing = Listing {
     time: "created_at",
     columns: "t.*, p.pid",
     joins: "left join projects p on p.id = t.project_id",
+    only: "true",
 };
 const RECALLS: Listing = Listing {
     table: "memory_recall_events",
     time: "occurred_at",
     columns: "t.*, p.pid, (select count(*) from memory_citations c where c.recall_event_id = t.id) as cited",
     joins: "left join projects p on p.id = t.project_id",
+    only: "true",
 };
 pub(in super::super) const VERDICTS: Listing = Listing {
     table: "operator_confirmations",
     time: "confirmed_at",
     columns: "t.*, p.pid",
     joins: "left join projects p on p.id = t.project_id",
+    only: "true",
 };
 
 impl Sqlite {
@@ -241,6 +244,7 @@ fn rows_by(
         columns,
         joins,
         time,
+        ..
     } = listing;
     let sql = format!(
         "select t.rowid as page_row, {columns} from {table} t {joins} where {by}

@@ -185,7 +185,7 @@ fn drawn(m: &MetricsAnswer) -> Vec<Vec<String>> {
     }
     for pattern in m.corrections.iter().flatten().take(5) {
         say(
-            "corrected again and again",
+            "corrections while",
             pattern.total.to_string(),
             line(&pattern.label),
         );
@@ -341,7 +341,10 @@ impl MemoryList {
                     one_line(&row.identity),
                     ago(row.created_at, now),
                     row.verdict.clone().unwrap_or_default(),
-                    line(row.title.as_deref().unwrap_or(&row.text)),
+                    match &row.title {
+                        Some(title) => line(&format!("{title}: {}", row.text)),
+                        None => line(&row.text),
+                    },
                 ]
             })
             .collect()

@@ -451,15 +451,10 @@ async fn answer(
                 });
             }
             let pid = running.name_in_use(pid, formerly).await?;
-            if creates_project && verb.makes_project() {
+            // A demonstration that was taken away does not come back, empty, by a look at it.
+            let looks = verb.is(verb::Is::ReadOnly) && pid.eq_ignore_ascii_case(crate::demo::PID);
+            if creates_project && !looks {
                 running.ensure_project(ProjectName::parse(&pid)?).await?;
-            } else if creates_project && running.directory.project(&pid).is_none() {
-                return Err(Problem::new(
-                    Code::UnknownProject,
-                    format!("there is no project {} yet", ProjectName::parse(&pid)?),
-                    "it comes to be with the first agent that starts there; --pid names another, \
-                     `prism project list` shows which there are",
-                ));
             }
             // Whoever is nobody here binds no folder, and learns of none.
             let caller = running.caller(&key, &pid, session)?;

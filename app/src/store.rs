@@ -384,6 +384,8 @@ pub struct PruneStep {
 pub struct Kept {
     pub what: History,
     pub rows: u64,
+    /// There are so many that their numbering says it.
+    pub at_most: bool,
     pub oldest: Option<Moment>,
     /// At most so many have had their time.
     pub going: u64,

@@ -357,12 +357,6 @@ impl Verb {
         self.is.contains(&what)
     }
 
-    /// Whether its call makes the project that was found for it. A look makes none, but for the one
-    /// that shows who will be there.
-    pub fn makes_project(&self) -> bool {
-        !self.is(ReadOnly) || self.name == "prism_status"
-    }
-
     fn is_material(&self, body: &Map<String, Value>) -> bool {
         let said = |field: &str| body.get(field).and_then(Value::as_str);
         self.is.iter().any(|is| match is {

@@ -326,6 +326,8 @@ wire! {
         /// 0: for ever.
         days: u32,
         rows: u64,
+        /// There are so many that they are not counted: at most these.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")] at_most: bool,
         oldest: Option<Moment>,
         /// At most so many rows go next; those that something refers to stay.
         going: u64,

@@ -618,11 +618,11 @@ pub async fn settings(context: Context) -> Outcome {
             format!("{} go next", r.going),
         ]
     });
-    let stored = s
-        .stored
-        .rows
-        .iter()
-        .map(|(kind, n)| vec![format!("  {kind}"), n.to_string()]);
+    let stored = s.stored.rows.iter().map(|(kind, n)| {
+        let at_most = s.stored.at_most.contains(kind);
+        let at_most = if at_most { "at most " } else { "" };
+        vec![format!("  {kind}"), format!("{at_most}{n}")]
+    });
     let size = [vec![
         "  database".into(),
         mb(s.stored.database_bytes),

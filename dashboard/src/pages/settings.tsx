@@ -349,6 +349,7 @@ function Kept({ of }: { of: Shown }) {
         </Figure>
         {Object.entries(of.stored.rows).map(([kind, n]) => (
           <Figure key={kind} name={words(kind)}>
+            {of.stored.at_most?.includes(kind) ? '≤ ' : ''}
             {n.toLocaleString('en')}
           </Figure>
         ))}
@@ -361,7 +362,7 @@ function Kept({ of }: { of: Shown }) {
           cells: [
             words(r.kind),
             r.days || 'for ever',
-            r.rows.toLocaleString('en'),
+            `${r.at_most ? '≤ ' : ''}${r.rows.toLocaleString('en')}`,
             r.oldest ? <When at={r.oldest} /> : '–',
             r.going,
           ],

@@ -3,6 +3,7 @@
 //! A table is walked by row number, which is the order in which its rows were written: no index
 //! is needed, and the walk ends at the first row that is too young.
 
+use super::page::stored::{HowMany, rows_of};
 use super::{Result, Sqlite, column, failed};
 use crate::store::{Kept, PruneStep};
 use prism_core::Moment;
@@ -220,9 +221,7 @@ fn begins_at(c: &Connection) -> Result<Option<Moment>> {
 
 fn kept(c: &Connection, what: History, cutoff: Option<Moment>) -> Result<Kept> {
     let Shape { table, born, .. } = shape(what);
-    let rows: i64 = c
-        .query_row(&format!("select count(*) from {table}"), [], |r| r.get(0))
-        .map_err(failed)?;
+    let HowMany { rows, at_most } = rows_of(c, table)?;
     let at = |from: i64| -> Result<Option<(i64, Moment)>> {
         let sql = format!(
             "select t.rowid as place, {born} as born from {table} t
@@ -250,11 +249,12 @@ fn kept(c: &Connection, what: History, cutoff: Option<Moment>) -> Result<Kept> {
                 _ => young = middle,
             }
         }
-        going = (old - first).min(rows);
+        going = (old - first).min(rows as i64);
     }
     Ok(Kept {
         what,
-        rows: rows as u64,
+        rows,
+        at_most,
         oldest: oldest.map(|(_, born)| born),
         going: going as u64,
     })

@@ -119,6 +119,8 @@ wire! {
         journal_bytes: u64,
         /// Rows by kind.
         rows: BTreeMap<String, u64>,
+        /// Kinds of which there are so many that they are not counted: there are at most as many.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] at_most: Vec<String>,
     }
 
     /// A way into the page: for one browser, once, and soon.

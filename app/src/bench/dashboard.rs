@@ -199,7 +199,34 @@ fn queries() -> Vec<(&'static str, &'static str, Value)> {
             json!({"limit": 100, "which": "open"}),
         ),
         ("metrics, all of them", "metrics", json!({})),
-        ("metrics of the gate", "metrics", json!({"only": ["gate"]})),
+        ("metrics: gate", "metrics", json!({"only": ["gate"]})),
+        (
+            "metrics: confirmations",
+            "metrics",
+            json!({"only": ["confirmations"]}),
+        ),
+        (
+            "metrics: misclassification",
+            "metrics",
+            json!({"only": ["misclassification"]}),
+        ),
+        (
+            "metrics: corrections",
+            "metrics",
+            json!({"only": ["corrections"]}),
+        ),
+        ("metrics: repeats", "metrics", json!({"only": ["repeats"]})),
+        (
+            "metrics: surfaces",
+            "metrics",
+            json!({"only": ["surfaces"]}),
+        ),
+        (
+            "metrics: dead ends",
+            "metrics",
+            json!({"only": ["dead_ends"]}),
+        ),
+        ("metrics: recall", "metrics", json!({"only": ["recall"]})),
         ("delivery", "delivery", json!({})),
         ("settings", "settings", json!({})),
     ]

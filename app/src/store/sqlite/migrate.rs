@@ -80,6 +80,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0019_page",
         include_str!("../../../migrations/sqlite/0019_page.sql"),
     ),
+    (
+        "0020_metrics",
+        include_str!("../../../migrations/sqlite/0020_metrics.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.

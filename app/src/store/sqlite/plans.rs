@@ -352,6 +352,16 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
             "ix_operator_inputs_time (project_id=? AND captured_at>? AND captured_at<?)",
         ),
         (
+            "dead ends that metrics compare",
+            metrics::RULED_OUT.to_owned(),
+            "ix_deltas_ruled_out (project_id=? AND created_at>? AND created_at<?)",
+        ),
+        (
+            "labels that metrics count",
+            metrics::LABELS.to_owned(),
+            "COVERING INDEX ix_gate_labelled (project_id=?)",
+        ),
+        (
             "corrections that metrics compare",
             metrics::CORRECTIONS.to_owned(),
             "ix_operator_inputs_corrections (project_id=? AND captured_at>? AND captured_at<?)",

@@ -130,6 +130,16 @@ pub(in super::super) const CORRECTIONS: &str =
              or (operator_review is null and confidence = 'high'))
      order by captured_at desc limit ?";
 
+/// Deltas that ruled something out, of the range and before it.
+pub(in super::super) const RULED_OUT: &str =
+    "select id, created_at, identity, tried_and_ruled_out from session_deltas
+     where tried_and_ruled_out <> '[]' and project_id = ? and created_at >= ? and created_at < ?
+     order by created_at desc limit ?";
+/// What the operator said of warnings, of all time.
+pub(in super::super) const LABELS: &str =
+    "select count(*), coalesce(sum(label), 0) from recallgate_events
+     where project_id = ? and label is not null";
+
 /// One project in a range of time.
 struct Within<'a> {
     c: &'a Connection,
@@ -248,9 +258,7 @@ impl Within<'_> {
     fn attempts(&self, facts: &mut Facts, pid: &str) -> Result<()> {
         let tried: Vec<(Uuid, Moment, String, String)> = list(
             self.c,
-            "select id, created_at, identity, tried_and_ruled_out from session_deltas
-             where project_id = ? and created_at >= ? and created_at < ?
-                 and tried_and_ruled_out <> '[]' order by created_at desc limit ?",
+            RULED_OUT,
             params![self.project, self.also_before(), self.until.0, FACTS_MAX],
             |r| {
                 Ok((
@@ -310,12 +318,7 @@ impl Within<'_> {
         )?);
         let (labelled, right): (i64, i64) = self
             .c
-            .query_row(
-                "select count(label), coalesce(sum(label), 0) from recallgate_events
-                 where project_id = ?",
-                [&self.project],
-                |r| Ok((r.get(0)?, r.get(1)?)),
-            )
+            .query_row(LABELS, [&self.project], |r| Ok((r.get(0)?, r.get(1)?)))
             .map_err(failed)?;
         facts.labelled += labelled as u64;
         facts.labelled_right += right as u64;

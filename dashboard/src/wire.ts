@@ -1384,6 +1384,8 @@ export interface Retained {
 }
 
 export interface RetainedKind {
+  /** There are so many that they are not counted: at most these. */
+  at_most?: boolean;
   /** 0: for ever. */
   days: number;
   /** At most so many rows go next; those that something refers to stay. */
@@ -1759,6 +1761,8 @@ export interface Status {
 }
 
 export interface Stored {
+  /** Kinds of which there are so many that they are not counted: there are at most as many. */
+  at_most?: string[];
   /** Bytes of the database file, and of its journal. */
   database_bytes: number;
   journal_bytes: number;

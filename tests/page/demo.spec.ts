@@ -22,7 +22,14 @@ test('a verdict stands on a signal, and where none can stand the page says so', 
   const verdict = said.items.find((i) => i.kind === 'verdict' && i.links.some((l) => l.id === signal.signal_id));
   expect(verdict?.what).toBe('works');
   await prism.go(page, 'memory?view=plans');
-  await expect(page.getByText(/No verdict can stand on a plan/).first()).toBeVisible();
+  await expect(page.getByText(/what has no buttons here is none of these/)).toBeVisible();
+  const plan = page.getByRole('region', { name: 'Rows' }).getByRole('listitem').first();
+  await expect(plan.getByRole('button', { name: 'Works' })).toHaveCount(0);
+  await plan.getByRole('link').click();
+  await expect(page.getByText(/No verdict can stand on this/)).toBeVisible();
+  await prism.go(page, 'memory?view=specs');
+  await expect(page.getByRole('button', { name: 'Works' }).first()).toBeVisible();
+  await expect(page.getByText(/what has no buttons here/)).toHaveCount(0);
 });
 
 test('the gate asks for its own numbers alone', async ({ context }) => {

@@ -3,7 +3,7 @@ import { project } from '../api';
 import { asked, Range, SearchBox, since } from '../parts/filters';
 import { Chip, Verdict, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
-import { Judge, NoVerdict } from '../parts/verdicts';
+import { Judge, SomeWithoutVerdict } from '../parts/verdicts';
 import { useList } from '../read';
 import { param, setParams } from '../route';
 import { count, words } from '../text';
@@ -129,6 +129,7 @@ function Rows({ kinds }: { kinds: string[] }) {
       </div>
       <Trouble problem={list.problem} again={list.again} />
       {list.slow && <p class="slow">Reading…</p>}
+      <SomeWithoutVerdict of={rows.map(refersTo)} />
       {list.data && (
         <section class={`panel ${list.stale ? 'stale' : ''}`} aria-label="Rows">
           {rows.length === 0 ? (
@@ -190,7 +191,7 @@ function MemoryItem({ row, open }: { row: MemoryView; open: boolean }) {
         {!row.title && !row.text && <span class="dim">no words</span>}
       </a>
       {row.more ? <span class="dim small">{count(row.more, 'more character')}</span> : null}
-      {about ? <Judge pid={row.pid} refersTo={about} /> : <NoVerdict kind={row.kind} />}
+      {about && <Judge pid={row.pid} refersTo={about} />}
     </li>
   );
 }

@@ -38,27 +38,27 @@ export function Operator() {
       <Head name="Operator" lead="What you said, whether it was understood, and whether it helped." />
       <Review onCome={setReview} />
       <Below reads={[review]}>
-      <div class="filters">
-        <Range all="last 28 days" />
-        <Choice name="bucket" label="By" all="day" options={['hour', 'week']} />
-      </div>
-      <Trouble problem={troubled?.problem} again={troubled?.again} />
-      {panels.some((p) => p.read.slow) && <p class="slow">Reading…</p>}
-      <div class={`masonry ${panels.some((p) => p.read.stale) ? 'stale' : ''}`}>
-        {panels.map(({ at, Shown, metric }) => (
-          <div key={metric} ref={at}>
-            {whole && <Shown of={whole} />}
-          </div>
-        ))}
-      </div>
+        <div class="filters">
+          <Range all="last 28 days" />
+          <Choice name="bucket" label="By" all="day" options={['hour', 'week']} />
+        </div>
+        <Trouble problem={troubled?.problem} again={troubled?.again} />
+        {panels.some((p) => p.read.slow) && <p class="slow">Reading…</p>}
+        <div class={`masonry ${panels.some((p) => p.read.stale) ? 'stale' : ''}`}>
+          {panels.map(({ at, Shown, metric }) => (
+            <div key={metric} ref={at}>
+              {whole && <Shown of={whole} />}
+            </div>
+          ))}
+        </div>
       </Below>
     </>
   );
 }
 
-/** What each panel is counted from, and what changes it. */
 type Metric = NonNullable<AskMetrics['only']>[number];
 
+/** What each panel is counted from, and what changes it. */
 const PANELS: { metric: Metric; topics: Change['what'][]; Shown: (props: { of: Metrics }) => JSX.Element }[] = [
   { metric: 'confirmations', topics: ['memory'], Shown: ConfirmationRate },
   { metric: 'misclassification', topics: ['review', 'memory'], Shown: Misclassification },

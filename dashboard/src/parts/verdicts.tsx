@@ -2,7 +2,6 @@
 import { useState } from 'preact/hooks';
 import { useAct } from '../act';
 import { call } from '../api';
-import { words } from '../text';
 import { exact } from '../time';
 import type { VerdictView } from '../wire';
 import { Verdict } from './marks';
@@ -44,11 +43,19 @@ export function Judge({ pid, refersTo }: { pid: string; refersTo: string }) {
   );
 }
 
-/** Said where a verdict cannot refer to a row: it stands on work, signals, specs and commits alone. */
-export function NoVerdict({ kind }: { kind: string }) {
+/** Said where a verdict cannot refer to a row. */
+export const NoVerdict = () => (
+  <p class="small dim">
+    No verdict can stand on this: verdicts stand on work, signals, specs and commits. Judge the work that came of it.
+  </p>
+);
+
+/** The same above a list, once, where it holds such rows. */
+export function SomeWithoutVerdict({ of }: { of: (string | null)[] }) {
+  if (!of.includes(null)) return null;
   return (
     <p class="small dim">
-      No verdict can stand on a {words(kind)}, only on work, signals, specs and commits: judge the work that came of it.
+      Verdicts stand on work, signals, specs and commits; what has no buttons here is none of these.
     </p>
   );
 }

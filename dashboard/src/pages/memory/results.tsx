@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { call, problemOf, project, type Answer, type Ask, type Problem } from '../../api';
 import { Chip, When } from '../../parts/marks';
 import { Empty, Trouble } from '../../parts/panel';
-import { Judge, NoVerdict, Verdicts } from '../../parts/verdicts';
+import { Judge, SomeWithoutVerdict, Verdicts } from '../../parts/verdicts';
 import { onChanges } from '../../live';
 import { useRead } from '../../read';
 import { param, setParams } from '../../route';
@@ -31,6 +31,7 @@ export function Results({ query }: { query: string }) {
   return (
     <>
       <Summary found={found} />
+      <SomeWithoutVerdict of={hits.map(({ hit }) => refersTo(hit))} />
       {hits.length === 0 ? (
         <section class="panel">
           <Empty title="Nothing is remembered about that.">
@@ -140,7 +141,7 @@ function Hit({ pid, hit, rank }: { pid: string; hit: RecallHit; rank: number }) 
         ))}
       </ul>
       <Verdicts of={hit.verdicts} />
-      {about ? <Judge pid={pid} refersTo={about} /> : <NoVerdict kind={hit.kind} />}
+      {about && <Judge pid={pid} refersTo={about} />}
     </li>
   );
 }

@@ -69,7 +69,7 @@ function Shown({ of }: { of: MemoryShown }) {
           <Judge pid={row.pid} refersTo={of.refers_to} />
         </div>
       ) : (
-        <NoVerdict kind={row.kind} />
+        <NoVerdict />
       )}
       <Verdicts of={of.verdicts} />
       <Settle of={of} />

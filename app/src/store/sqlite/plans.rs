@@ -359,7 +359,7 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
         (
             "labels that metrics count",
             metrics::LABELS.to_owned(),
-            "COVERING INDEX ix_gate_labelled (project_id=?)",
+            "COVERING INDEX ix_gate_labelled",
         ),
         (
             "corrections that metrics compare",

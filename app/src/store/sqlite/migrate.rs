@@ -367,6 +367,7 @@ mod tests {
             "0de2b3fb62361b1e480d19f6cfea581160b1e300148931b61310d0416c4716b4",
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
             "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
+            "84198494069dcab269065c6891655d6ff2a09f8de4e1fdb854a846f8c946e94c",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -555,8 +555,7 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
         return Ok(None);
     }
-    let config = Config::load(home).map_err(untrusted)?;
-    Ok(config.map(|c| c.api_key))
+    Config::key(home).map_err(untrusted)
 }
 
 /// The key to call with: the environment's, the identity's own, or the operator's.

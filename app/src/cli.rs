@@ -225,6 +225,7 @@ enum Command {
 
 /// The commands that are run most: by hooks, scripts and agents, many times a minute.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Often {
     Send(signals::Send),
     Pending(signals::Pending),
@@ -528,7 +529,8 @@ fn dispatch(cli: Cli) -> Outcome {
     }
     // A project file that cannot be read must not keep a host from its shim.
     if let Command::Mcp = cli.command {
-        return block_on(false, crate::shim::run(Env::read()?));
+        let env = Env::read()?;
+        return block_on(false, boxed(|| crate::shim::run(env)));
     }
     match cli.command {
         Command::Background(between) => {
@@ -550,8 +552,11 @@ fn dispatch(cli: Cli) -> Outcome {
         pid: cli.shared.pid.clone(),
     };
     match cli.command {
-        Command::Serve(serve) => return block_on(true, serve.run(context)),
-        Command::Bench(bench) => return block_on(!bench.is_peer(), bench.run(context)),
+        Command::Serve(serve) => return block_on(true, boxed(|| serve.run(context))),
+        Command::Bench(bench) => {
+            let many_threads = !bench.is_peer();
+            return block_on(many_threads, boxed(|| bench.run(context)));
+        }
         Command::Model(model) => return model.run(&context),
         Command::Up(up) => return up.run(&context),
         Command::Down(down) => return down.run(&context),
@@ -637,7 +642,7 @@ fn boxed<F: Future<Output = Outcome> + 'static>(
 }
 
 /// The server gets every core; everything else waits on one socket and needs one thread.
-fn block_on(many_threads: bool, future: impl Future<Output = Outcome>) -> Outcome {
+fn block_on(many_threads: bool, future: Pin<Box<dyn Future<Output = Outcome>>>) -> Outcome {
     let mut builder = if many_threads {
         tokio::runtime::Builder::new_multi_thread()
     } else {
@@ -774,7 +779,9 @@ mod tests {
     #[test]
     fn commands_that_are_run_often_are_read_by_a_parser_of_their_own() {
         let whole = whole();
-        for often in Quick::command().get_subcommands() {
+        let mut quick = Quick::command();
+        quick.build();
+        for often in quick.get_subcommands() {
             let name = often.get_name();
             let of = |command: &clap::Command| -> Vec<String> {
                 let args = command.get_arguments().map(|a| a.get_id().to_string());

@@ -263,6 +263,16 @@ impl From<Quick> for Cli {
     }
 }
 
+impl Command {
+    fn is_one_of_often(&self) -> bool {
+        use Command::{Note, Pending, Recall, Send, Status, Whois};
+        matches!(
+            self,
+            Send(_) | Pending(_) | Status | Whois(_) | Recall(_) | Note(_)
+        )
+    }
+}
+
 impl Cli {
     fn read(args: Vec<OsString>) -> Result<Self, clap::Error> {
         let often = Often::has_subcommand;
@@ -349,6 +359,8 @@ pub struct Context {
     /// None: the operator.
     pub identity: Option<Identity>,
     pub project: ProjectChoice,
+    /// The command does nothing but call, one call after the other.
+    alone: bool,
     /// One for all calls of a command: its key is read once, and its connection kept.
     client: OnceLock<Client>,
     /// Whether it was said whose project this is.
@@ -375,6 +387,7 @@ impl Context {
             json: shared.json,
             identity,
             project,
+            alone: false,
             client: OnceLock::new(),
             folder_told: AtomicBool::new(false),
             env,
@@ -388,6 +401,10 @@ impl Context {
         let key = client::find_key(&self.env, &self.home, self.identity.as_ref())?;
         let client = Client::new(Locator::of(&self.env, &self.home)?, key)?;
         let client = client.once_called(&self.project);
+        let client = match self.alone {
+            true => client.alone(),
+            false => client,
+        };
         let client = match self.project.named {
             true => client,
             false => client.creating_project(),
@@ -546,7 +563,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Serve(serve) => serve.home(),
         _ => None,
     };
-    let context = Context::new(&cli.shared, named)?;
+    let mut context = Context::new(&cli.shared, named)?;
+    context.alone = cli.command.is_one_of_often();
     let pins = Pins {
         identity: cli.shared.identity.clone(),
         pid: cli.shared.pid.clone(),

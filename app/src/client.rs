@@ -1,5 +1,6 @@
 //! The typed way to a server: the CLI and the shim both go through here.
 
+mod alone;
 mod http;
 
 use crate::clock;
@@ -201,6 +202,12 @@ impl Client {
         })
     }
 
+    /// For a caller who does nothing else until each answer is there.
+    pub fn alone(mut self) -> Self {
+        self.http.alone = true;
+        self
+    }
+
     pub fn with_session(&self, session: Option<Uuid>) -> Self {
         Self {
             session,
@@ -269,7 +276,8 @@ impl Client {
 
     /// Calls a verb once.
     pub async fn call(&self, pid: &str, path: &str, body: Value) -> Result<Value, Problem> {
-        self.attempt(pid, path, &body).await.map_err(|f| f.problem)
+        let attempt = self.attempt(pid, path, &body, REQUEST);
+        attempt.await.map_err(|f| f.problem)
     }
 
     /// Calls a verb, again while the server is too busy to take it; then says so.
@@ -289,7 +297,13 @@ impl Client {
         }
     }
 
-    async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
+    async fn attempt(
+        &self,
+        pid: &str,
+        path: &str,
+        body: &Value,
+        patience: Duration,
+    ) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
         let pid = match pid {
             EVERYWHERE => EVERYWHERE.to_owned(),
@@ -301,6 +315,7 @@ impl Client {
             path: format!("/api/v1/{pid}/{path}"),
             headers: self.headers(),
             body: serde_json::to_vec(body).map_err(|e| Unanswered::unsent(unwritten(&e)))?,
+            patience,
         };
         let answered = self.http.post(&self.locator, post).await?;
         let (url, status) = (answered.url, answered.status);
@@ -376,8 +391,9 @@ impl Client {
         let mut perhaps_sent = false;
         loop {
             // A server that took the request and says nothing is waited for as long, no longer.
-            let attempt = self.attempt(pid, "signal", &body);
-            let failure = match tokio::time::timeout(retries.left(), attempt).await {
+            let left = retries.left();
+            let attempt = self.attempt(pid, "signal", &body, left.min(REQUEST));
+            let failure = match tokio::time::timeout(left, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
                 Err(_) => Unanswered {

@@ -366,6 +366,11 @@ impl Task {
                 return false;
             }
         };
+        let here = model::installed(&self.0.home);
+        let can_be_made = answering.models().all(|model| here.contains(&model));
+        if clearing && !can_be_made {
+            return true;
+        }
         let jobs = store.embed_jobs(BATCH_ROWS, ATTEMPTS_MAX).await;
         let jobs = jobs.inspect_err(|error| tracing::warn!(%error, "The queue cannot be read"));
         let jobs = jobs.unwrap_or_default();

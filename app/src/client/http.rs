@@ -4,7 +4,7 @@
 //! Where the server is, is asked when a connection is opened: one that is open leads to the very
 //! process that was found then, and ends with it.
 
-use super::{Locator, REQUEST, Unanswered, http_client};
+use super::{Locator, REQUEST, Unanswered, alone, http_client};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -28,6 +28,8 @@ pub const KEPT: Duration = Duration::from_secs(IDLE_CONNECTION_S / 2);
 pub struct Http {
     kept: Arc<Mutex<Vec<Kept>>>,
     tls: Arc<OnceLock<reqwest::Client>>,
+    /// Whoever calls has nothing else to do until the answer is there.
+    pub alone: bool,
 }
 
 /// What a call sends.
@@ -36,6 +38,8 @@ pub struct Post {
     pub path: String,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
+    /// How long it may take.
+    pub patience: Duration,
 }
 
 /// What came back, and from where.
@@ -92,7 +96,10 @@ impl Http {
         if locator.is_https() {
             return self.post_tls(locator, post).await;
         }
-        let until = tokio::time::Instant::now() + REQUEST;
+        if self.alone && matches!(locator, Locator::Home(_)) {
+            return alone::post(locator, &post);
+        }
+        let until = tokio::time::Instant::now() + post.patience;
         let body = Bytes::from(post.body);
         loop {
             let (mut kept, is_new) = match self.take().await {

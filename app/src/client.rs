@@ -1,5 +1,6 @@
 //! The typed way to a server: the CLI and the shim both go through here.
 
+mod alone;
 mod http;
 
 use crate::clock;
@@ -206,6 +207,12 @@ impl Client {
         })
     }
 
+    /// For a caller who does nothing else until each answer is there.
+    pub fn alone(mut self) -> Self {
+        self.http.alone = true;
+        self
+    }
+
     pub fn with_session(&self, session: Option<Uuid>) -> Self {
         Self {
             session,
@@ -281,7 +288,8 @@ impl Client {
 
     /// Calls a verb once.
     pub async fn call(&self, pid: &str, path: &str, body: Value) -> Result<Value, Problem> {
-        self.attempt(pid, path, &body).await.map_err(|f| f.problem)
+        let attempt = self.attempt(pid, path, &body, self.patience);
+        attempt.await.map_err(|f| f.problem)
     }
 
     /// Calls a verb, again while the server is too busy to take it; then says so.
@@ -301,7 +309,13 @@ impl Client {
         }
     }
 
-    async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
+    async fn attempt(
+        &self,
+        pid: &str,
+        path: &str,
+        body: &Value,
+        patience: Duration,
+    ) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
         let pid = match pid {
             EVERYWHERE => EVERYWHERE.to_owned(),
@@ -313,8 +327,9 @@ impl Client {
             path: format!("/api/v1/{pid}/{path}"),
             headers: self.headers(),
             body: serde_json::to_vec(body).map_err(|e| Unanswered::unsent(unwritten(&e)))?,
+            patience,
         };
-        let answered = self.http.post(&self.locator, post, self.patience).await?;
+        let answered = self.http.post(&self.locator, post).await?;
         let (url, status) = (answered.url, answered.status);
         if let Some(folder) = answered.headers.get(ELSEWHERE_HEADER) {
             let folder = String::from_utf8_lossy(folder.as_bytes()).into_owned();
@@ -388,8 +403,9 @@ impl Client {
         let mut perhaps_sent = false;
         loop {
             // A server that took the request and says nothing is waited for as long, no longer.
-            let attempt = self.attempt(pid, "signal", &body);
-            let failure = match tokio::time::timeout(retries.left(), attempt).await {
+            let left = retries.left();
+            let attempt = self.attempt(pid, "signal", &body, left.min(self.patience));
+            let failure = match tokio::time::timeout(left, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
                 Err(_) => Unanswered {
@@ -567,8 +583,7 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
         return Ok(None);
     }
-    let config = Config::load(home).map_err(untrusted)?;
-    Ok(config.map(|c| c.api_key))
+    Config::key(home).map_err(untrusted)
 }
 
 /// The key to call with: the environment's, the identity's own, or the operator's.

@@ -4,7 +4,7 @@
 //! Where the server is, is asked when a connection is opened: one that is open leads to the very
 //! process that was found then, and ends with it.
 
-use super::{Locator, REQUEST, Unanswered, http_client};
+use super::{Locator, REQUEST, Unanswered, alone, http_client};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -28,6 +28,8 @@ pub const KEPT: Duration = Duration::from_secs(IDLE_CONNECTION_S / 2);
 pub struct Http {
     kept: Arc<Mutex<Vec<Kept>>>,
     tls: Arc<OnceLock<reqwest::Client>>,
+    /// Whoever calls has nothing else to do until the answer is there.
+    pub alone: bool,
 }
 
 /// What a call sends.
@@ -36,6 +38,8 @@ pub struct Post {
     pub path: String,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
+    /// How long it may take.
+    pub patience: Duration,
 }
 
 /// What came back, and from where.
@@ -88,14 +92,13 @@ impl Http {
     }
 
     /// Sends a call once, and reads its answer whole.
-    pub async fn post(
-        &self,
-        locator: &Locator,
-        post: Post,
-        patience: Duration,
-    ) -> Result<Response, Unanswered> {
+    pub async fn post(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+        let patience = post.patience;
         if locator.is_https() {
-            return self.post_tls(locator, post, patience).await;
+            return self.post_tls(locator, post).await;
+        }
+        if self.alone && matches!(locator, Locator::Home(_)) {
+            return alone::post(locator, &post);
         }
         let until = tokio::time::Instant::now() + patience;
         let body = Bytes::from(post.body);
@@ -154,12 +157,8 @@ impl Http {
         }
     }
 
-    async fn post_tls(
-        &self,
-        locator: &Locator,
-        post: Post,
-        patience: Duration,
-    ) -> Result<Response, Unanswered> {
+    async fn post_tls(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+        let patience = post.patience;
         let url = locator.url().map_err(Unanswered::unsent)?;
         let client = match self.tls.get() {
             Some(client) => client,
@@ -195,7 +194,7 @@ impl Http {
     }
 }
 
-fn late(url: &str, patience: Duration) -> Unanswered {
+pub fn late(url: &str, patience: Duration) -> Unanswered {
     let seconds = patience.as_secs();
     Unanswered::broken(url, &format!("did not answer within {seconds} s"))
 }

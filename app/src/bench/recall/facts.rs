@@ -80,6 +80,7 @@ pub async fn gather(
         project,
         names: &names,
         operator,
+        asker: operator,
     };
     let ids: Vec<String> = ours.keys().cloned().collect();
     let theirs = |id: &str| ours.get(id).cloned().unwrap_or_else(|| id.to_owned());

@@ -158,6 +158,7 @@ impl Sqlite {
     }
 
     pub async fn remove_vectors_but(&self, stay: Vec<&'static str>, n: usize) -> Result<u64> {
+        let stays = stay.clone();
         let other = self
             .read_memory(move |c| {
                 // From one generation to the next by the index, without reading any vector.
@@ -174,6 +175,8 @@ impl Sqlite {
             })
             .await?;
         let Some(other) = other else {
+            // What nobody can ask for any more leaves memory, too.
+            self.vectors.keep_only(&stays);
             return Ok(0);
         };
         let remove = "delete from memory_vectors where id in

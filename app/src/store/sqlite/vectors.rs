@@ -438,6 +438,15 @@ impl Vectors {
         generations.held.clear();
     }
 
+    /// Gives back the room of all other generations: their vectors are gone from the store.
+    pub fn keep_only(&self, stay: &[&str]) {
+        let stays = |g: &Generation| stay.contains(&g.model.as_str());
+        let all_stay = self.look().held.iter().all(stays);
+        if !all_stay {
+            self.change().held.retain(stays);
+        }
+    }
+
     fn look(&self) -> RwLockReadGuard<'_, Generations> {
         self.generations
             .read()
@@ -973,6 +982,24 @@ mod tests {
         *vectors.look().of(MODEL).unwrap().asked.lock().unwrap() = ages_ago;
         assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
         assert!(near(MODEL, &unit(0)).is_empty() && !near("two", &long(7)).is_empty());
+    }
+
+    #[test]
+    fn a_generation_that_left_the_store_leaves_memory_whether_or_not_anybody_asks() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        insert(&c, 2, "two", &unit(7));
+        assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
+        vectors.keep_only(&["two"]);
+        let held: Vec<_> = vectors
+            .look()
+            .held
+            .iter()
+            .map(|g| g.model.clone())
+            .collect();
+        assert_eq!(held, ["two"]);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Encoder {
         let mut halves = Vec::with_capacity(generation.halves.len());
         for half in generation.halves {
             let network = self.network(half).map_err(Trouble::Model)?;
-            halves.push(network.embed("", texts, leave).map_err(Trouble::Texts)?);
+            halves.push(network.embed(texts, leave).map_err(Trouble::Texts)?);
         }
         let row = |at: usize| {
             let of_row: Vec<&[f32]> = halves.iter().map(|half| half[at].as_slice()).collect();
@@ -85,8 +85,7 @@ impl Encoder {
                 return Err(Trouble::Model(gone));
             }
             let network = self.network(half).map_err(Trouble::Model)?;
-            let prefix = half.model.asks_with();
-            network.embed(prefix, texts, &|| ()).map_err(Trouble::Texts)
+            network.embed(texts, &|| ()).map_err(Trouble::Texts)
         };
         let asked: Vec<Result<_, Trouble>> = match generation.halves {
             [first, second] => {
@@ -126,7 +125,7 @@ impl Encoder {
     /// A question as this model reads it.
     pub fn tokens(&self, half: &Half, question: &str) -> Result<Vec<u32>> {
         let network = self.network(half)?;
-        network.tokens(half.model.asks_with(), question)
+        network.tokens(question)
     }
 
     fn network(&self, half: &Half) -> Result<Arc<Network>> {
@@ -178,23 +177,15 @@ impl Network {
         })
     }
 
-    fn tokens(&self, prefix: &str, text: &str) -> Result<Vec<u32>> {
-        let encoded = match prefix {
-            "" => self.tokenizer.encode(text, true),
-            prefix => self.tokenizer.encode(format!("{prefix}{text}"), true),
-        };
+    fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        let encoded = self.tokenizer.encode(text, true);
         encoded
             .map(|encoded| encoded.get_ids().to_vec())
             .map_err(|e| anyhow::anyhow!("a text cannot be split into tokens: {e}"))
     }
 
-    fn embed(
-        &self,
-        prefix: &str,
-        texts: &[String],
-        leave: &(dyn Fn() + Sync),
-    ) -> Result<Vec<Vec<f32>>> {
-        let tokens = texts.iter().map(|text| self.tokens(prefix, text));
+    fn embed(&self, texts: &[String], leave: &(dyn Fn() + Sync)) -> Result<Vec<Vec<f32>>> {
+        let tokens = texts.iter().map(|text| self.tokens(text));
         let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let vectors = self.bert.embed(&tokens, leave);
         vectors.with_context(|| format!("{} failed", self.model.name()))

@@ -71,7 +71,10 @@ pub fn run(home: &Home, to: &Path) -> Result<()> {
         .iter()
         .map(|line| line.iter().map(whole).collect::<Vec<_>>().join(" ") + "\n")
         .collect();
-    std::fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))
+    let name = to.file_name().and_then(|name| name.to_str());
+    let name = name.with_context(|| format!("{} names no file", to.display()))?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Home::at(folder.unwrap_or(Path::new("."))).write(name, text.as_bytes())
 }
 
 fn row(name: &str, (right, cost, n): (f64, f64, f64)) -> Vec<String> {

@@ -85,7 +85,7 @@ impl Encoder {
         let mut halves = Vec::with_capacity(generation.halves.len());
         for half in generation.halves {
             let network = self.network(half).map_err(Trouble::Model)?;
-            let vectors = network.embed("", &different, leave);
+            let vectors = network.embed(&different, leave);
             halves.push(vectors.map_err(Trouble::Texts)?);
         }
         let row = |at: usize| {
@@ -110,10 +110,7 @@ impl Encoder {
                 return Err(Trouble::Model(gone));
             }
             let network = self.network(half).map_err(Trouble::Model)?;
-            let prefix = half.model.asks_with();
-            network
-                .embed(prefix, &texts, &|| ())
-                .map_err(Trouble::Texts)
+            network.embed(&texts, &|| ()).map_err(Trouble::Texts)
         };
         let asked: Vec<Result<_, Trouble>> = match generation.halves {
             [first, second] => {
@@ -160,7 +157,7 @@ impl Encoder {
     /// A question as this model reads it.
     pub fn tokens(&self, half: &Half, question: &str) -> Result<Vec<u32>> {
         let network = self.network(half)?;
-        network.tokens(half.model.asks_with(), question)
+        network.tokens(question)
     }
 
     fn network(&self, half: &Half) -> Result<Arc<Network>> {
@@ -231,23 +228,15 @@ impl Network {
         })
     }
 
-    fn tokens(&self, prefix: &str, text: &str) -> Result<Vec<u32>> {
-        let encoded = match prefix {
-            "" => self.tokenizer.encode(text, true),
-            prefix => self.tokenizer.encode(format!("{prefix}{text}"), true),
-        };
+    fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        let encoded = self.tokenizer.encode(text, true);
         encoded
             .map(|encoded| encoded.get_ids().to_vec())
             .map_err(|e| anyhow::anyhow!("a text cannot be split into tokens: {e}"))
     }
 
-    fn embed(
-        &self,
-        prefix: &str,
-        texts: &[&str],
-        leave: &(dyn Fn() + Sync),
-    ) -> Result<Vec<Vec<f32>>> {
-        let tokens = texts.iter().map(|text| self.tokens(prefix, text));
+    fn embed(&self, texts: &[&str], leave: &(dyn Fn() + Sync)) -> Result<Vec<Vec<f32>>> {
+        let tokens = texts.iter().map(|text| self.tokens(text));
         let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let vectors = self.bert.embed(&tokens, leave);
         vectors.with_context(|| format!("{} failed", self.model.name()))

@@ -8,8 +8,9 @@ use crate::store::Store;
 use crate::store::memory::{Filter, Found, MemoryRow, Phrasing, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::entity::{Entity, EntityType};
-use prism_core::memory::generation;
+use prism_core::memory::generation::{self, Generation};
 use prism_core::memory::question::Question;
+use prism_core::memory::question::asked_for::AskedFor;
 use prism_core::memory::recall::{
     self, Candidates, LOW_CONFIDENCE, Places, Ranking, SPARE, Weights,
 };
@@ -61,7 +62,7 @@ impl Asking<'_> {
         legs: &Chosen<'_>,
     ) -> Result<Looked, Problem> {
         let read = |text: &str| Question::of(text, self.names, self.operator);
-        let question = read(query);
+        let mut question = read(query);
         // What kind, whose and when is asked by the question alone; the others are words for it.
         let phrasings: Vec<Question> = std::iter::once(question.clone())
             .chain(also.iter().map(|text| read(text)))
@@ -80,7 +81,12 @@ impl Asking<'_> {
         let (words, mut embedded) = tokio::join!(words, embedding);
         let words = words?;
         let lexical_us = words.iter().map(|words| words.us).sum();
-        let vectors = std::mem::take(&mut embedded.vectors).into_iter();
+        let vectors = std::mem::take(&mut embedded.vectors);
+        if let Some(Some(vector)) = vectors.first() {
+            question.asked_for = Generation::of(embedded.generation)
+                .and_then(|generation| AskedFor::of(generation, vector));
+        }
+        let vectors = vectors.into_iter();
         let vectors = vectors.chain(std::iter::repeat(None));
         let asked = words.into_iter().zip(vectors);
         let entities = match legs.has("graph") {

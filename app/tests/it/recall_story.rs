@@ -861,14 +861,17 @@ async fn a_question_that_a_row_answers_finds_it_and_is_not_shown_as_its_words() 
         );
         assert!(!hit["text"].as_str().unwrap().contains("dark"), "{hit}");
     }
-    let number = json!({"resolve": 1});
-    texi.call(PID, "postmortem", number).await.unwrap();
+    let next = texi.call(PID, "postmortem", json!({"resolve": 1}));
+    let next = next.await.unwrap();
+    assert_eq!(next["version"], 2);
     embedded(&texi).await;
-    let words = recall(&texi, "production dark postmortem").await;
-    let kinds = words["results"].as_array().unwrap().iter();
+    let question = json!({"query": "why is there no production at night", "kinds": ["postmortem"]});
+    let answer = texi.call(PID, "recall", question).await.unwrap();
+    let hit = &answer["results"][0];
+    assert_eq!(hit["id"], next["id"]);
     assert!(
-        kinds.clone().any(|hit| hit["kind"] == "postmortem"),
-        "it answers it in its next version: {words}"
+        whys(hit).contains(&"a question it answers"),
+        "it answers it in its next version: {answer}"
     );
     let refused = texi.call(
         PID,
@@ -876,4 +879,47 @@ async fn a_question_that_a_row_answers_finds_it_and_is_not_shown_as_its_words() 
         json!({"text": "x", "asked_as": ["1", "2", "3", "4"]}),
     );
     assert!(refused.await.unwrap_err().message.contains("asked_as"));
+}
+
+/// Of the tune half's pairs of rows that say nearly the same, as many as must come in order. All but
+/// two do; one more may be lost to a change that is worth it.
+const PAIRS_IN_ORDER: usize = 16;
+
+#[tokio::test]
+async fn of_two_rows_that_say_the_same_the_one_that_stands_comes_first() {
+    let set = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../bench/operator-language/standing"
+    );
+    let server = with_model();
+    let file = format!("{set}/rows.jsonl");
+    let imported: Value =
+        serde_json::from_str(&server.ok(None, &["import", &file, "--json"])).unwrap();
+    let operator = server.operator();
+    embedded(&operator).await;
+    let questions = std::fs::read_to_string(format!("{set}/questions.jsonl")).unwrap();
+    let questions = questions
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|question| question["split"] == "tune");
+    let (mut in_order, mut others) = (0, Vec::new());
+    for question in questions {
+        let asked = json!({"query": question["question"], "k": 10});
+        let answer = operator.call(PID, "recall", asked).await.unwrap();
+        let results = answer["results"].as_array().unwrap();
+        let place = |theirs: &Value| {
+            let id = &imported["ids"][theirs.as_str().unwrap()];
+            results.iter().position(|hit| hit["id"] == *id)
+        };
+        let stands = place(&question["answers"][0]);
+        let other = place(&question["over"][0]);
+        match stands.is_some_and(|stands| other.is_none_or(|other| stands < other)) {
+            true => in_order += 1,
+            false => others.push(question["question"].to_string()),
+        }
+    }
+    assert!(
+        in_order >= PAIRS_IN_ORDER && in_order + others.len() == 19,
+        "{in_order} in order; these are not: {others:#?}"
+    );
 }

@@ -2,12 +2,12 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, failed, verdicts};
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::api::memory::{GraphAnswer, GraphEdge, GraphNode};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::Entity;
 use prism_core::memory::reference::Reference;
 use prism_core::{Code, Problem};
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -180,6 +180,7 @@ fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sql;
 
     /// The obvious join order is a hundred times slower once statistics exist; this holds the plan.
     #[test]
@@ -208,7 +209,7 @@ mod tests {
                 .unwrap()
                 .query_map(params!["x", 5], |r| r.get(3))
                 .unwrap()
-                .collect::<rusqlite::Result<_>>()
+                .collect::<sql::Result<_>>()
                 .unwrap();
             assert!(
                 plan.iter()

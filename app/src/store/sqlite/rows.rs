@@ -3,10 +3,10 @@
 use super::memory::list;
 use super::{Result, Sqlite, column, failed, verdicts};
 use crate::store::memory::MemoryRow;
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::api::memory::RuledOut;
 use prism_core::memory::operator::Class;
 use prism_core::memory::recall::Standing;
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
 use uuid::Uuid;
 

@@ -2,11 +2,11 @@
 
 use super::memory::list;
 use super::{Result, column, failed};
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use prism_core::api::memory::VerdictView;
 use prism_core::memory::operator::{Directness, Verdict, verdict_weight};
 use prism_core::memory::question::cue;
 use prism_core::memory::recall::VerdictOn;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Verdicts that one row shows.
 const SHOWN: i64 = 5;
@@ -157,7 +157,7 @@ fn weighed(view: &VerdictView, on_own_delta: bool) -> Option<VerdictOn> {
 }
 
 /// A verdict, and whether it is an agent's on its own work.
-fn verdict(r: &Row<'_>) -> rusqlite::Result<(VerdictView, bool)> {
+fn verdict(r: &Row<'_>) -> sql::Result<(VerdictView, bool)> {
     let view = VerdictView {
         id: column::id(r, "id")?,
         on: r.get("on_what")?,

@@ -15,6 +15,7 @@ mod commands;
 mod connect_story;
 mod crash_story;
 mod door;
+mod engines;
 mod escalation_story;
 mod gate_story;
 mod generation_story;

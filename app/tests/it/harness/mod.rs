@@ -1,6 +1,7 @@
 //! The real binary in a throw-away home: a server, agents, and the command line.
 
 mod agent;
+pub mod engines;
 pub mod hosts;
 mod pty;
 mod wire;

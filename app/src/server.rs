@@ -15,6 +15,7 @@ use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
 use crate::prism::{Formerly, Prism};
+use crate::store::Store;
 use crate::timing;
 use crate::verb;
 use anyhow::{Context, Result, bail};

@@ -6,6 +6,21 @@ create function add_if(n bigint, holds boolean) returns bigint language sql immu
 $$ select case when holds is null then n else coalesce(n, 0) + holds::int end $$;
 create aggregate sum(boolean) (sfunc = add_if, stype = bigint);
 
+-- Points rows at something else, but for those of which the other has one already.
+create function move_rows(held_in text, held_as text, was text, becomes text) returns void
+language plpgsql as $$
+declare
+    one tid;
+begin
+    for one in execute format('select ctid from %I where %I = $1', held_in, held_as) using was loop
+        begin
+            execute format('update %I set %I = $1 where ctid = $2', held_in, held_as) using becomes, one;
+        exception when unique_violation then
+            null;
+        end;
+    end loop;
+end $$;
+
 -- The elements of a JSON list.
 create function each_of(list text) returns table (key bigint, value text) language sql immutable as
 $$ select e.ordinality - 1, e.value from json_array_elements_text(list::json) with ordinality e $$;

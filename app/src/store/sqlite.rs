@@ -150,10 +150,13 @@ impl Sqlite {
         let written = match &self.pool {
             None => timing::of(Part::Store, self.writer.write(job, then)).await,
             Some(pool) => {
-                let live = self.bus.hub().live();
+                let (live, writer) = (self.bus.hub().live(), self.writer.clone());
                 let then = move |value| {
                     live.too_many();
-                    then(value)
+                    let answer = then(value);
+                    // What became of a push may ride.
+                    writer.something_rides();
+                    answer
                 };
                 timing::of(Part::Store, pool.clone().write(alone, job, then)).await
             }

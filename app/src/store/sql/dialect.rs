@@ -20,6 +20,7 @@ pub fn for_postgres(sql: &str) -> String {
             }
             Piece::Word(word) => match word.to_ascii_lowercase().as_str() {
                 // A hint for SQLite's planner.
+                "not" if words.skip_word("indexed") => {}
                 "indexed" if words.skip_word("by") => words.skip_name(),
                 // SQLite keeps the order of a cross join; here every join's order is kept.
                 "cross" if words.rest_is_join_on() => {}
@@ -202,6 +203,7 @@ mod tests {
                 "from a cross join b cross join c on c.x = a.x",
                 "from a cross join b  join c on c.x = a.x",
             ),
+            ("from a not indexed where b", "from a  where b"),
             ("a like 'x%'", "a ilike 'x%'"),
             ("select max(a), max(a, b)", "select max(a), greatest(a, b)"),
             ("min(coalesce(a, 0))", "min(coalesce(a, 0))"),

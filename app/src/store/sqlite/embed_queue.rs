@@ -288,7 +288,7 @@ fn job(
 fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Option<String>> {
     let spoken_of = c
         .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0
-             and not exists (select 1 from memory h where h.id = dst and h.hidden) order by kind limit 1")
+             and not exists (select 1 from memory h where h.id = dst and h.hidden = 1) order by kind limit 1")
         .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
         .map_err(failed)?;
     match (spoken_of, session) {

@@ -62,7 +62,7 @@ fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
 
 /// What the operator rejected is out of sight.
 fn is_hidden(c: &Connection, node: &str) -> Result<bool> {
-    c.prepare_cached("select 1 from memory where id = ? and hidden")
+    c.prepare_cached("select 1 from memory where id = ? and hidden = 1")
         .and_then(|mut s| s.exists([node]))
         .map_err(failed)
 }
@@ -142,9 +142,11 @@ fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
     };
     if let Some(id) = node.strip_prefix("entity:") {
         let found: Option<(String, String)> = c
-            .query_row("select type, name from entities where id = ?", [id], |r| {
-                Ok((r.get(0)?, r.get(1)?))
-            })
+            .query_row(
+                "select type, name from entities where id = cast(? as integer)",
+                [id],
+                |r| Ok((r.get(0)?, r.get(1)?)),
+            )
             .optional()
             .map_err(failed)?;
         // By the name it can be asked for; its number is this engine's own.

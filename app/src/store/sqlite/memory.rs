@@ -183,7 +183,12 @@ impl Sqlite {
             let (shown, status) = match status {
                 Status::Any => ("true".to_owned(), None),
                 Status::Open => (format!("status not in {CLOSED}"), None),
-                Status::Standing => ("superseded_by is null".to_owned(), None),
+                Status::Standing => (
+                    "not exists (select 1 from entity_states s where s.node = artifacts.id
+                        and s.superseded_by is not null)"
+                        .to_owned(),
+                    None,
+                ),
                 Status::Is(status) => ("status = ?3".to_owned(), Some(status)),
             };
             list(

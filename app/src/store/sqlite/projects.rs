@@ -219,8 +219,7 @@ fn merge(c: &Connection, old: &Project, new: &Project) -> Result<()> {
     word_counts::merge(c, &old_id, &new_id)?;
     for (table, column) in references(c, "projects")? {
         // What both have already is there once.
-        let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
-        c.execute(&moved, [&old_id, &new_id]).map_err(failed)?;
+        move_rows(c, &table, &column, &old_id, &new_id)?;
         let left = format!("delete from {table} where {column} = ?1");
         c.execute(&left, [&old_id]).map_err(failed)?;
     }
@@ -253,8 +252,7 @@ fn merge_personas(c: &Connection, old: &str, new: &str) -> Result<()> {
         )
         .map_err(failed)?;
         for (table, column) in &columns {
-            let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
-            c.execute(&moved, [&from, &into]).map_err(failed)?;
+            move_rows(c, table, column, &from, &into)?;
             let left = format!("delete from {table} where {column} = ?1");
             c.execute(&left, [&from]).map_err(failed)?;
         }
@@ -291,8 +289,7 @@ fn merge_entities(c: &Connection, old: &str, new: &str) -> Result<()> {
             ("edges", "dst"),
             ("entity_states", "node"),
         ] {
-            let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
-            c.execute(&moved, [&node, &kept]).map_err(failed)?;
+            move_rows(c, table, column, &node, &kept)?;
             let left = format!("delete from {table} where {column} = ?1");
             c.execute(&left, [&node]).map_err(failed)?;
         }
@@ -404,6 +401,18 @@ fn confirmation(r: &Row<'_>) -> sql::Result<ConfirmationRow> {
             .ok_or_else(|| sql::Error::column("", "unknown"))?,
         on_own_delta: r.get("on_own_delta")?,
     })
+}
+
+/// Points rows at something else, but for those of which the other has one already.
+fn move_rows(c: &Connection, table: &str, column: &str, from: &str, into: &str) -> Result<()> {
+    let moved = c.either(
+        format!("update or ignore {table} set {column} = ?2 where {column} = ?1"),
+        format!("select move_rows('{table}', '{column}', ?1, ?2)"),
+    );
+    c.prepare(&moved)
+        .and_then(|mut s| s.execute([from, into]))
+        .map(drop)
+        .map_err(failed)
 }
 
 /// The columns that point at a table, whichever tables there are.

@@ -18,7 +18,7 @@ const PROVE: &str = "insert into last_proven
     from signal_queue q cross join sessions s on s.id = ?2 and s.persona_id = q.to_persona_id
     where q.id = ?1 and not (q.signal_type = 'Loopback' and q.in_reply_to is not null)
     on conflict (persona_id, session_id) do update set state = excluded.state, at = excluded.at,
-        evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= at";
+        evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= last_proven.at";
 
 /// Notes the newest of what each session is known to have had.
 pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {

@@ -96,7 +96,7 @@ pub(super) fn look_sql(what: History, condition: &str) -> String {
     } = shape(what);
     format!(
         "select t.rowid as place, {born} as born, {over} as over,
-            case when {over} < ?1 then ({referred}) else 0 end as referred
+            case when {over} < ?1 then ({referred}) else false end as referred
          from {table} t where {condition}"
     )
 }

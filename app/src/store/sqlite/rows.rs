@@ -71,7 +71,7 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     row.standing.verdicts.extend(newest);
     row.standing.labels = list(
         c,
-        "select i.class from edges e cross join operator_inputs i on i.id = e.src where e.dst = ? and e.kind = 'LABELS' and i.operator_review is not 'rejected' and (i.confidence = 'high' or i.operator_review = 'accepted')",
+        "select i.class from edges e cross join operator_inputs i on i.id = e.src where e.dst = ? and e.kind = 'LABELS' and i.operator_review is distinct from 'rejected' and (i.confidence = 'high' or i.operator_review = 'accepted')",
         params![id],
         |r| r.get::<_, String>(0),
     )?

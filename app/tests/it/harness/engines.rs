@@ -239,6 +239,12 @@ pub struct Database {
 }
 
 impl Database {
+    /// A database for one story, where stories are told on PostgreSQL.
+    pub fn of_stories() -> Option<Self> {
+        let told_on = std::env::var("PRISM_STORIES_ON").ok();
+        (told_on.as_deref() == Some("postgres")).then(|| Postgres::shared().database())
+    }
+
     /// Runs a statement in it, and returns what it printed.
     pub fn sql(&self, statement: &str) -> String {
         psql(&self.url, statement)

@@ -28,6 +28,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Server {
     process: Option<Child>,
     dir: TempDir,
+    /// Where its rows are, if not in the home.
+    database: Option<engines::Database>,
 }
 
 impl Server {
@@ -40,6 +42,7 @@ impl Server {
         Self {
             process: None,
             dir: tempfile::tempdir().unwrap(),
+            database: engines::Database::of_stories(),
         }
     }
 
@@ -48,6 +51,7 @@ impl Server {
         let mut server = Self {
             process: None,
             dir: tempfile::tempdir().unwrap(),
+            database: engines::Database::of_stories(),
         };
         if !config.is_empty() {
             let key = prism::clock::new_key().unwrap();
@@ -179,6 +183,9 @@ impl Server {
             .env("PRISM_AUTOSTART", "0")
             .env("PRISM_CLOCK_FILE", self.clock_file())
             .current_dir(self.dir.path());
+        if let Some(database) = &self.database {
+            command.env("PRISM_DATABASE", &database.url);
+        }
         if let Some(identity) = identity {
             command
                 .env("PRISM_AGENT_IDENTITY", identity)

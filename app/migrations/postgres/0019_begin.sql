@@ -26,6 +26,8 @@ create function each_of(list text) returns table (key bigint, value text) langua
 $$ select e.ordinality - 1, e.value from json_array_elements_text(list::json) with ordinality e $$;
 create function json_extract(document text, path text) returns text language sql immutable as
 $$ select document::json #>> string_to_array(substr(path, 3), '.') $$;
+create function number_in(name text) returns bigint language sql immutable as
+$$ select case when name ~ '^[0-9]{1,18}$' then name::bigint end $$;
 create function instr(held text, sought text) returns bigint language sql immutable as
 $$ select strpos(held, sought)::bigint $$;
 create function date(seconds bigint, since text) returns text language sql immutable as

@@ -181,12 +181,14 @@ impl Sqlite {
             // that to whoever gets it next.
             // Where somebody of the new name once sent under the same key, only one of them can
             // keep it.
-            for (or, keyless) in [("or ignore", ""), ("", ", idempotency_key = null")] {
+            let taken = "and not exists (select 1 from signal_queue o
+                where o.idempotency_key = q.idempotency_key and o.from_identity = ?1)";
+            for (keyless, where_free) in [("", taken), (", idempotency_key = null", "")] {
                 let sql = format!(
-                    "update {or} signal_queue set from_identity = ?1{keyless}
+                    "update signal_queue as q set from_identity = ?1{keyless}
                      where tenant_id = ?2 and from_identity <> ?1
                          and from_identity in (select identity from personas
-                             where tenant_id = ?2 and is_operator = 1 and identity <> ?1)"
+                             where tenant_id = ?2 and is_operator = 1 and identity <> ?1) {where_free}"
                 );
                 c.execute(&sql, [operator.as_str(), &tenant])
                     .map_err(failed)?;

@@ -31,9 +31,9 @@ pub(super) fn due_too_late() -> String {
 /// Moves a row on, unless somebody has read it or moved it on meanwhile.
 pub(super) const MOVE_ON: &str = "update signal_queue
     set escalate_at = ?3, escalation = coalesce(?4, escalation),
-        escalated_at = case when ?4 is null then escalated_at else ?5 end
+        escalated_at = case when cast(?4 as integer) is null then escalated_at else ?5 end
     where id = ?1 and escalate_at = ?2 and drained_at is null and ended_at is null
-        and (leased_until is null or leased_until <= ?5 or leased_until > ?5 + ?6 or ?4 is null)";
+        and (leased_until is null or leased_until <= ?5 or leased_until > ?5 + ?6 or cast(?4 as integer) is null)";
 /// What the operator is told of and nobody has read, the newest first.
 pub(super) const AT_OPERATORS: &str = "select q.id, q.signal_type, q.category, q.from_identity,
         q.from_session, q.to_identity, q.payload, q.in_reply_to, q.created_at, q.trace_id, q.seq,

@@ -5,6 +5,7 @@
 //! and empties inboxes, and that is what there is much of, holds only its inbox.
 
 use super::{Alone, Result, StoreError};
+use crate::config::failpoint;
 use crate::store::sql::{Connection, Server};
 use ::postgres::error::SqlState;
 use prism_core::limits::WRITER_JOBS_MAX;
@@ -53,7 +54,12 @@ impl Pool {
             let writer = self.writers.clone().acquire_owned().await;
             let writer = writer.map_err(|_| StoreError::Closed)?;
             let written = tokio::task::spawn_blocking(move || {
-                let written = self.run(&alone, job).map(then);
+                let written = self.run(&alone, job);
+                if failpoint("writer.answer_late") {
+                    // Long enough for a test to see the row and hang up before it is answered.
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                let written = written.map(then);
                 drop(writer);
                 written
             });

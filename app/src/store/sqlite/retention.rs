@@ -28,7 +28,7 @@ const fn shape(what: History) -> Shape {
             table: "loopback_runs",
             born: "t.finished_at",
             over: "t.finished_at",
-            referred: "0",
+            referred: "false",
             with_it: &[
                 "insert into loopback_days (project_id, day, identity, outcome, runs)
                  select project_id, date(finished_at / 1000000, 'unixepoch'), identity, outcome, 1

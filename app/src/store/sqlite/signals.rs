@@ -664,6 +664,8 @@ fn confirm(
         .map_err(failed)?;
     // Somebody else's lease is nobody's business here.
     rows.retain(|row| personas.contains(&row.to_persona));
+    // In one order, so that two who write the same rows do not wait for each other.
+    rows.sort_by_key(|row| row.signal_id);
     let mut drained = c
         .prepare_cached(
             "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null

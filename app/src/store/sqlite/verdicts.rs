@@ -132,11 +132,13 @@ pub(super) fn set_cue(c: &Connection, project: &str, node: &str) -> Result<()> {
 
 /// The row of a spec that is kept here, by the number of its entity.
 fn row_of_spec(c: &Connection, entity: &str) -> Result<Option<String>> {
-    c.prepare_cached(
+    // Not every name is a number, and PostgreSQL insists.
+    let number = c.either("cast(n.name as integer)", "number_in(n.name)");
+    c.prepare_cached(&format!(
         "select a.id from entities n cross join artifacts a on a.project_id = n.project_id
-         and a.kind = 'spec' and a.number = cast(n.name as integer)
-         where n.id = ? and n.type = 'spec' and cast(a.number as text) = n.name",
-    )
+         and a.kind = 'spec' and a.number = {number}
+         where n.id = cast(? as integer) and n.type = 'spec' and cast(a.number as text) = n.name",
+    ))
     .and_then(|mut s| s.query_row([entity], |r| r.get(0)).optional())
     .map_err(failed)
 }

@@ -6,7 +6,7 @@
 pub mod gate;
 pub mod memory;
 pub mod page;
-mod sql;
+pub mod sql;
 pub mod sqlite;
 
 use crate::bus::{Bus, Pushed};

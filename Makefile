@@ -1,7 +1,7 @@
 # Two commands: `make run` and `make test`; `make test-full` adds the hosts that are not part of every run.
 
 # What `make test` is made of, one after the other.
-PARTS = test-quick test-clients test-page e2e
+PARTS = test-quick test-engines test-clients test-page e2e
 
 .PHONY: run page test test-full test-setup $(PARTS) e2e-more check wire
 .NOTPARALLEL:
@@ -36,7 +36,10 @@ test-setup: page ## Build what is tested and fetch the model once
 	PRISM_HOME="$(CACHE)/home" $(TARGET)/debug/prism model install
 
 test-quick: test-setup ## The rules of core, and the stories on the embedded store
-	$(timed) cargo test --workspace --locked
+	$(timed) cargo test --workspace --locked -- --skip engines::
+
+test-engines: test-setup ## The store, and several servers, on a real PostgreSQL and Redis
+	$(timed) tests/engines/run -- cargo test --package prism --test it --locked -- engines:: store_suite::
 
 test-clients: test-setup ## The binary with real MCP and HTTP clients
 	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/clients/run

@@ -24,6 +24,8 @@ pub const DEFAULT_PORT: u16 = 7747;
 pub struct Env {
     pub home: Option<String>,
     pub prism_home: Option<String>,
+    /// Where the rows are, if not in this home.
+    pub database: Option<String>,
     pub identity: Option<String>,
     pub surface: Option<String>,
     pub pid: Option<String>,
@@ -80,6 +82,7 @@ impl Env {
         Ok(Self {
             home: var("HOME"),
             prism_home: var("PRISM_HOME"),
+            database: var("PRISM_DATABASE"),
             identity: var("PRISM_AGENT_IDENTITY"),
             surface: var("PRISM_AGENT_SURFACE"),
             pid: var("PRISM_PID"),
@@ -326,6 +329,9 @@ pub struct ServerConfig {
     /// Where people reach the page when a proxy stands in front: https://host/path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
+    /// The PostgreSQL database that this and other servers stand on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
 }
 
 impl ServerConfig {

@@ -15,6 +15,7 @@ use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
 use crate::prism::{Formerly, Prism};
+use crate::store::Store;
 use crate::timing;
 use crate::verb;
 use anyhow::{Context, Result, bail};
@@ -72,6 +73,8 @@ pub struct Options {
     pub behind_proxy: bool,
     /// Where people reach the page when a proxy stands in front.
     pub public_url: Option<String>,
+    /// A database that other servers stand on as well.
+    pub database: Option<String>,
     /// Whoever started it holds the other end of its standard input: it ends with them, however
     /// they end.
     pub ends_with_stdin: bool,
@@ -109,7 +112,14 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .background
         .as_ref()
         .and_then(|b| b.replaces.as_deref());
-    let (store, backup) = upgrade::open(home, replaces)?;
+    let database = options.database.clone().or_else(|| env.database.clone());
+    let (store, backup) = match database.or_else(|| config.server.database.clone()) {
+        None => upgrade::open(home, replaces)?,
+        Some(url) => {
+            let store = tokio::task::spawn_blocking(move || Store::open_shared(&url)).await?;
+            (store.context("cannot open the database")?, None)
+        }
+    };
     let (embedder, embedding) = Embedder::open(home.clone(), &store).await?;
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");

@@ -16,6 +16,7 @@ mod connect_story;
 mod crash_story;
 mod demo_story;
 mod door;
+mod engines;
 mod escalation_story;
 mod gate_story;
 mod generation_story;

@@ -145,7 +145,11 @@ fn examples(home: &Home) -> Result<Vec<Example>> {
         vector,
         sorts,
     };
-    Ok(known.into_iter().zip(vectors).map(example).collect())
+    Ok(known
+        .into_iter()
+        .zip(vectors.vectors)
+        .map(example)
+        .collect())
 }
 
 /// The questions of the tune half of a world, with the sorts of the rows that answer them.

@@ -11,11 +11,11 @@ pub mod story;
 
 use super::{Result, failed};
 use crate::store::page::{Listed, Range};
+use crate::store::sql::Value;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params_from_iter};
 use prism_core::limits::PAGE_LOOK_ROWS;
 use prism_core::page::Cursor;
 use prism_core::{Moment, Problem};
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use uuid::Uuid;
 
 /// What is listed: a table whose rows have a project and a time.
@@ -103,7 +103,7 @@ impl Listing {
         projects: &[Uuid],
         range: &Range,
         conditions: &Where,
-        map: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        map: impl Fn(&Row<'_>) -> sql::Result<T>,
     ) -> Result<Listed<T>> {
         let (rows, looked_to) = self.look(c, projects, range, conditions, map)?;
         Ok(Listed::of(rows, looked_to, range.limit))
@@ -116,7 +116,7 @@ impl Listing {
         projects: &[Uuid],
         range: &Range,
         conditions: &Where,
-        map: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        map: impl Fn(&Row<'_>) -> sql::Result<T>,
     ) -> Result<(Vec<(Cursor, T)>, Option<Cursor>)> {
         let from = match (&range.cursor, range.until) {
             (Some(cursor), _) => *cursor,
@@ -154,7 +154,7 @@ impl Listing {
                     };
                     Ok((at, map(r)?))
                 })
-                .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+                .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
                 .map_err(failed)?;
             if found.len() <= range.limit {
                 let end = c
@@ -196,7 +196,7 @@ pub(super) fn find(
         .query_map([id.prefix(), id.upper().as_str()], |r| {
             Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?))
         })
-        .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+        .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
         .map_err(failed)?;
     let mut found = found
         .into_iter()

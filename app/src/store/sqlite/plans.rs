@@ -3,8 +3,8 @@
 use super::{
     directory, escalation, migrate, opening, probe, retention, sessions, signals, trace, verdicts,
 };
+use crate::store::sql::{self, Connection, params_from_iter};
 use prism_core::retention::History;
-use rusqlite::{Connection, params_from_iter};
 
 /// The steps SQLite would take, in a store without statistics, as every home is.
 fn plan(sql: &str) -> Vec<String> {
@@ -15,7 +15,7 @@ fn plan(sql: &str) -> Vec<String> {
         .unwrap();
     let nothing = vec![Option::<i64>::None; statement.parameter_count()];
     let steps = statement.query_map(params_from_iter(nothing), |r| r.get("detail"));
-    steps.unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    steps.unwrap().collect::<sql::Result<_>>().unwrap()
 }
 
 #[test]

@@ -5,11 +5,11 @@
 
 use super::{Result, Sqlite, failed};
 use crate::store::memory::Filter;
+use crate::store::sql::{self, Connection, params};
 use prism_core::Moment;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::Nearness;
 use prism_core::memory::vector::{Role, from_bytes, quantise};
-use rusqlite::{Connection, params};
 use simsimd::SpatialSimilarity;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -47,7 +47,7 @@ pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.
     cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
 /// Vectors as they were made.
 pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
-    cross join memory_vectors v on v.id = j.value";
+    cross join memory_vectors v on v.id = cast(j.value as integer)";
 
 /// The vectors of a generation, project by project, in a form that is quick to scan. While the next
 /// one is read, the one before it answers; two never mix.
@@ -738,7 +738,7 @@ fn next_vectors(c: &Connection, model: &str, last: i64, newest: i64) -> Result<(
     let (mut step, mut reached, mut current) = (Vec::new(), last, None);
     let mut seen = 0;
     while let Some(row) = rows.next().map_err(failed)? {
-        let get = || -> rusqlite::Result<(i64, i64, i64, String, i64, String)> {
+        let get = || -> sql::Result<(i64, i64, i64, String, i64, String)> {
             Ok((
                 row.get(0)?,
                 row.get(1)?,

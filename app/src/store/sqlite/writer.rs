@@ -8,8 +8,8 @@ use super::riding::{RIDE, Riding};
 use super::{Result, StoreError, failed};
 use crate::config::failpoint;
 use crate::live::{Live, Touched};
+use crate::store::sql::Connection;
 use prism_core::limits::{LATER_JOBS_MAX, PAGE_CHANGES_MAX, WRITER_JOBS_MAX};
-use rusqlite::Connection;
 use rusqlite::hooks::Action;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -181,7 +181,10 @@ fn note_what_is_touched(
             touched.push(Touched::Row(table, row));
         }
     };
-    connection.update_hook(Some(hook)).map_err(failed)
+    match connection {
+        Connection::Sqlite(c) => c.update_hook(Some(hook)).map_err(failed),
+        Connection::Postgres(_) => Ok(()),
+    }
 }
 
 fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
@@ -192,8 +195,10 @@ fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding, tell
             break;
         }
     }
-    // A clean stop leaves one file behind instead of three.
-    drop(connection.execute_batch("pragma wal_checkpoint(truncate);"));
+    if let Connection::Sqlite(c) = connection {
+        // A clean stop leaves one file behind instead of three.
+        drop(c.execute_batch("pragma wal_checkpoint(truncate);"));
+    }
 }
 
 /// Collects jobs until somebody waits for one of them, or something has ridden long enough.
@@ -229,7 +234,7 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
 
 fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
     let unwatched = telling.live.watching() == 0;
-    let begun = connection.execute_batch("begin immediate").map_err(failed);
+    let begun = connection.begin_writing().map_err(failed);
     // What rides goes first: a job may want to read it.
     let carried = (begun.is_ok() && riding.is_due()).then(|| {
         let taken = riding.take();
@@ -242,9 +247,9 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling:
         settles.push(job(begun.clone().map(|()| connection)));
         places.push(place);
     }
-    let fate = begun.and_then(|()| connection.execute_batch("commit").map_err(failed));
+    let fate = begun.and_then(|()| connection.commit().map_err(failed));
     if fate.is_err() && !connection.is_autocommit() {
-        drop(connection.execute_batch("rollback"));
+        drop(connection.rollback());
     }
     let reported = match (&carried, telling.live.watching()) {
         (Some(taken), 1..) => taken.signals().map(Touched::Signal).collect(),
@@ -281,12 +286,7 @@ fn in_savepoint<T>(
             "the group this write was part of was rolled back".into(),
         ));
     }
-    let run = |sql: &str| {
-        connection
-            .prepare_cached(sql)
-            .and_then(|mut s| s.execute([]))
-            .map_err(failed)
-    };
+    let run = |sql: &str| connection.run(sql).map_err(failed);
     run("savepoint job")?;
     let result = catch_unwind(AssertUnwindSafe(|| job(connection)))
         .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())));
@@ -301,9 +301,9 @@ fn in_savepoint<T>(
 mod tests {
     use super::*;
     use crate::store::Report;
+    use crate::store::sql::OptionalExtension;
     use prism_core::Moment;
     use prism_core::receipt::State;
-    use rusqlite::OptionalExtension;
     use uuid::Uuid;
 
     fn writer() -> Writer {

@@ -1,6 +1,7 @@
 //! The rows that metrics are counted from, each bounded, the newest first where there are more.
 
 use super::super::{Result, Sqlite, column, failed, memory::list};
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::Moment;
 use prism_core::api::page::metrics::{Example, Metric};
 use prism_core::page::metrics::{
@@ -9,7 +10,6 @@ use prism_core::page::metrics::{
 };
 use prism_core::receipt::State;
 use prism_core::text::{clip, one_line};
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 

@@ -1,9 +1,9 @@
 //! What this store holds, and how large it is.
 
 use super::super::{Result, Sqlite, column, failed, memory::list};
+use crate::store::sql::{Connection, params};
 use prism_core::api::FolderView;
 use prism_core::api::page::house::{PersonaSeen, ProjectSettings, Stored, SurfaceSeen};
-use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 
 /// Sessions that say which surfaces there are; the newest count.
@@ -89,12 +89,13 @@ impl Sqlite {
                     at_most.push((*name).to_owned());
                 }
             }
-            let pragma = |name: &str| {
-                c.query_row(&format!("pragma {name}"), [], |r| r.get::<_, i64>(0))
-                    .map_err(failed)
-            };
+            let size = c.either(
+                "select page_count * page_size from pragma_page_count, pragma_page_size",
+                "select pg_database_size(current_database())",
+            );
+            let bytes: i64 = c.query_row(size, [], |r| r.get(0)).map_err(failed)?;
             let stored = Stored {
-                database_bytes: (pragma("page_count")? * pragma("page_size")?) as u64,
+                database_bytes: bytes as u64,
                 journal_bytes: journal_bytes(c),
                 rows,
                 at_most,
@@ -159,9 +160,11 @@ pub(in super::super) fn rows_of(c: &Connection, table: &str) -> Result<HowMany> 
 
 fn journal_bytes(c: &Connection) -> u64 {
     let size = |path: &str| std::fs::metadata(format!("{path}-wal")).map(|m| m.len());
-    c.path()
-        .and_then(|path| size(path).ok())
-        .unwrap_or_default()
+    match c {
+        Connection::Sqlite(c) => c.path().and_then(|path| size(path).ok()),
+        Connection::Postgres(_) => None,
+    }
+    .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,0 +1,3 @@
+//! What needs a real PostgreSQL or Redis: `make test-engines`.
+
+mod provisioning;

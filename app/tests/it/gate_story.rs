@@ -532,7 +532,7 @@ async fn fifty_labels_are_a_verdict_and_one_less_is_not() {
     };
     assert_eq!(report().await, (49, "too_few_labels".to_owned()));
     let label = |i: u32, right: bool| {
-        let request = json!({"event_id": format!("{i:08}"), "right": right});
+        let request = json!({"event_id": format!("{}", 10_000_000 + i), "right": right});
         let operator = server.operator();
         async move { operator.call(PID, "gate_label", request).await.unwrap() }
     };

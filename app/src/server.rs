@@ -8,7 +8,7 @@ mod sign_in;
 mod stream;
 pub mod typescript;
 mod upgrade;
-mod watch;
+pub mod watch;
 
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
@@ -417,7 +417,7 @@ async fn answer(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Answered, Problem> {
-    let key = sign_in::who(prism, headers)?;
+    let key = prism.known(|| sign_in::who(prism, headers)).await?;
     let verb = verb::by_path(path).ok_or_else(|| {
         let paths = verb::VERBS.iter().map(|v| v.path);
         let near = prism_core::id::nearest(path, paths.filter(|p| !p.is_empty()), 3);
@@ -455,7 +455,9 @@ async fn answer(
                 running.ensure_project(ProjectName::parse(&pid)?).await?;
             }
             // Whoever is nobody here binds no folder, and learns of none.
-            let caller = running.caller(&key, &pid, session)?;
+            let caller = running
+                .known(|| running.caller(&key, &pid, session))
+                .await?;
             running.enter(&caller.project.pid, place).await?;
             let elsewhere = running.elsewhere(&caller.project, speaks_from).await;
             timing::admitted();

@@ -141,6 +141,7 @@ impl Prism {
         let row = self.store.add_key(row).await?;
         if let Some(row) = row {
             self.directory.add_key(row);
+            self.bus().directory_changed();
         }
         Ok(secret)
     }

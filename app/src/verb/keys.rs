@@ -4,6 +4,7 @@ use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::KeyRow;
 use prism_core::api::close;
+use prism_core::bus::News;
 use prism_core::id::Quoted;
 use prism_core::{Code, Identity, Problem, api};
 use uuid::Uuid;
@@ -117,5 +118,6 @@ pub async fn shut(prism: &Prism, key: Uuid) -> Result<(), Problem> {
     prism
         .hub
         .close_key(key, close::RELEASED, "its key was revoked");
+    prism.bus().carrier().say(|| News::Revoked { key });
     Ok(())
 }

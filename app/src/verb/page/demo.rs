@@ -11,7 +11,6 @@ use prism_core::hook::Waiting;
 use prism_core::memory::operator::Review;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<DemoDone, Problem> {
     let known = prism.directory.project(PID);
@@ -36,7 +35,7 @@ pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<De
             let removed = prism.store.remove_demo(project.id).await?;
             let rows = removed.ok_or_else(not_ours)?;
             prism.presence.forget_project(project.id);
-            prism.names_are_old.store(true, Ordering::Relaxed);
+            prism.names_changed();
             prism.read_names().await?;
             Ok(answer(true, rows))
         }

@@ -54,7 +54,7 @@ pub enum Heard {
     News {
         server: Uuid,
         at: Moment,
-        news: News,
+        news: Box<News>,
     },
     /// Some of it was missed: everything is read again.
     Gap,
@@ -123,7 +123,10 @@ impl Ear {
             News::Unknown => {}
             _ if own || tenant != self.member.tenant => {}
             News::Lost => self.put(Heard::Gap),
-            news => self.put(Heard::News { server, at, news }),
+            news => {
+                let news = Box::new(news);
+                self.put(Heard::News { server, at, news });
+            }
         }
     }
 

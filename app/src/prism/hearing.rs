@@ -106,7 +106,7 @@ impl Prism {
         let Heard::News { news, .. } = heard else {
             return self.hear_of_a_gap().await;
         };
-        match news {
+        match *news {
             News::Sent {
                 project,
                 persona,

@@ -97,12 +97,10 @@ impl Server {
         loop {
             match self.next().await {
                 Heard::Gap => {}
-                Heard::News {
-                    server,
-                    news: News::Revoked { key },
-                    ..
-                } => return (server, key.as_u128()),
-                Heard::News { news, .. } => panic!("{news:?}"),
+                Heard::News { server, news, .. } => match *news {
+                    News::Revoked { key } => return (server, key.as_u128()),
+                    other => panic!("{other:?}"),
+                },
             }
         }
     }

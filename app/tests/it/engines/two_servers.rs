@@ -253,14 +253,20 @@ fn a_page_at_one_server_hears_what_the_other_writes() {
             .headers_mut()
             .insert("authorization", bearer.parse().unwrap());
         let (mut page, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+        let hello = tokio::time::timeout(PATIENCE, page.next()).await;
+        assert!(hello.is_ok(), "it watches once it was greeted");
         let sent = one.operator.call(PID, "signal", task("Texi", "go")).await;
         let id = sent.unwrap()["signal_id"].as_str().unwrap().to_owned();
-        loop {
-            let frame = tokio::time::timeout(PATIENCE, page.next()).await;
-            let frame = frame.expect("a frame").expect("an open socket").unwrap();
-            if frame.to_text().is_ok_and(|text| text.contains(&id)) {
-                break;
+        let told = async {
+            let says = |text: &str| text.contains(&id);
+            while let Some(Ok(frame)) = page.next().await {
+                if frame.to_text().is_ok_and(says) {
+                    return;
+                }
             }
-        }
+            panic!("the socket closed");
+        };
+        let told = tokio::time::timeout(PATIENCE, told).await;
+        told.expect("the page is told");
     });
 }

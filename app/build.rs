@@ -1,6 +1,7 @@
 //! Links the binary at a fixed address: resolving addresses at every start
 //! would cost the statusline, which starts once a second, half its time,
-//! and so would looking up every library function before the first is called. Puts the page's built
+//! and so would looking up every library function before the first is called. The library that
+//! unwinds comes with it, so that no start has to find and map it. Puts the page's built
 //! files into the binary.
 
 #![expect(
@@ -16,6 +17,10 @@ fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
         println!("cargo:rustc-link-arg-bins=-Wl,-z,lazy");
+        if std::env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu") {
+            println!("cargo:rustc-link-arg-bins=-static-libgcc");
+            println!("cargo:rustc-link-lib=gcc_eh");
+        }
     }
 }
 

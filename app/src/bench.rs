@@ -9,6 +9,7 @@
 )]
 
 mod cli;
+mod dashboard;
 mod embed;
 mod history;
 mod hosts;
@@ -59,6 +60,8 @@ enum What {
         #[arg(long, value_delimiter = ',', default_values_t = [1, 64, 512])]
         senders: Vec<usize>,
     },
+    /// The page: what it reads as rows grow, what open pages cost, and how soon it is on screen
+    Dashboard(dashboard::Dashboard),
     /// How fast texts become vectors, beside Python's onnxruntime
     Embed(embed::Embed),
     /// The same acts on an empty home and on one with a million signals behind it
@@ -125,6 +128,7 @@ impl Bench {
             What::Gate { acks } => proof::gate(acks).await?,
             What::History(history) => return history.run(context.json).await,
             What::Recall(recall) => return Ok(recall.run(&context.home, context.json).await?),
+            What::Dashboard(dashboard) => dashboard.run().await?,
             What::Embed(embed) => embed.run(&context.home).await?,
             What::Hosts(hosts) => hosts.run().await?,
             What::Memory { rows } => memory::run(&rows).await?,

@@ -10,6 +10,7 @@ mod gate;
 mod import;
 mod keys;
 mod lifecycle;
+mod lists;
 mod loopback;
 mod memory;
 mod model;
@@ -33,6 +34,7 @@ use prism_core::{Code, Identity, Problem};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::Read;
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
@@ -180,6 +182,14 @@ enum Command {
     Agents(dashboard::AgentsArgs),
     /// Look into an inbox without reading it
     Inbox(dashboard::Inbox),
+    /// One line through time: what was asked, looked up, done, and what you said of it
+    Story(lists::Story),
+    /// What the operator's words say about the agents, over time
+    Metrics(lists::Metrics),
+    /// Whether signals arrive, by surface and machine
+    Delivery(lists::Delivery),
+    /// Projects, keys, hosts, what is kept, and how large it is
+    Settings,
     /// A believable week in a project of its own, to look around in
     Demo(dashboard::Demo),
     /// Personas of a project
@@ -220,6 +230,69 @@ enum Command {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
+}
+
+/// The commands that are run most: by hooks, scripts and agents, many times a minute.
+#[derive(Subcommand)]
+#[command(defer = true)]
+enum Often {
+    Send(signals::Send),
+    Pending(signals::Pending),
+    Status,
+    Whois(roster::Whois),
+    Recall(memory::Recall),
+    Note(memory::Note),
+}
+
+/// Their own parser: building the one of all commands takes longer than what these do. It never
+/// has the last word: what it does not understand goes to the whole one.
+#[derive(Parser)]
+#[command(name = "prism", disable_help_flag = true, disable_version_flag = true)]
+#[command(disable_help_subcommand = true)]
+struct Quick {
+    #[command(flatten)]
+    shared: Shared,
+    #[command(subcommand)]
+    command: Often,
+}
+
+impl From<Quick> for Cli {
+    fn from(quick: Quick) -> Self {
+        Self {
+            shared: quick.shared,
+            command: match quick.command {
+                Often::Send(send) => Command::Send(send),
+                Often::Pending(pending) => Command::Pending(pending),
+                Often::Status => Command::Status,
+                Often::Whois(whois) => Command::Whois(whois),
+                Often::Recall(recall) => Command::Recall(recall),
+                Often::Note(note) => Command::Note(note),
+            },
+        }
+    }
+}
+
+impl Command {
+    fn is_one_of_often(&self) -> bool {
+        use Command::{Note, Pending, Recall, Send, Status, Whois};
+        matches!(
+            self,
+            Send(_) | Pending(_) | Status | Whois(_) | Recall(_) | Note(_)
+        )
+    }
+}
+
+impl Cli {
+    fn read(args: Vec<OsString>) -> Result<Self, clap::Error> {
+        let often = Often::has_subcommand;
+        let name = args.get(1).and_then(|name| name.to_str());
+        if name.is_some_and(often)
+            && let Ok(quick) = Quick::try_parse_from(&args)
+        {
+            return Ok(quick.into());
+        }
+        Self::try_parse_from(args)
+    }
 }
 
 const CHECKPOINT_EXAMPLES: &str = "Examples:
@@ -279,6 +352,9 @@ pub const DOORS: &[(&str, &[&str])] = &[
     ("prism_deltas", &["deltas"]),
 ];
 
+/// What a server answers at once or not at all: whoever looks is told so soon.
+const GLANCES: &[&str] = &["status", "whois", "ping", "now", "agents", "inbox"];
+
 /// The names of all commands that people are shown.
 pub fn commands() -> Vec<String> {
     let shown = Cli::command();
@@ -295,6 +371,8 @@ pub struct Context {
     /// None: the operator.
     pub identity: Option<Identity>,
     pub project: ProjectChoice,
+    /// The command does nothing but call, one call after the other.
+    alone: bool,
     /// One for all calls of a command: its key is read once, and its connection kept.
     client: OnceLock<Client>,
     /// Whether it was said whose project this is.
@@ -321,6 +399,7 @@ impl Context {
             json: shared.json,
             identity,
             project,
+            alone: false,
             client: OnceLock::new(),
             folder_told: AtomicBool::new(false),
             env,
@@ -334,6 +413,10 @@ impl Context {
         let key = client::find_key(&self.env, &self.home, self.identity.as_ref())?;
         let client = Client::new(Locator::of(&self.env, &self.home)?, key)?;
         let client = client.once_called(&self.project);
+        let client = match self.alone {
+            true => client.alone(),
+            false => client,
+        };
         let client = match self.project.named {
             true => client,
             false => client.creating_project(),
@@ -358,6 +441,9 @@ impl Context {
         body: Value,
     ) -> Result<Value, Failure> {
         let mut client = self.client()?.with_session(session);
+        if GLANCES.contains(&path) {
+            client = client.with_patience(client::GLANCE);
+        }
         if self.identity.is_none() && !path.starts_with("project_") {
             client = client.speaking_from(&self.project);
         }
@@ -430,7 +516,7 @@ impl Context {
 
 /// Runs the command line and returns the exit code: 0 done, 1 the answer is no, 2 could not run.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::read(args.into_iter().collect()) {
         Ok(cli) => cli,
         Err(error) => {
             drop(error.print());
@@ -475,7 +561,8 @@ fn dispatch(cli: Cli) -> Outcome {
     }
     // A project file that cannot be read must not keep a host from its shim.
     if let Command::Mcp = cli.command {
-        return block_on(false, crate::shim::run(Env::read()?));
+        let env = Env::read()?;
+        return block_on(false, boxed(|| crate::shim::run(env)));
     }
     match cli.command {
         Command::Background(between) => {
@@ -491,14 +578,18 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Serve(serve) => serve.home(),
         _ => None,
     };
-    let context = Context::new(&cli.shared, named)?;
+    let mut context = Context::new(&cli.shared, named)?;
+    context.alone = cli.command.is_one_of_often();
     let pins = Pins {
         identity: cli.shared.identity.clone(),
         pid: cli.shared.pid.clone(),
     };
     match cli.command {
-        Command::Serve(serve) => return block_on(true, serve.run(context)),
-        Command::Bench(bench) => return block_on(!bench.is_peer(), bench.run(context)),
+        Command::Serve(serve) => return block_on(true, boxed(|| serve.run(context))),
+        Command::Bench(bench) => {
+            let many_threads = !bench.is_peer();
+            return block_on(many_threads, boxed(|| bench.run(context)));
+        }
         Command::Model(model) => return model.run(&context),
         Command::Up(up) => return up.run(&context),
         Command::Down(down) => return down.run(&context),
@@ -507,76 +598,88 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::EmbedWorker(worker) => return worker.run(),
         _ => {}
     }
-    block_on(false, async move {
-        match cli.command {
-            Command::Send(send) => send.run(context).await,
-            Command::Pending(pending) => pending.run(context).await,
-            Command::Wait(wait) => wait.run(context).await,
-            Command::Signals(signals) => signals.run(context).await,
-            Command::Trace(trace) => trace.run(context).await,
-            Command::LoopbackTest(test) => test.run(context).await,
-            Command::Status => roster::status(context).await,
-            Command::Whois(whois) => whois.run(context).await,
-            Command::Start(start) => start.run(context).await,
-            Command::Checkpoint(record) => record.run(context, "checkpoint").await,
-            Command::Wrap(record) => record.run(context, "wrap").await,
-            Command::Pickup(pickup) => pickup.run(context).await,
-            Command::Deltas(deltas) => deltas.run(context).await,
-            Command::Recall(recall) => recall.run(context).await,
-            Command::Cite(cite) => cite.run(context).await,
-            Command::Confirm(confirm) => confirm.run(context).await,
-            Command::Input(input) => input.run(context).await,
-            Command::Review(review) => review.run(context).await,
-            Command::Remember(remember) => remember.run(context).await,
-            Command::Note(note) => note.run(context).await,
-            Command::Journal(journal) => journal.run(context).await,
-            Command::Retro(retro) => retro.run(context).await,
-            Command::Postmortem(postmortem) => postmortem.run(context).await,
-            Command::Decide(decide) => decide.run(context).await,
-            Command::Spec(spec) => spec.run(context, "spec").await,
-            Command::Plan(plan) => plan.run(context, "plan").await,
-            Command::Todo(todo) => todo.run(context).await,
-            Command::Graph(graph) => graph.run(context).await,
-            Command::Memory(memory) => memory.run(context).await,
-            Command::Export(export) => export.run(context).await,
-            Command::Import(import) => import.run(context).await,
-            Command::Gate(gate) => gate.run(context).await,
-            Command::Watch => watch::run(context).await,
-            Command::Dashboard(dashboard) => dashboard.run(context).await,
-            Command::Now(now) => now.run(context).await,
-            Command::Agents(agents) => agents.run(context).await,
-            Command::Inbox(inbox) => inbox.run(context).await,
-            Command::Demo(demo) => demo.run(context).await,
-            Command::Persona(persona) => persona.run(context).await,
-            Command::Project(project) => project.run(context).await,
-            Command::Key(key) => key.run(context).await,
-            Command::Session(session) => session.run(context).await,
-            Command::Connect(connect) => connect.run(context, pins).await,
-            Command::Disconnect(disconnect) => disconnect.run(context),
-            Command::Doctor => doctor::run(context).await,
-            Command::Coder(coder) => coder.run(context).await,
-            // Handled before any of this is set up, or above.
-            Command::Statusline { .. }
-            | Command::Hook { .. }
-            | Command::Serve(_)
-            | Command::Mcp
-            | Command::Up(_)
-            | Command::Down(_)
-            | Command::Restart(_)
-            | Command::Logs(_)
-            | Command::Background(_)
-            | Command::CoderHost(_)
-            | Command::Bench(_)
-            | Command::Model(_)
-            | Command::EmbedWorker(_)
-            | Command::WireTypes
-            | Command::Completions { .. } => Ok(()),
-        }
-    })
+    let command = match cli.command {
+        Command::Send(send) => boxed(|| send.run(context)),
+        Command::Pending(pending) => boxed(|| pending.run(context)),
+        Command::Wait(wait) => boxed(|| wait.run(context)),
+        Command::Signals(signals) => boxed(|| signals.run(context)),
+        Command::Trace(trace) => boxed(|| trace.run(context)),
+        Command::LoopbackTest(test) => boxed(|| test.run(context)),
+        Command::Status => boxed(|| roster::status(context)),
+        Command::Whois(whois) => boxed(|| whois.run(context)),
+        Command::Start(start) => boxed(|| start.run(context)),
+        Command::Checkpoint(record) => boxed(|| record.run(context, "checkpoint")),
+        Command::Wrap(record) => boxed(|| record.run(context, "wrap")),
+        Command::Pickup(pickup) => boxed(|| pickup.run(context)),
+        Command::Deltas(deltas) => boxed(|| deltas.run(context)),
+        Command::Recall(recall) => boxed(|| recall.run(context)),
+        Command::Cite(cite) => boxed(|| cite.run(context)),
+        Command::Confirm(confirm) => boxed(|| confirm.run(context)),
+        Command::Input(input) => boxed(|| input.run(context)),
+        Command::Review(review) => boxed(|| review.run(context)),
+        Command::Remember(remember) => boxed(|| remember.run(context)),
+        Command::Note(note) => boxed(|| note.run(context)),
+        Command::Journal(journal) => boxed(|| journal.run(context)),
+        Command::Retro(retro) => boxed(|| retro.run(context)),
+        Command::Postmortem(postmortem) => boxed(|| postmortem.run(context)),
+        Command::Decide(decide) => boxed(|| decide.run(context)),
+        Command::Spec(spec) => boxed(|| spec.run(context, "spec")),
+        Command::Plan(plan) => boxed(|| plan.run(context, "plan")),
+        Command::Todo(todo) => boxed(|| todo.run(context)),
+        Command::Graph(graph) => boxed(|| graph.run(context)),
+        Command::Memory(memory) => boxed(|| memory.run(context)),
+        Command::Export(export) => boxed(|| export.run(context)),
+        Command::Import(import) => boxed(|| import.run(context)),
+        Command::Gate(gate) => boxed(|| gate.run(context)),
+        Command::Watch => boxed(|| watch::run(context)),
+        Command::Dashboard(dashboard) => boxed(|| dashboard.run(context)),
+        Command::Now(now) => boxed(|| now.run(context)),
+        Command::Agents(agents) => boxed(|| agents.run(context)),
+        Command::Inbox(inbox) => boxed(|| inbox.run(context)),
+        Command::Story(story) => boxed(|| story.run(context)),
+        Command::Metrics(metrics) => boxed(|| metrics.run(context)),
+        Command::Delivery(delivery) => boxed(|| delivery.run(context)),
+        Command::Settings => boxed(|| lists::settings(context)),
+        Command::Demo(demo) => boxed(|| demo.run(context)),
+        Command::Persona(persona) => boxed(|| persona.run(context)),
+        Command::Project(project) => boxed(|| project.run(context)),
+        Command::Key(key) => boxed(|| key.run(context)),
+        Command::Session(session) => boxed(|| session.run(context)),
+        Command::Connect(connect) => boxed(|| connect.run(context, pins)),
+        Command::Disconnect(disconnect) => boxed(|| async { disconnect.run(context) }),
+        Command::Doctor => boxed(|| doctor::run(context)),
+        Command::Coder(coder) => boxed(|| coder.run(context)),
+        // Handled before any of this is set up, or above.
+        Command::Statusline { .. }
+        | Command::Hook { .. }
+        | Command::Serve(_)
+        | Command::Mcp
+        | Command::Up(_)
+        | Command::Down(_)
+        | Command::Restart(_)
+        | Command::Logs(_)
+        | Command::Background(_)
+        | Command::CoderHost(_)
+        | Command::Bench(_)
+        | Command::Model(_)
+        | Command::EmbedWorker(_)
+        | Command::WireTypes
+        | Command::Completions { .. } => return Ok(()),
+    };
+    block_on(false, command)
+}
+
+/// A command, where it costs the stack nothing: the largest of all of them would be laid out there
+/// whichever runs, and each of its pages is a fault.
+#[inline(never)]
+fn boxed<F: Future<Output = Outcome> + 'static>(
+    command: impl FnOnce() -> F,
+) -> Pin<Box<dyn Future<Output = Outcome>>> {
+    Box::pin(command())
 }
 
 /// The server gets every core; everything else waits on one socket and needs one thread.
-fn block_on(many_threads: bool, future: impl Future<Output = Outcome>) -> Outcome {
+fn block_on(many_threads: bool, future: Pin<Box<dyn Future<Output = Outcome>>>) -> Outcome {
     let mut builder = if many_threads {
         tokio::runtime::Builder::new_multi_thread()
     } else {
@@ -707,5 +810,40 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        Quick::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_are_run_often_are_read_by_a_parser_of_their_own() {
+        let whole = whole();
+        let mut quick = Quick::command();
+        quick.build();
+        for often in quick.get_subcommands() {
+            let name = often.get_name();
+            let of = |command: &clap::Command| -> Vec<String> {
+                let args = command.get_arguments().map(|a| a.get_id().to_string());
+                let everywhere = ["as", "pid", "json", "help", "version"];
+                args.filter(|a| !everywhere.contains(&a.as_str())).collect()
+            };
+            let same = whole.find_subcommand(name).map(of);
+            assert_eq!(same, Some(of(often)), "{name} takes the same in both");
+        }
+        let read = |words: &[&str]| {
+            let args = words.iter().map(OsString::from).collect();
+            Cli::read(args).map_err(|e| e.kind())
+        };
+        let send = read(&["prism", "send", "Texi", "hello", "--as", "Donna", "--json"]);
+        let send = send.unwrap_or_else(|kind| panic!("{kind:?}"));
+        assert!(matches!(send.command, Command::Send(_)) && send.shared.json);
+        assert_eq!(send.shared.identity.as_deref(), Some("Donna"));
+        // The whole one has the last word: help, what is wrong, and everything else.
+        use clap::error::ErrorKind::{DisplayHelp, MissingRequiredArgument};
+        assert_eq!(read(&["prism", "send", "-h"]).err(), Some(DisplayHelp));
+        let missing = read(&["prism", "send", "Texi"]).err();
+        assert_eq!(missing, Some(MissingRequiredArgument));
+        assert!(matches!(
+            read(&["prism", "--pid", "app", "status"]).map(|cli| cli.command),
+            Ok(Command::Status)
+        ));
     }
 }

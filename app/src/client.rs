@@ -1,5 +1,6 @@
 //! The typed way to a server: the CLI and the shim both go through here.
 
+mod alone;
 mod http;
 
 use crate::clock;
@@ -26,6 +27,8 @@ use uuid::Uuid;
 const RETRY: Duration = Duration::from_secs(SEND_RETRY_S);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(30);
+/// How long a look may take for which somebody sits at a terminal.
+pub const GLANCE: Duration = Duration::from_secs(5);
 
 /// Where the server is: asked again for each call, because a restart may move it.
 #[derive(Clone, Debug)]
@@ -180,6 +183,8 @@ pub struct Client {
     locator: Locator,
     key: String,
     session: Option<Uuid>,
+    /// How long one request may take.
+    patience: Duration,
     /// The project was found, not named: first use may create it.
     create_project: bool,
     /// Where a caller stands who found its project.
@@ -195,15 +200,29 @@ impl Client {
             locator,
             key,
             session: None,
+            patience: REQUEST,
             create_project: false,
             place: Vec::new(),
             elsewhere: Arc::default(),
         })
     }
 
+    /// For a caller who does nothing else until each answer is there.
+    pub fn alone(mut self) -> Self {
+        self.http.alone = true;
+        self
+    }
+
     pub fn with_session(&self, session: Option<Uuid>) -> Self {
         Self {
             session,
+            ..self.clone()
+        }
+    }
+
+    pub fn with_patience(&self, patience: Duration) -> Self {
+        Self {
+            patience,
             ..self.clone()
         }
     }
@@ -269,7 +288,8 @@ impl Client {
 
     /// Calls a verb once.
     pub async fn call(&self, pid: &str, path: &str, body: Value) -> Result<Value, Problem> {
-        self.attempt(pid, path, &body).await.map_err(|f| f.problem)
+        let attempt = self.attempt(pid, path, &body, self.patience);
+        attempt.await.map_err(|f| f.problem)
     }
 
     /// Calls a verb, again while the server is too busy to take it; then says so.
@@ -289,7 +309,13 @@ impl Client {
         }
     }
 
-    async fn attempt(&self, pid: &str, path: &str, body: &Value) -> Result<Value, Unanswered> {
+    async fn attempt(
+        &self,
+        pid: &str,
+        path: &str,
+        body: &Value,
+        patience: Duration,
+    ) -> Result<Value, Unanswered> {
         // It becomes a part of the address.
         let pid = match pid {
             EVERYWHERE => EVERYWHERE.to_owned(),
@@ -301,6 +327,7 @@ impl Client {
             path: format!("/api/v1/{pid}/{path}"),
             headers: self.headers(),
             body: serde_json::to_vec(body).map_err(|e| Unanswered::unsent(unwritten(&e)))?,
+            patience,
         };
         let answered = self.http.post(&self.locator, post).await?;
         let (url, status) = (answered.url, answered.status);
@@ -376,8 +403,9 @@ impl Client {
         let mut perhaps_sent = false;
         loop {
             // A server that took the request and says nothing is waited for as long, no longer.
-            let attempt = self.attempt(pid, "signal", &body);
-            let failure = match tokio::time::timeout(retries.left(), attempt).await {
+            let left = retries.left();
+            let attempt = self.attempt(pid, "signal", &body, left.min(self.patience));
+            let failure = match tokio::time::timeout(left, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failure)) => failure,
                 Err(_) => Unanswered {
@@ -555,8 +583,7 @@ pub fn operator_key(env: &Env, home: &Home) -> Result<Option<String>, Problem> {
     if env.api_key.is_some() {
         return Ok(None);
     }
-    let config = Config::load(home).map_err(untrusted)?;
-    Ok(config.map(|c| c.api_key))
+    Config::key(home).map_err(untrusted)
 }
 
 /// The key to call with: the environment's, the identity's own, or the operator's.

@@ -24,6 +24,10 @@ pub const DEFAULT_PORT: u16 = 7747;
 pub struct Env {
     pub home: Option<String>,
     pub prism_home: Option<String>,
+    /// Where the rows are, if not in this home.
+    pub database: Option<String>,
+    /// What tells the servers of one database of each other.
+    pub redis: Option<String>,
     pub identity: Option<String>,
     pub surface: Option<String>,
     pub pid: Option<String>,
@@ -80,6 +84,8 @@ impl Env {
         Ok(Self {
             home: var("HOME"),
             prism_home: var("PRISM_HOME"),
+            database: var("PRISM_DATABASE"),
+            redis: var("PRISM_REDIS"),
             identity: var("PRISM_AGENT_IDENTITY"),
             surface: var("PRISM_AGENT_SURFACE"),
             pid: var("PRISM_PID"),
@@ -326,6 +332,12 @@ pub struct ServerConfig {
     /// Where people reach the page when a proxy stands in front: https://host/path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
+    /// The PostgreSQL database that this and other servers stand on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// The Redis that tells those servers of each other's commits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis: Option<String>,
 }
 
 impl ServerConfig {
@@ -359,6 +371,22 @@ const CONFIG: &str = "config.toml";
 /// Characters of the operator's key after `prk_`, at the least.
 const KEY_CHARS_MIN: usize = 32;
 
+/// The key where it stands on a line as we write it, before the first table; none where it takes a
+/// reader of TOML to tell.
+fn plain_key(text: &str) -> Option<&str> {
+    if text.contains("\"\"\"") || text.contains("'''") {
+        return None;
+    }
+    let top = text.lines().take_while(|line| !line.starts_with('['));
+    let mut keys = top.filter(|line| line.contains("api_key"));
+    let (Some(line), None) = (keys.next(), keys.next()) else {
+        return None;
+    };
+    let key = line.strip_prefix("api_key = \"")?.strip_suffix('"')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    key.chars().all(plain).then_some(key)
+}
+
 impl Config {
     pub fn load(home: &Home) -> Result<Option<Self>> {
         let Some(text) = home.read_secret(CONFIG)? else {
@@ -378,6 +406,18 @@ impl Config {
             let hint = "mend it, or move it away and run `prism up`, which writes a new one";
             Problem::new(Code::Internal, message, hint).into()
         })
+    }
+
+    /// The operator's key. Where the file says it plainly nothing else of it is read: every command
+    /// needs the key, and hardly any the rest.
+    pub fn key(home: &Home) -> Result<Option<String>> {
+        let Some(text) = home.read_secret(CONFIG)? else {
+            return Ok(None);
+        };
+        match plain_key(&text) {
+            Some(key) => Ok(Some(key.to_owned())),
+            None => Ok(Self::load(home)?.map(|config| config.api_key)),
+        }
     }
 
     /// Whether a server may run with it: the key opens everything, so nobody may guess it, and the
@@ -752,6 +792,31 @@ mod tests {
                 (pid.into(), at(folder), formerly.into()),
                 "{path}"
             );
+        }
+    }
+
+    #[test]
+    fn a_key_that_stands_plainly_is_found_without_reading_the_rest() {
+        for (text, key) in [
+            (
+                "operator = \"a\"\napi_key = \"prk_x-Y_1\"\n",
+                Some("prk_x-Y_1"),
+            ),
+            (
+                "api_key = \"prk_x\"\n[server]\nport = nonsense\n",
+                Some("prk_x"),
+            ),
+            ("# the api_key = \"prk_no\"\napi_key = \"prk_x\"\n", None),
+            ("api_key = \"prk_x\"\napi_key = \"prk_y\"\n", None),
+            ("[other]\napi_key = \"prk_x\"\n", None),
+            ("say = \"\"\"\napi_key = \"prk_no\"\n\"\"\"\n", None),
+            ("say = '''\napi_key = \"prk_no\"\n'''\n", None),
+            ("api_key = \"prk\\u005fx\"\n", None),
+            ("api_key = 'prk_x'\n", None),
+            ("api_key = \"prk_x\" # mine\n", None),
+            ("", None),
+        ] {
+            assert_eq!(plain_key(text), key, "{text}");
         }
     }
 

@@ -13,16 +13,29 @@ use uuid::Uuid;
 /// The project that it is written into; its name says what it is.
 pub const PID: &str = "PID-DEMO";
 /// The agents: name, surface, machine.
-pub const AGENTS: [(&str, &str, &str); 4] = [
+type Agents = [(&'static str, &'static str, &'static str); 4];
+const AGENTS: Agents = [
     ("Marlow", "claude_code", "demo-laptop"),
     ("Quill", "codex", "demo-laptop"),
     ("Tamsin", "claude_code", "demo-server"),
     ("Bram", "cursor", "demo-laptop"),
 ];
+/// Takes the place of an agent whose name is the operator's.
+const ANOTHER: &str = "Wren";
 const SEED: u64 = 7;
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
+
+/// The agents of a week in which this is the operator.
+pub fn agents(operator: &str) -> Agents {
+    AGENTS.map(
+        |(name, surface, machine)| match name.eq_ignore_ascii_case(operator) {
+            true => (ANOTHER, surface, machine),
+            false => (name, surface, machine),
+        },
+    )
+}
 
 /// A week: lines that are imported as anybody's would be, and the rows that go with them.
 pub struct Week {
@@ -159,6 +172,7 @@ fn told() -> Vec<(&'static str, i64, usize, Value)> {
         ("d8", DAY + 3 * HOUR, 1, json!({"kind": "checkpoint", "summary": "The receipt worker starts with the server and says so", "operator_visible_effect": "The receipt mail comes within a minute of paying", "touched_files": ["server/mail/worker.rs"]})),
         ("v5", DAY + 2 * HOUR, 1, json!({"kind": "confirmation", "refers_to": "delta:d8", "verdict": "works", "notes": "Mail after ten seconds"})),
         ("t1", DAY + HOUR, 2, json!({"kind": "todo", "title": "Probe mail after each deployment", "body": "See the postmortem on receipts", "tags": ["mail"]})),
+        ("w1", 22 * HOUR, 2, json!({"kind": "plan", "title": "The week after the launch", "body": "First the probe mail, then the phone layout of the receipt, then the bank's sandbox behind a limit.", "tags": ["launch"]})),
         ("i8", 5 * HOUR, 2, json!({"kind": "operator_input", "class": "correction", "prompt_text": "do not touch the bank's sandbox without asking", "triggered_action": "calling the bank's sandbox in a loop", "confidence": "high"})),
         ("d9", 3 * HOUR, 0, json!({"kind": "checkpoint", "summary": "The receipt page shows the order while it is still being paid", "operator_visible_effect": "The receipt page is never empty", "touched_files": ["web/receipt/Page.tsx"]})),
         ("i9", 2 * HOUR, 0, json!({"kind": "operator_input", "class": "confirmation", "prompt_text": "good, the receipt page makes sense now", "confidence": "high"})),
@@ -168,9 +182,10 @@ fn told() -> Vec<(&'static str, i64, usize, Value)> {
 /// Makes the week.
 pub fn week(seed: Option<u64>, now: Moment, operator: &str) -> Week {
     let mut chance = Chance(seed.unwrap_or(SEED));
+    let agents = &agents(operator);
     let ago = |s: i64| now.plus_s(-s);
     // Each agent worked early in the week and is at it again now.
-    let sessions: Vec<SessionIn> = AGENTS
+    let sessions: Vec<SessionIn> = agents
         .iter()
         .enumerate()
         .flat_map(|(n, (identity, surface, machine_id))| {
@@ -202,7 +217,7 @@ pub fn week(seed: Option<u64>, now: Moment, operator: &str) -> Week {
     };
     let mut lines = Vec::new();
     for (number, (id, s, agent, mut line)) in told().into_iter().enumerate() {
-        let (identity, surface, _) = AGENTS[agent];
+        let (identity, surface, _) = agents[agent];
         if let Value::Object(line) = &mut line {
             line.insert("id".into(), id.into());
             line.insert("identity".into(), identity.into());
@@ -215,9 +230,9 @@ pub fn week(seed: Option<u64>, now: Moment, operator: &str) -> Week {
             row: line,
         });
     }
-    signals(&mut rows, &mut chance, operator, &ago, &session_at);
-    looked_up(&mut rows, &mut chance, &ago, &session_at);
-    rows.probes = probes(&mut chance, &ago, &session_at);
+    signals(&mut rows, &mut chance, agents, &ago, &session_at);
+    looked_up(&mut rows, &mut chance, agents, &ago, &session_at);
+    rows.probes = probes(&mut chance, agents, &ago, &session_at);
     let mut sessions = sessions;
     // Tamsin's host asks for a permission.
     sessions[5].waits_since = Some(ago(11 * MINUTE));
@@ -234,7 +249,7 @@ type Ago<'a> = &'a dyn Fn(i64) -> Moment;
 type SessionAt<'a> = &'a dyn Fn(usize, i64) -> Uuid;
 
 #[rustfmt::skip]
-fn signals(rows: &mut Rows, chance: &mut Chance, operator: &str, ago: Ago<'_>, session_at: SessionAt<'_>) {
+fn signals(rows: &mut Rows, chance: &mut Chance, agents: &Agents, ago: Ago<'_>, session_at: SessionAt<'_>) {
     use Category::{Ask, Blocker, Info, Task};
     // Seconds ago, from, to, type, category, summary, answered by (summary, seconds later), layers known.
     type Said = (i64, Option<usize>, Option<usize>, &'static str, Category, &'static str, Option<(&'static str, i64)>, usize);
@@ -253,7 +268,8 @@ fn signals(rows: &mut Rows, chance: &mut Chance, operator: &str, ago: Ago<'_>, s
         (40 * MINUTE, Some(2), None, "Question", Ask, "May I raise the bank's sandbox limit for one test run?", None, 0),
         (12 * MINUTE, Some(0), None, "StatusUpdate", Info, "The receipt page is ready to look at", None, 0),
     ];
-    let name = |agent: Option<usize>| agent.map_or(operator.to_owned(), |n| AGENTS[n].0.to_owned());
+    let operator = rows.operator.clone();
+    let name = |agent: Option<usize>| agent.map_or(operator.clone(), |n| agents[n].0.to_owned());
     for (s, from, to, signal_type, category, summary, answer, layers) in said {
         let id = chance.id();
         let read = layers == 5;
@@ -312,7 +328,7 @@ fn signals(rows: &mut Rows, chance: &mut Chance, operator: &str, ago: Ago<'_>, s
 }
 
 #[rustfmt::skip]
-fn looked_up(rows: &mut Rows, chance: &mut Chance, ago: Ago<'_>, session_at: SessionAt<'_>) {
+fn looked_up(rows: &mut Rows, chance: &mut Chance, agents: &Agents, ago: Ago<'_>, session_at: SessionAt<'_>) {
     let asked: [(i64, usize, &'static str, &[&'static str], bool); 8] = [
         (6 * DAY + 8 * HOUR - 300, 0, "what happens to the form when the connection is lost", &["d1"], false),
         (6 * DAY + 5 * HOUR - 600, 1, "paying twice by accident", &["d2", "d1"], true),
@@ -324,7 +340,7 @@ fn looked_up(rows: &mut Rows, chance: &mut Chance, ago: Ago<'_>, session_at: Ses
         (4 * HOUR - 600, 0, "the receipt page", &["d9", "p1"], false),
     ];
     for (s, agent, query, results, cited) in asked {
-        let (identity, surface, _) = AGENTS[agent];
+        let (identity, surface, _) = agents[agent];
         rows.recalls.push(RecallIn {
             id: chance.id(),
             session: session_at(agent, s),
@@ -342,7 +358,7 @@ fn looked_up(rows: &mut Rows, chance: &mut Chance, ago: Ago<'_>, session_at: Ses
         .signals
         .iter()
         .filter(|s| s.signal_type == "TaskAssigned")
-        .filter_map(|s| Some((s.id, s.at, AGENTS.iter().position(|(name, ..)| *name == s.to)?)))
+        .filter_map(|s| Some((s.id, s.at, agents.iter().position(|(name, ..)| *name == s.to)?)))
         .collect();
     let noticed = [
         (true, "tier1", None),
@@ -354,7 +370,7 @@ fn looked_up(rows: &mut Rows, chance: &mut Chance, ago: Ago<'_>, session_at: Ses
         (true, "tier2", None),
     ];
     for ((warned, class, label), (assignment, at, agent)) in noticed.into_iter().zip(tasks) {
-        let (identity, surface, _) = AGENTS[agent];
+        let (identity, surface, _) = agents[agent];
         let session = rows.signals.iter().find(|s| s.id == assignment).and_then(|s| s.to_session);
         let Some((session, _)) = session else { continue };
         rows.gate.push(GateIn {
@@ -374,11 +390,16 @@ fn looked_up(rows: &mut Rows, chance: &mut Chance, ago: Ago<'_>, session_at: Ses
 }
 
 /// Probes over the week; Bram's host drops the bell now and then.
-fn probes(chance: &mut Chance, ago: Ago<'_>, session_at: SessionAt<'_>) -> Vec<Probe> {
+fn probes(
+    chance: &mut Chance,
+    agents: &Agents,
+    ago: Ago<'_>,
+    session_at: SessionAt<'_>,
+) -> Vec<Probe> {
     let mut probes = Vec::new();
     for n in 0..28_i64 {
         let s = (27 - n) * 6 * HOUR + 20 * MINUTE;
-        for (agent, (identity, surface, machine_id)) in AGENTS.iter().enumerate() {
+        for (agent, (identity, surface, machine_id)) in agents.iter().enumerate() {
             if (n + agent as i64) % 3 != 0 {
                 continue;
             }

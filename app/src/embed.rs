@@ -8,6 +8,7 @@
 pub mod child;
 pub mod encoder;
 pub mod model;
+mod turns;
 pub mod worker;
 
 use crate::home::Home;
@@ -18,8 +19,8 @@ use prism_core::memory::generation::{Generation, Model};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use turns::Turns;
 
 /// A worker that was not asked for so long ends itself.
 pub const WORKER_IDLE: Duration = Duration::from_secs(300);
@@ -29,8 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ROWS_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a recall waits for its question's vector; then it goes on without.
 pub const QUESTION_PATIENCE: Duration = Duration::from_secs(4);
-/// Questions that may wait at once.
-const QUESTIONS_MAX: usize = 256;
 /// How long the embedder keeps away from what failed: a model that cannot be loaded, a disk that is
 /// full.
 const SETBACK: Duration = Duration::from_secs(5);
@@ -38,8 +37,10 @@ const SETBACK: Duration = Duration::from_secs(5);
 const LOOK_AROUND: Duration = Duration::from_secs(30);
 /// Rows taken from the queue at once, embedded at once and written at once.
 const BATCH_ROWS: usize = 16;
-/// Vectors of a generation that has gone which are removed at once.
+/// Vectors of a generation that has gone which are removed at once, and the pause after that in
+/// which everybody else writes.
 const REMOVED_AT_ONCE: usize = 200;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 /// A row whose text broke the worker so often is set aside.
 const ATTEMPTS_MAX: i64 = 3;
 /// What any worker can embed.
@@ -54,7 +55,7 @@ pub struct Embedder(Arc<Shared>);
 struct Shared {
     home: Home,
     workers: Workers,
-    asking: Semaphore,
+    turns: Turns,
     state: Mutex<State>,
 }
 
@@ -89,8 +90,9 @@ struct Remembered {
 /// A question as the vectors of a generation can be asked it.
 pub struct AskedBy {
     pub generation: &'static Generation,
-    /// The models that took part.
-    pub models: Vec<&'static str>,
+    /// The models that took part, and why another did not.
+    pub models: Vec<String>,
+    pub lacks: Option<String>,
     pub vectors: Vec<Vec<f32>>,
 }
 
@@ -108,7 +110,7 @@ impl Embedder {
         let shared = Arc::new(Shared {
             workers: Workers::new(home.clone()),
             home,
-            asking: Semaphore::new(QUESTIONS_MAX),
+            turns: Turns::default(),
             state: Mutex::new(state),
         });
         Ok((Self(shared.clone()), Task(shared)))
@@ -142,14 +144,29 @@ impl Embedder {
     }
 
     /// The vectors of a question's phrasings, or why there are none.
-    pub async fn question(&self, texts: Vec<String>) -> Result<AskedBy, String> {
+    pub async fn question(&self, asker: &str, texts: Vec<String>) -> Result<AskedBy, String> {
         let (generation, models) = self.0.can_ask()?;
+        let models: Vec<&'static str> = models.into_iter().map(Model::name).collect();
         let shared = self.0.clone();
-        // It goes on when nobody waits any more: whether the worker hangs must be found out.
-        let asking = tokio::spawn(async move { shared.ask(generation, models, texts).await });
+        let asking = async {
+            if let Some(known) = shared.known(generation, &models, &texts) {
+                return Ok(known);
+            }
+            let Some(turn) = shared.turns.take(asker).await else {
+                return Err(format!("too many questions of {asker} wait already"));
+            };
+            let shared = shared.clone();
+            // It goes on when nobody waits any more: whether the worker hangs must be found out.
+            let asking = tokio::spawn(async move {
+                let asked = shared.ask(generation, models, texts).await;
+                drop(turn);
+                asked
+            });
+            let asked = asking.await;
+            asked.unwrap_or_else(|_| Err("the embedder has stopped".into()))
+        };
         match tokio::time::timeout(QUESTION_PATIENCE, asking).await {
-            Ok(Ok(asked)) => asked,
-            Ok(Err(_)) => Err("the embedder has stopped".into()),
+            Ok(asked) => asked,
             Err(_) => Err(format!(
                 "the embedder did not answer within {} s",
                 QUESTION_PATIENCE.as_secs()
@@ -184,24 +201,45 @@ impl Shared {
         Ok((generation, models))
     }
 
+    /// A question that was asked before, by the same models.
+    fn known(
+        &self,
+        generation: &'static Generation,
+        models: &[&'static str],
+        texts: &[String],
+    ) -> Option<AskedBy> {
+        let known = texts.iter().map(|t| self.remembered(generation, models, t));
+        Some(AskedBy {
+            generation,
+            models: models.iter().map(|&name| name.to_owned()).collect(),
+            lacks: None,
+            vectors: known.collect::<Option<_>>()?,
+        })
+    }
+
+    fn remembered(
+        &self,
+        generation: &'static Generation,
+        models: &[&'static str],
+        text: &str,
+    ) -> Option<Vec<f32>> {
+        let state = self.state();
+        let known = state.remembered.iter().find(|known| {
+            known.generation == generation.id && known.models == models && known.text == text
+        });
+        known.map(|known| known.vector.clone())
+    }
+
     async fn ask(
         &self,
         generation: &'static Generation,
-        models: Vec<Model>,
+        models: Vec<&'static str>,
         texts: Vec<String>,
     ) -> Result<AskedBy, String> {
-        let Ok(_asking) = self.asking.try_acquire() else {
-            return Err("the embedder has too many questions waiting".into());
-        };
-        let models: Vec<&'static str> = models.into_iter().map(Model::name).collect();
-        let known = |text: &String| {
-            let state = self.state();
-            let known = state.remembered.iter().find(|known| {
-                known.generation == generation.id && known.models == models && known.text == *text
-            });
-            known.map(|known| known.vector.clone())
-        };
+        let known = |text: &String| self.remembered(generation, &models, text);
         let mut vectors: Vec<Option<Vec<f32>>> = texts.iter().map(known).collect();
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let (mut made_by, mut lacks): (Vec<String>, _) = (names(&models), None);
         let unknown: Vec<usize> = (0..texts.len())
             .filter(|at| vectors[*at].is_none())
             .collect();
@@ -223,21 +261,27 @@ impl Shared {
             if not_before.is_none_or(|at| Instant::now() >= at) {
                 self.trouble(None);
             }
+            // What one model could not say is asked again when it is back.
+            let whole = asked.models == models;
+            (made_by, lacks) = (asked.models, asked.lacks);
             let mut state = self.state();
-            for ((at, text), vector) in unknown.into_iter().zip(new).zip(asked) {
+            for ((at, text), vector) in unknown.into_iter().zip(new).zip(asked.vectors) {
                 vectors[at] = Some(vector.clone());
-                state.remembered.push_front(Remembered {
-                    generation: generation.id,
-                    models: models.clone(),
-                    text,
-                    vector,
-                });
+                if whole {
+                    state.remembered.push_front(Remembered {
+                        generation: generation.id,
+                        models: models.clone(),
+                        text,
+                        vector,
+                    });
+                }
             }
             state.remembered.truncate(REMEMBERED_QUESTIONS);
         }
         Ok(AskedBy {
             generation,
-            models,
+            models: made_by,
+            lacks,
             vectors: vectors.into_iter().flatten().collect(),
         })
     }
@@ -313,15 +357,28 @@ impl Task {
             return self.first(store, wanted).await;
         };
         let next = (answering != wanted).then_some(wanted);
-        if let Err(error) = self.note_switch(store, answering, next).await {
-            self.0.set_back(error.to_string());
-            return false;
+        let (next, clearing) = match self.note_switch(store, answering, next).await {
+            // It begins when what is in its way has gone; meanwhile rows are embedded as before.
+            Ok(true) => (None, true),
+            Ok(false) => (next, false),
+            Err(error) => {
+                self.0.set_back(error.to_string());
+                return false;
+            }
+        };
+        let here = model::installed(&self.0.home);
+        let can_be_made = answering.models().all(|model| here.contains(&model));
+        if clearing && !can_be_made {
+            return true;
         }
         let jobs = store.embed_jobs(BATCH_ROWS, ATTEMPTS_MAX).await;
         let jobs = jobs.inspect_err(|error| tracing::warn!(%error, "The queue cannot be read"));
         let jobs = jobs.unwrap_or_default();
         if !jobs.is_empty() {
             self.embed_new(store, answering, next, jobs).await;
+            return true;
+        }
+        if clearing {
             return true;
         }
         if let Some(next) = next {
@@ -334,7 +391,8 @@ impl Task {
                 .remove_vectors_but(vec![answering.id], REMOVED_AT_ONCE)
                 .await
             {
-                Ok(removed) => *clean = removed == 0,
+                Ok(0) => *clean = true,
+                Ok(_) => tokio::time::sleep(REMOVAL_PAUSE).await,
                 Err(error) => self.0.set_back(error.to_string()),
             }
             return !*clean && self.0.ready();
@@ -360,30 +418,31 @@ impl Task {
         }
     }
 
-    /// Begins, goes on with or gives up a switch, as the models that are here ask for.
+    /// Begins, goes on with or gives up a switch, as the models that are here ask for; whether
+    /// something that is in its way is still being removed.
     async fn note_switch(
         &self,
         store: &Store,
         answering: &'static Generation,
         next: Option<&'static Generation>,
-    ) -> crate::store::Result<()> {
+    ) -> crate::store::Result<bool> {
         let known = self.0.state().switching.as_ref().map(|switch| switch.to);
         if known == next {
-            return Ok(());
+            return Ok(false);
         }
         let Some(next) = next else {
             tracing::info!("The models of the rows' vectors are back");
             // Rows that were written or changed meanwhile have vectors of the other generation alone.
             store.requeue_foreign(answering.id).await?;
             self.0.state().switching = None;
-            return Ok(());
+            return Ok(false);
         };
         // What a switch that was given up has left would be in the way of this one.
-        while store
-            .remove_vectors_but(vec![answering.id, next.id], REMOVED_AT_ONCE)
-            .await?
-            > 0
-        {}
+        let stay = vec![answering.id, next.id];
+        if store.remove_vectors_but(stay, REMOVED_AT_ONCE).await? > 0 {
+            tokio::time::sleep(REMOVAL_PAUSE).await;
+            return Ok(true);
+        }
         let (done, rows) = store.switch_progress(answering.id, next.id).await?;
         tracing::info!(
             from = answering.id,
@@ -398,7 +457,7 @@ impl Task {
             rows,
             after: 0,
         });
-        Ok(())
+        Ok(false)
     }
 
     /// Embeds rows that were written or changed, in the generation that answers and in the next.
@@ -543,7 +602,7 @@ impl Task {
             .collect();
         let together = workers.embed(generation, None, &texts, ROWS_PATIENCE).await;
         let mut together = match together {
-            Ok(vectors) => Some(vectors.into_iter()),
+            Ok(made) => Some(made.vectors.into_iter()),
             Err(Fault::NoModel(reason)) => {
                 self.0.set_back(reason);
                 return None;
@@ -583,7 +642,7 @@ impl Task {
         for (ordinal, text) in &job.texts {
             let text = std::slice::from_ref(text);
             match self.0.workers.embed(generation, None, text, PATIENCE).await {
-                Ok(mut vectors) => rows.extend(vectors.pop().map(|vector| VectorRow {
+                Ok(mut made) => rows.extend(made.vectors.pop().map(|vector| VectorRow {
                     ordinal: *ordinal,
                     vector,
                 })),

@@ -338,6 +338,26 @@ impl Hub {
         }
     }
 
+    /// The sessions whose sockets were opened with a key.
+    pub fn sessions_of_key(&self, key: Uuid) -> Vec<Uuid> {
+        let sockets = lock(&self.sockets);
+        let its = sockets.values().flatten().filter(|s| s.key_id == key);
+        its.filter_map(|s| s.session_id).collect()
+    }
+
+    /// Closes the sockets of a project that is gone.
+    pub fn close_project(&self, project: Uuid, code: u16, reason: &str) {
+        self.live.close_project(project, code, reason);
+        for socket in lock(&self.sockets)
+            .values()
+            .flatten()
+            .chain(lock(&self.watchers).iter())
+            .filter(|s| s.project_id == project)
+        {
+            socket.close(code, reason);
+        }
+    }
+
     pub fn close_all(&self, code: u16, reason: &str) {
         self.live.close_all(code, reason);
         for socket in lock(&self.sockets)

@@ -320,6 +320,13 @@ impl Live {
         }
     }
 
+    pub fn close_project(&self, project: Uuid, code: u16, reason: &str) {
+        let its = |w: &&Arc<Watcher>| w.project == Some(project);
+        for watcher in lock(&self.watchers).iter().filter(its) {
+            watcher.close(code, reason);
+        }
+    }
+
     pub fn close_all(&self, code: u16, reason: &str) {
         for watcher in lock(&self.watchers).iter() {
             watcher.close(code, reason);

@@ -1,12 +1,12 @@
 //! Live sessions: the one source of who is there, for every verb that asks.
 
 use crate::store::SessionRow;
-use prism_core::Moment;
 use prism_core::api::{SessionView, WaitsFor};
 use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
 use prism_core::presence::{
     Attention, RecipientState, SessionFacts, SessionState, Surface, assumed, recipient_state,
 };
+use prism_core::{Identity, Moment};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
@@ -294,6 +294,16 @@ impl Presence {
         }
     }
 
+    /// The open sessions of an identity, in whatever project.
+    pub fn open_sessions_of(&self, identity: &Identity) -> Vec<SessionRow> {
+        let inner = self.lock();
+        let open = inner
+            .sessions
+            .values()
+            .filter(|l| l.row.released_at.is_none() && l.row.identity.is(identity.as_str()));
+        open.map(|l| l.row.clone()).collect()
+    }
+
     /// Ends a session; returns it when its peers knew of it and have not heard that it left.
     pub fn release(&self, session: Uuid, now: Moment) -> Option<SessionRow> {
         let mut inner = self.lock();
@@ -429,7 +439,6 @@ impl Presence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prism_core::Identity;
 
     fn row(id: u128, seen_s: i64) -> SessionRow {
         SessionRow {

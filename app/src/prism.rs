@@ -51,7 +51,10 @@ pub struct Prism {
     pub metrics: Metrics,
     pub gate: Gate,
     pub embedder: Embedder,
+    /// Whose rows these are.
+    pub tenant: Uuid,
     pub operator: Identity,
+    pub home: Home,
     pub allowed_hosts: Vec<String>,
     pub started_at: Moment,
     limits: Limits,
@@ -63,6 +66,8 @@ pub struct Prism {
     under_way: Arc<Semaphore>,
     /// When the store was last seen to take a write.
     ready_at: tokio::sync::Mutex<Option<Instant>>,
+    /// Held by whoever writes or removes the demonstration.
+    pub demo: tokio::sync::Mutex<()>,
     /// The names in memory may be older than those of the store.
     names_are_old: AtomicBool,
     names_wake: Notify,
@@ -96,7 +101,9 @@ impl Prism {
             metrics: Metrics::default(),
             gate,
             embedder,
+            tenant: loaded.tenant_id,
             operator: config.operator.clone(),
+            home: home.clone(),
             allowed_hosts,
             browsers: Browsers::new(loaded.tenant_id, public),
             started_at: now,
@@ -106,6 +113,7 @@ impl Prism {
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             ready_at: tokio::sync::Mutex::default(),
+            demo: tokio::sync::Mutex::default(),
             names_are_old: AtomicBool::new(false),
             names_wake: Notify::new(),
             looked_at: tokio::sync::Mutex::default(),

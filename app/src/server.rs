@@ -10,11 +10,13 @@ pub mod typescript;
 mod upgrade;
 pub mod watch;
 
+use crate::bus::{Carrier, Member};
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
 use crate::prism::{Formerly, Prism};
+use crate::store::Store;
 use crate::timing;
 use crate::verb;
 use anyhow::{Context, Result, bail};
@@ -72,6 +74,10 @@ pub struct Options {
     pub behind_proxy: bool,
     /// Where people reach the page when a proxy stands in front.
     pub public_url: Option<String>,
+    /// A database that other servers stand on as well.
+    pub database: Option<String>,
+    /// What tells those servers of each other's commits.
+    pub redis: Option<String>,
     /// Whoever started it holds the other end of its standard input: it ends with them, however
     /// they end.
     pub ends_with_stdin: bool,
@@ -109,7 +115,23 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .background
         .as_ref()
         .and_then(|b| b.replaces.as_deref());
-    let (store, backup) = upgrade::open(home, replaces)?;
+    let database = options.database.clone().or_else(|| env.database.clone());
+    let database = database.or_else(|| config.server.database.clone());
+    let redis = options.redis.clone().or_else(|| env.redis.clone());
+    let redis = redis.or_else(|| config.server.redis.clone());
+    if redis.is_some() && database.is_none() {
+        bail!(
+            "a Redis tells servers that share a database of each other, and this one is alone with its \
+             file: name the database (--database), or leave out the Redis"
+        );
+    }
+    let (store, backup) = match database.clone() {
+        None => upgrade::open(home, replaces)?,
+        Some(url) => {
+            let store = tokio::task::spawn_blocking(move || Store::open_shared(&url)).await?;
+            (store.context("cannot open the database")?, None)
+        }
+    };
     let (embedder, embedding) = Embedder::open(home.clone(), &store).await?;
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
@@ -119,6 +141,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let prism = Prism::open(store.clone(), &config, home, gate_mode, embedder)
         .await
         .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    let joined = database
+        .map(|database| join_others(&prism, &database, redis.as_deref()))
+        .transpose()?;
     let any_port = options.background.as_ref().is_some_and(|b| b.any_port);
     let listener = match bind(&options.host, options.port).await {
         Err(_) if any_port => bind(&options.host, 0).await?,
@@ -158,6 +183,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let embedding = tokio::spawn(embedding.run(store));
     let result = run(listener, prism.clone(), stop).await;
     embedding.abort();
+    if let Some(joined) = joined {
+        joined.abort();
+    }
     let was_lost = was_lost.try_recv().ok();
     // Without its lock, the home may have another server by now, and that file may be its.
     if was_lost != Some(ServerFile::LOCK) {
@@ -176,6 +204,27 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         );
     }
     result
+}
+
+/// Lets other servers of the same database know what this one commits, and hears what they do.
+fn join_others(
+    prism: &Arc<Prism>,
+    database: &str,
+    redis: Option<&str>,
+) -> Result<tokio::task::JoinHandle<()>> {
+    let tenant = prism.tenant;
+    let member = Member {
+        tenant,
+        server: clock::new_id(),
+        name: format!("{}:{}", config::machine_id(), std::process::id()),
+        channel: format!("prism_{}", tenant.simple()),
+    };
+    let carrier = match redis {
+        Some(url) => Carrier::redis(url, member),
+        None => Carrier::pg_notify(database, member),
+    };
+    let (carrier, incoming) = carrier.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    Ok(tokio::spawn(prism.clone().join(carrier, incoming)))
 }
 
 /// The files that a server stands on. Nobody would find it, or what it writes, without them.
@@ -451,7 +500,9 @@ async fn answer(
                 });
             }
             let pid = running.name_in_use(pid, formerly).await?;
-            if creates_project {
+            // A demonstration that was taken away does not come back, empty, by a look at it.
+            let looks = verb.is(verb::Is::ReadOnly) && pid.eq_ignore_ascii_case(crate::demo::PID);
+            if creates_project && !looks {
                 running.ensure_project(ProjectName::parse(&pid)?).await?;
             }
             // Whoever is nobody here binds no folder, and learns of none.

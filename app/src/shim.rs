@@ -36,6 +36,7 @@ use prism_core::{Code, Identity, Problem, api};
 use serde_json::{Value, json};
 use session::Registered;
 pub use session::Session;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tee::Tee;
@@ -71,6 +72,8 @@ enum Phase {
     Open(Arc<Session>),
     /// Over for good; only `prism_start` opens another, as whom the agent was.
     Released(Option<Identity>),
+    /// Over because the operator revoked the key of whom the agent was.
+    Revoked(Identity),
 }
 
 impl Phase {
@@ -80,6 +83,7 @@ impl Phase {
             Self::New => None,
             Self::Open(session) => Some(&session.identity),
             Self::Released(identity) => identity.as_ref(),
+            Self::Revoked(identity) => Some(identity),
         }
     }
 }
@@ -202,6 +206,12 @@ impl Shim {
         let mut phase = self.phase.lock().await;
         match &*phase {
             Phase::Open(session) if !session.is_over() => Ok(session.clone()),
+            Phase::Revoked(identity) => Err(Problem::new(
+                Code::InvalidKey,
+                format!("the key of {identity} was revoked"),
+                format!("ask the operator for a new one (`prism key mint {identity}`), then call prism_start"),
+            )
+            .with("reason", Problem::REVOKED)),
             Phase::Open(_) | Phase::Released(_) => Err(Problem::new(
                 Code::SessionReleased,
                 "this session is over",
@@ -268,7 +278,11 @@ impl Shim {
         self.home.remove(&ShimFile::name(session.id));
         let mut phase = self.phase.lock().await;
         if matches!(&*phase, Phase::Open(open) if open.id == session.id) {
-            *phase = Phase::Released(Some(session.identity.clone()));
+            let identity = session.identity.clone();
+            *phase = match session.revoked.load(Ordering::Relaxed) {
+                true => Phase::Revoked(identity),
+                false => Phase::Released(Some(identity)),
+            };
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod gate;
 pub mod memory;
 pub mod page;
+pub mod sql;
 pub mod sqlite;
 
 use crate::bus::{Bus, Pushed};
@@ -54,6 +55,9 @@ pub enum StoreError {
     /// A row would have referred to one that is not there; nothing was written.
     #[error("the database refused a row that refers to nothing")]
     Dangling,
+    /// Somebody else was in the way, or the database was away; nothing was written.
+    #[error("the database could not be asked: {0}")]
+    Again(String),
     #[error("the store is closed")]
     Closed,
 }
@@ -384,6 +388,8 @@ pub struct PruneStep {
 pub struct Kept {
     pub what: History,
     pub rows: u64,
+    /// There are so many that their numbering says it.
+    pub at_most: bool,
     pub oldest: Option<Moment>,
     /// At most so many have had their time.
     pub going: u64,
@@ -427,6 +433,14 @@ impl Store {
     /// Opens the embedded store, migrating it if it is older than this binary.
     pub fn open_embedded(file: &Path) -> Result<Self> {
         Ok(Self::Sqlite(sqlite::Sqlite::open(file)?))
+    }
+
+    /// Opens a store that several servers may stand on, migrating it if it is older than this binary.
+    pub fn open_shared(url: &str) -> Result<Self> {
+        let server = sql::Server::parse(url).map_err(|e| {
+            StoreError::Failed(format!("not the URL of a PostgreSQL database: {e}"))
+        })?;
+        Ok(Self::Sqlite(sqlite::Sqlite::open_shared(server)?))
     }
 
     /// The schema of an embedded store that this binary would upgrade; none where there is nothing
@@ -620,9 +634,7 @@ impl Store {
 
     /// Whether a drain may find something. A no is certain; a yes may turn out empty.
     pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
-        match self {
-            Self::Sqlite(s) => Ok(s.may_have_pending(persona, now)),
-        }
+        on_engine!(self, s => s.may_have_pending(persona, now))
     }
 
     pub async fn lease(
@@ -894,7 +906,7 @@ impl Store {
     pub async fn change_artifact(
         &self,
         change: ArtifactChange,
-        indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
+        indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Clone + Send + 'static,
     ) -> Result<ArtifactView> {
         on_engine!(self, s => s.change_artifact(change, indexed))
     }

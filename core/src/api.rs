@@ -326,6 +326,8 @@ wire! {
         /// 0: for ever.
         days: u32,
         rows: u64,
+        /// There are so many that they are not counted: at most these.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")] at_most: bool,
         oldest: Option<Moment>,
         /// At most so many rows go next; those that something refers to stay.
         going: u64,
@@ -518,6 +520,8 @@ pub mod close {
     pub const SLOW: u16 = 4008;
     /// The session is over.
     pub const RELEASED: u16 = 4010;
+    /// Its reason where the key was revoked: a new session needs another key.
+    pub const KEY_REVOKED: &str = "its key was revoked";
     /// Not now (a busy store, a full disk, too many sockets): the same hello may succeed later.
     pub const TRY_AGAIN: u16 = 4013;
     /// The server stops.

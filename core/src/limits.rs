@@ -98,6 +98,8 @@ pub const LINK_S: i64 = 30;
 pub const LINKS_MAX: usize = 16;
 /// Days that a browser stays signed in.
 pub const BROWSER_DAYS: i64 = 30;
+/// Browsers that are signed in at once; the one that signed in first gives way.
+pub const BROWSERS_MAX: usize = 32;
 /// Characters of what a browser calls itself.
 pub const BROWSER_NAME_CHARS_MAX: usize = 120;
 /// Rows of one page of a list unless asked otherwise, and at the most.

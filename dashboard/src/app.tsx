@@ -2,7 +2,7 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { project, signedOut, versions } from './api';
 import { HELP, helpOpen } from './keys';
-import { crowded, link } from './live';
+import { crowded, gone, link } from './live';
 import { Delivery } from './pages/delivery';
 import { Gate } from './pages/gate';
 import { Memory } from './pages/memory';
@@ -133,6 +133,16 @@ function Shell() {
           {crowded.value && (
             <div class="notice fair" role="alert">
               Too many pages are open, so this one does not change by itself. Close one of them; it is noticed here.
+            </div>
+          )}
+          {gone.value !== '' && gone.value === project.value && (
+            <div class="notice fair" role="alert">
+              <span>
+                There is no project {project.value} any more.{' '}
+                <button class="plain" type="button" onClick={() => setParams({ project: '', id: '' })}>
+                  Show all projects
+                </button>
+              </span>
             </div>
           )}
           <Current waiting={waiting} />

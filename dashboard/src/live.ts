@@ -20,6 +20,9 @@ export const link = signal<'live' | 'reconnecting' | 'offline'>('reconnecting');
 /** This page is not told of changes because too many others are. */
 export const crowded = signal(false);
 
+/** The project that is looked at and is not there any more. */
+export const gone = signal('');
+
 type Listener = (changes: Change[] | 'all') => void;
 const listeners = new Set<Listener>();
 
@@ -57,7 +60,8 @@ function open(): void {
   clearTimeout(retry);
   const url = address('api/v1/watch');
   url.protocol = url.protocol.replace('http', 'ws');
-  url.searchParams.set('pid', project.value);
+  // Of a project that is gone nothing changes; that the page is connected shows all the same.
+  url.searchParams.set('pid', gone.value === project.value ? EVERYWHERE : project.value);
   const mine = (socket = new WebSocket(url));
   clearTimeout(silence);
   silence = setTimeout(() => mine.close(), HELLO_MS);
@@ -72,7 +76,12 @@ function lost(code: number): void {
   failures++;
   link.value = failures >= OFFLINE_AFTER || !navigator.onLine ? 'offline' : 'reconnecting';
   // A socket does not say why it was refused; a call does, and notices the end of the sign-in.
-  void call(EVERYWHERE, 'projects', {}).catch(() => undefined);
+  void call(EVERYWHERE, 'projects', {})
+    .then(({ projects }) => {
+      const pid = project.value;
+      gone.value = pid !== EVERYWHERE && !projects.includes(pid) ? pid : '';
+    })
+    .catch(() => undefined);
   const wait = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(failures - 1, 8));
   retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
 }

@@ -1,5 +1,6 @@
 // Reading for what is on screen: read once, again when the socket says that it changed, and never in a crowd.
 import { batch, signal } from '@preact/signals';
+import type { RefObject } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { call, problemOf, project, Refused, type Answer, type Ask, type Problem, type Verb } from './api';
 import { onChanges } from './live';
@@ -18,6 +19,8 @@ const AGAIN_MS_MAX = 700;
 export const CALM_MS = 3_000;
 /** Without a change for so long, the next one is read at once again. */
 const QUIET_MS = 2_000;
+/** What is about to be scrolled into sight counts as seen. */
+const NEAR: IntersectionObserverInit = { rootMargin: '300px' };
 /** Answers kept for coming back to a page. */
 const KEPT = 60;
 
@@ -120,6 +123,8 @@ interface How {
   calm?: number;
   /** Also while nobody looks: its news are told outside the page. */
   unseen?: boolean;
+  /** Where it is shown: while that is off the screen, it is not read again. */
+  at?: RefObject<Element | null>;
 }
 
 function useReader<T>(
@@ -133,17 +138,31 @@ function useReader<T>(
   useEffect(() => {
     void reader.again();
     let missed = false;
+    let onScreen = true;
+    const seen = () => (!document.hidden && onScreen) || how.unseen === true;
     const off = onChanges((changes) => {
       if (changes !== 'all' && !changes.some((c) => topics.includes(c.what))) return;
-      if (document.hidden && !how.unseen) missed = true;
-      else reader.soon();
+      if (seen()) reader.soon();
+      else missed = true;
     });
     const looked = () => {
-      if (!document.hidden && missed) reader.soon();
-      missed &&= document.hidden;
+      if (missed && seen()) {
+        missed = false;
+        reader.soon();
+      }
     };
     document.addEventListener('visibilitychange', looked);
-    return () => (off(), document.removeEventListener('visibilitychange', looked), reader.stop());
+    const place = how.at?.current;
+    const watched = place
+      ? new IntersectionObserver((entries) => ((onScreen = entries.at(-1)?.isIntersecting ?? true), looked()), NEAR)
+      : undefined;
+    if (place) watched?.observe(place);
+    return () => {
+      off();
+      document.removeEventListener('visibilitychange', looked);
+      watched?.disconnect();
+      reader.stop();
+    };
   }, [reader]);
   const own = reader.data.value;
   if (own !== undefined) before.current = own;

@@ -83,6 +83,15 @@ export interface Artifacts {
   warnings?: GateWarning[];
 }
 
+export interface AskDelivery {
+  /** hour, day or week; day unless said. At most 400 buckets. */
+  bucket?: "hour" | "day" | "week" | null;
+  /** Left out: 28 days before `until`. */
+  since?: string | null;
+  /** Left out: now. */
+  until?: string | null;
+}
+
 export interface AskDemo {
   /** Take the demonstration project away instead. */
   remove?: boolean;
@@ -93,6 +102,8 @@ export interface AskDemo {
 export interface AskMetrics {
   /** hour, day or week; day unless said. At most 400 buckets. */
   bucket?: "hour" | "day" | "week" | null;
+  /** Only these: confirmations, misclassification, corrections, dead_ends, surfaces, repeats, recall or gate. None: all of them. */
+  only?: ("confirmations" | "misclassification" | "corrections" | "dead_ends" | "surfaces" | "repeats" | "recall" | "gate")[];
   /** Left out: 28 days before `until`. */
   since?: string | null;
   /** Left out: now. */
@@ -481,6 +492,23 @@ export interface GraphNode {
 export interface GraphShow {
   /** A row's id (or its first 8 digits), signal:<id>, or a thing such as spec:SPEC-060, commit:<sha> or path:core/src/ring.rs */
   id: string;
+}
+
+/** One agent host on the server's machine, as `prism connect --check` finds it. */
+export interface HostConnected {
+  /** Prism's server or hooks stand in its files. */
+  connected: boolean;
+  /** Hooks that are there, and those that are missing. */
+  hooks: number;
+  hooks_missing: number;
+  host: string;
+  /** Whether the host is there at all. */
+  installed: boolean;
+  problems: string[];
+  /** Whether its file names Prism as a server of tools. */
+  server: boolean;
+  /** ours, theirs, both or none; none where the host has no such line. */
+  statusline?: string | null;
 }
 
 export interface Id {
@@ -904,21 +932,21 @@ export interface Metrics {
   inputs: AgentTally[];
 }
 
-/** Every list called `n`, or after a state, has one number for each bucket. */
+/** Every list called `n`, or after a state, has one number for each bucket. A metric that was not asked for is left out. */
 export interface MetricsAnswer {
   /** How a range is divided; days and weeks are those of UTC, weeks begin on Monday. */
   bucket: "hour" | "day" | "week";
   /** When each bucket begins. */
   buckets: string[];
-  confirmations: Confirmations;
-  corrections: CorrectionPattern[];
-  dead_ends: DeadEnds;
-  gate: GateMetrics;
-  misclassification: AgentRate[];
-  recall: RecallMetrics;
-  repeats: Repeats;
+  confirmations?: Confirmations | null;
+  corrections?: CorrectionPattern[] | null;
+  dead_ends?: DeadEnds | null;
+  gate?: GateMetrics | null;
+  misclassification?: AgentRate[] | null;
+  recall?: RecallMetrics | null;
+  repeats?: Repeats | null;
   since: string;
-  surfaces: SurfaceTally[];
+  surfaces?: SurfaceTally[] | null;
   until: string;
 }
 
@@ -1356,6 +1384,8 @@ export interface Retained {
 }
 
 export interface RetainedKind {
+  /** There are so many that they are not counted: at most these. */
+  at_most?: boolean;
   /** 0: for ever. */
   days: number;
   /** At most so many rows go next; those that something refers to stay. */
@@ -1577,6 +1607,8 @@ export interface Settings {
   embedder_off?: string | null;
   /** off or advisory */
   gate_mode: string;
+  /** What `prism connect` has written on the server's machine, host by host. */
+  hosts: HostConnected[];
   keys: KeyView[];
   operator: string;
   projects: ProjectSettings[];
@@ -1729,6 +1761,8 @@ export interface Status {
 }
 
 export interface Stored {
+  /** Kinds of which there are so many that they are not counted: there are at most as many. */
+  at_most?: string[];
   /** Bytes of the database file, and of its journal. */
   database_bytes: number;
   journal_bytes: number;
@@ -2132,7 +2166,7 @@ export interface Calls {
   /** Verdicts, corrections, dead ends, recalls and the gate over time. */
   "metrics": { ask: AskMetrics; answer: MetricsAnswer };
   /** Whether signals arrive, by surface and machine. */
-  "delivery": { ask: AskMetrics; answer: DeliveryAnswer };
+  "delivery": { ask: AskDelivery; answer: DeliveryAnswer };
   /** Probes by identity, surface, machine, outcome and time, newest first. */
   "probe_list": { ask: ListProbes; answer: ProbePage };
   /** Probe a session from the server, and wait for what its shim says. */

@@ -6,14 +6,8 @@ import { excuse, expect, REFUSED, serve, test } from './prism';
 const prism = serve();
 const TIMES = 20;
 
-const at = (values: number[], share: number): string => {
-  const sorted = values.toSorted((a, b) => a - b);
-  return `${Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0)} ms`;
-};
-const said = (name: string, values: number[]): void =>
-  console.log(
-    `${name.padEnd(44)} p50 ${at(values, 0.5).padStart(8)}   p95 ${at(values, 0.95).padStart(8)}   n ${values.length}`,
-  );
+/** A line that `prism bench dashboard` reads. */
+const said = (name: string, ms: number[]): void => console.log(`\nFIGURE ${JSON.stringify({ name, ms })}`);
 
 /** Milliseconds from the navigation to the first frame that has this on it. */
 async function shown(page: Page, url: string, selector: string): Promise<number> {
@@ -44,9 +38,9 @@ test('first useful paint', async ({ context }) => {
   const session = await context.newCDPSession(page);
   await session.send('Network.setCacheDisabled', { cacheDisabled: true });
   for (let i = 0; i < TIMES; i++) cold.push(await shown(page, `${prism.url}?${i}#/now`, '.agent'));
-  said('an empty page', empty);
-  said('Now, with every agent on it', useful);
-  said('the same without a cache', cold);
+  said('first paint of an empty page', empty);
+  said('first useful paint of Now', useful);
+  said('first useful paint of Now, without a cache', cold);
 });
 
 test('a live change on screen', async ({ context }) => {
@@ -79,7 +73,7 @@ test('a live change on screen', async ({ context }) => {
     await expect(page.getByText(summary)).toBeVisible();
     await page.waitForTimeout(2_500);
   }
-  said('a send alone', call);
-  said('a send until it is on another screen', change);
+  said('a send alone, from the same process', call);
+  said('a send until it is on an open page', change);
   await donna.end();
 });

@@ -10,7 +10,9 @@ interface Axe {
   run: (options: object) => Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>;
 }
 
+/** Loads a view afresh: only then does the network's quiet say that everything was read. */
 async function settled(prism: Prism, page: Page, at: string): Promise<void> {
+  await page.goto('about:blank');
   await prism.go(page, at);
   await expect(page.getByRole('status')).toHaveText('live');
   await page.waitForLoadState('networkidle');

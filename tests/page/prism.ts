@@ -1,7 +1,7 @@
 // A real server in a home of its own, and a browser that is signed in to it.
 import { test as base, expect, type Browser, type BrowserContext, type Page } from '@playwright/test';
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,6 +18,8 @@ export function cleanEnv(home: string): NodeJS.ProcessEnv {
   const page = process.env['PRISM_PAGE_DIR'];
   return {
     ...Object.fromEntries(kept),
+    // The hosts of whoever runs this are none of a test's business.
+    HOME: home,
     PRISM_HOME: home,
     PRISM_AUTOSTART: '0',
     ...(page ? { PRISM_PAGE_DIR: page } : {}),
@@ -90,18 +92,38 @@ export class Prism {
   }
 
   /** A call as an agent or the operator makes it, with the key that its home keeps. */
-  async call<T = Record<string, unknown>>(pid: string, verb: string, body: object, as?: string): Promise<T> {
+  async call<T = Record<string, unknown>>(
+    pid: string,
+    verb: string,
+    body: object,
+    as?: string,
+    headers: Record<string, string> = {},
+  ): Promise<T> {
     const key = as
       ? readFileSync(join(this.home, 'keys', `${as}.key`), 'utf8').trim()
       : (/prk_[A-Za-z0-9_-]+/.exec(readFileSync(join(this.home, 'config.toml'), 'utf8'))?.[0] ?? '');
     const answer = await fetch(`${this.url}api/v1/${pid}/${verb}`, {
       method: 'POST',
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...headers },
       body: JSON.stringify(body),
     });
     const said = (await answer.json()) as T;
     if (!answer.ok) throw new Error(`${verb}: ${JSON.stringify(said)}`);
     return said;
+  }
+
+  /** A project with somebody in it, without starting them. */
+  async make(pid: string, identity: string): Promise<void> {
+    await this.call(pid, 'persona_add', { identity }, undefined, { 'prism-create-project': 'true' });
+  }
+
+  /** Lets keys send as much as a test has to, before the first start. */
+  allow(requests: number): void {
+    const key = Array.from({ length: 40 }, () => Math.floor(Math.random() * 36).toString(36)).join('');
+    const limits = `[limits]\nrequests_per_second = ${requests}\nrequests_burst = ${requests}\n`;
+    writeFileSync(join(this.home, 'config.toml'), `operator = "frank"\napi_key = "prk_${key}"\n${limits}`, {
+      mode: 0o600,
+    });
   }
 
   async link(): Promise<string> {
@@ -167,9 +189,10 @@ export const test = base.extend<{ watched: void }>({
 });
 
 /** One server for a file, with the demonstration in it unless told otherwise. */
-export function serve({ demo = true } = {}): Prism {
+export function serve({ demo = true, limits = 0 } = {}): Prism {
   const prism = new Prism();
   test.beforeAll(async () => {
+    if (limits) prism.allow(limits);
     await prism.start();
     if (demo) await prism.cli('demo');
   });

@@ -80,13 +80,15 @@ pub async fn run(runs: usize) -> Result<Report> {
         let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()?;
         // A program that reads nothing may be gone already.
         if let Some(mut stdin) = process.stdin.take() {
             let _ = stdin.write_all(event.as_bytes());
         }
         let done = process.wait_with_output()?;
-        ensure!(done.status.success(), "{}: {}", row.name, done.status);
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "{}: {said}", row.name);
         Ok(ms(started))
     };
     let event = json!({"hook_event_name": "UserPromptSubmit", "session_id": HOST,

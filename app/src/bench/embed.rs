@@ -3,7 +3,7 @@
 
 use super::memory::Generator;
 use super::recall::vocabulary;
-use super::{PID, Report, Server, command, ms, percentile, progress};
+use super::{PID, Report, Server, command, ms, percentile};
 use crate::clock;
 use crate::config::ServerFile;
 use crate::embed::encoder::Encoder;
@@ -28,9 +28,11 @@ const PHRASINGS: [&str; 4] = [
     "invoice exporter crashed in the middle of its run during the late batch window",
     "what made the accounting dump end early when nobody was there to look at it",
 ];
-/// Runs of each question in a round, and rounds; ours and theirs take turns.
-const RUNS: usize = 150;
+/// Runs of each question in a round, and rounds; ours and theirs take turns. All of it takes a minute.
+const RUNS: usize = 30;
 const ROUNDS: usize = 3;
+/// Where onnxruntime is looked for.
+const PYTHON: &str = "python3";
 /// Sentences and words of a row: five vectors.
 const SENTENCES: usize = 4;
 const WORDS_A_SENTENCE: usize = 15;
@@ -38,12 +40,12 @@ const IMPORTED_AT_ONCE: usize = 100;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench embed                            with onnxruntime in a venv of its own, made for this run\n  prism bench embed --python ~/venv/bin/python  with the onnxruntime that is there\n  prism bench embed --beside /opt/old/prism     rows a second of another binary, too\n\nIt needs the embedding models: `prism model install`."
+    after_help = "Examples:\n  prism bench embed                            beside onnxruntime, where python3 has it\n  prism bench embed --python ~/venv/bin/python  with the onnxruntime that is there\n  prism bench embed --beside /opt/old/prism     rows a second of another binary, too\n\nIt needs the embedding models: `prism model install`."
 )]
 pub struct Embed {
-    /// A Python that has onnxruntime [default: a venv is made and thrown away]
-    #[arg(long, value_name = "PATH")]
-    python: Option<PathBuf>,
+    /// A Python that has onnxruntime (`pip install onnxruntime`)
+    #[arg(long, value_name = "PATH", default_value = PYTHON)]
+    python: PathBuf,
     /// Rows that go through the queue; none leaves that part out
     #[arg(long, default_value_t = 300)]
     rows: usize,
@@ -56,7 +58,7 @@ impl Embed {
     pub async fn run(self, home: &Home) -> Result<Report> {
         let wanted = model::wanted(home).context("this measures the embedding models")?;
         let mut report = Report::default();
-        let python = Python::find(self.python.as_deref());
+        let python = Python::find(&self.python);
         if let Err(reason) = &python {
             note(&format!("onnxruntime is left out: {reason:#}"));
         }
@@ -91,6 +93,8 @@ fn questions(
     }
     for generation in measured {
         for threads in [1, 2] {
+            let names = generation.names().join(" + ");
+            note(&format!("a question by {names}, {threads} thread(s)"));
             let pool = rayon::ThreadPoolBuilder::new()
                 .num_threads(threads)
                 .build()?;
@@ -116,7 +120,6 @@ fn questions(
                 let theirs = least(theirs);
                 figures.extend([("onnxruntime", theirs), ("ours / theirs", ours / theirs)]);
             }
-            let names = generation.names().join(" + ");
             let name = format!("question of 14 words, {names}, {threads} thread(s)");
             report.add(name, figures);
         }
@@ -158,6 +161,7 @@ async fn rows(
     lines: &[Value],
     report: &mut Report,
 ) -> Result<()> {
+    note(&format!("{} rows through the queue", lines.len()));
     let server = Server::stopped()?;
     let models = std::fs::canonicalize(home.path("models"))?;
     std::os::unix::fs::symlink(models, server.home.path("models"))?;
@@ -267,59 +271,26 @@ for _ in range(runs + 10):
 times = sorted(times[10:])
 print(times[len(times) // 2] * 1000)";
 
-/// A Python with onnxruntime, in a folder that goes with it when it was made here.
-struct Python {
-    program: PathBuf,
-    made: Option<PathBuf>,
-}
+/// A Python with onnxruntime.
+struct Python(PathBuf);
 
 impl Python {
-    fn find(given: Option<&Path>) -> Result<Self> {
-        let python = match given {
-            Some(program) => Self {
-                program: program.to_owned(),
-                made: None,
-            },
-            None => Self::make()?,
-        };
-        let there = Command::new(&python.program)
+    fn find(program: &Path) -> Result<Self> {
+        let there = Command::new(program)
             .args(["-c", "import numpy, onnxruntime"])
             .output()
-            .with_context(|| format!("cannot run {}", python.program.display()))?;
+            .with_context(|| format!("cannot run {}", program.display()))?;
         if !there.status.success() {
-            bail!("{} has no onnxruntime", python.program.display());
+            bail!(
+                "{} has none; name one that has with --python",
+                program.display()
+            );
         }
-        Ok(python)
-    }
-
-    fn make() -> Result<Self> {
-        progress("making a venv with onnxruntime");
-        let dir = std::env::temp_dir().join(format!("prism-bench-{}", clock::new_id()));
-        let python = Self {
-            program: dir.join("bin/python"),
-            made: Some(dir.clone()),
-        };
-        let run = |command: &mut Command| -> Result<()> {
-            let output = command.output().context("cannot run python3")?;
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr);
-                bail!("{}", said.trim().lines().last().unwrap_or("pip failed"));
-            }
-            Ok(())
-        };
-        run(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;
-        run(Command::new(&python.program).args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "onnxruntime",
-        ]))?;
-        Ok(python)
+        Ok(Self(program.to_owned()))
     }
 
     fn p50(&self, file: &Path, ids: &[u32], threads: usize) -> Result<f64> {
-        let output = Command::new(&self.program)
+        let output = Command::new(&self.0)
             .args(["-c", SESSION])
             .arg(file)
             .arg(serde_json::to_string(ids)?)
@@ -330,13 +301,5 @@ impl Python {
             let why = String::from_utf8_lossy(&output.stderr);
             format!("onnxruntime failed: {}", why.trim())
         })
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        if let Some(dir) = &self.made {
-            drop(std::fs::remove_dir_all(dir));
-        }
     }
 }

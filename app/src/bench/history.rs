@@ -344,7 +344,7 @@ impl Sweeps {
 }
 
 /// Writes a past straight into the tables: through the verbs it would take hours.
-struct Seeding {
+pub(super) struct Seeding {
     c: Connection,
     project: String,
     tenant: String,
@@ -352,7 +352,7 @@ struct Seeding {
 }
 
 impl Seeding {
-    fn open(file: &Path) -> Result<Self> {
+    pub(super) fn open(file: &Path) -> Result<Self> {
         let c = Connection::open(file)?;
         c.execute_batch(
             "pragma journal_mode = off; pragma synchronous = off; pragma foreign_keys = off;
@@ -370,7 +370,7 @@ impl Seeding {
         })
     }
 
-    fn run(&self, scale: f64) -> Result<()> {
+    pub(super) fn run(&self, scale: f64) -> Result<()> {
         let personas = self.personas(rows(SIGNALS, scale))?;
         let sessions = self.sessions(&personas)?;
         self.signals(rows(SIGNALS, scale), &personas, &sessions)?;
@@ -588,7 +588,7 @@ impl Seeding {
         let probed: String = self
             .c
             .query_row("select id from signal_queue limit 1", [], |r| r.get(0))?;
-        let envelope = json!({"layers": "x".repeat(900)}).to_string();
+        let envelope = complete_probe(&probed).to_string();
         self.each(
             "probes",
             n,
@@ -603,6 +603,50 @@ impl Seeding {
                     self.at(i, n)
                 ])
                 .map(drop)
+            },
+        )
+    }
+
+    /// What the operator said of all that: words that agents captured, a part of them reviewed, and
+    /// verdicts.
+    pub(super) fn said(&self, inputs: usize, verdicts: usize, text: &mut Generator) -> Result<()> {
+        self.each(
+            "inputs",
+            inputs,
+            "insert into operator_inputs (id, tenant_id, project_id, captured_via, captured_at, class,
+                prompt_text, triggered_action, confidence, operator_review, surface)
+             values (?, ?, ?, ?, ?, ?, ?, ?, 'high', ?, 'claude_code')",
+            |s, i| {
+                let class = ["correction", "confirmation", "direction_pivot"][i % 3];
+                // The newest few wait for a review, as they do.
+                let review = (i + 20 < inputs).then_some(["accepted", "rejected"][i % 7 / 6]);
+                let words = (text.words(25), text.words(8));
+                let at = self.at(i, inputs);
+                s.execute(params![
+                    new(),
+                    self.tenant,
+                    self.project,
+                    format!("Past{}", i % PERSONAS),
+                    at,
+                    class,
+                    words.0,
+                    words.1,
+                    review
+                ])
+                .map(drop)
+            },
+        )?;
+        self.each(
+            "verdicts",
+            verdicts,
+            "insert into operator_confirmations (id, tenant_id, project_id, refers_to_kind, refers_to_id,
+                verdict, notes, confirmed_by, confirmed_via, directness, confirmed_at)
+             values (?, ?, ?, 'commit', ?, ?, 'seen', 'operator', 'dashboard', 'direct', ?)",
+            |s, i| {
+                let verdict = ["works", "works", "partial", "broken"][i % 4];
+                let at = self.at(i, verdicts);
+                s.execute(params![new(), self.tenant, self.project, new(), verdict, at])
+                    .map(drop)
             },
         )
     }
@@ -626,6 +670,21 @@ impl Seeding {
             },
         )
     }
+}
+
+/// What a probe that arrived leaves behind.
+fn complete_probe(signal: &str) -> Value {
+    let at = Moment(0);
+    let seen = json!({"observed": true, "observed_at": at, "elapsed_ms": 1.0});
+    json!({
+        "spec": "SPEC-100", "version": "0.1", "loopback_id": clock::new_id(), "signal_id": signal,
+        "trace_id": clock::new_id(), "requested_by_identity": "Past0", "requested_by_session": null,
+        "surface": "claude_code", "machine_id": "bench", "started_at": at, "finished_at": at,
+        "outcome": "complete", "missing_layers": ["model_ack"],
+        "layers": {"backend_write": seen, "redis_publish": seen, "shim_tee_receipt": seen,
+            "channel_notification": seen, "model_ack": {"observed": false, "observed_at": null, "elapsed_ms": null}},
+        "echo": {"expected": true, "signal_id": signal, "observed_at": at},
+    })
 }
 
 /// The session that was there when the `i`th of `n` things happened, of the same persona.

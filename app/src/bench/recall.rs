@@ -1,5 +1,7 @@
 //! `prism bench recall`: does the question find its row? Everything goes through a real server.
 
+mod ablation;
+mod asked_for;
 mod descent;
 mod facts;
 mod fit;
@@ -44,6 +46,12 @@ struct Set {
     /// Fit the weights on the tune half of the operator's questions and on this LoCoMo file
     #[arg(long, value_name = "FILE")]
     fit: Option<PathBuf>,
+    /// Learn what sort of row a question's meaning asks for, and write the fitted lines to this file
+    #[arg(long, value_name = "OUT")]
+    fit_asked_for: Option<PathBuf>,
+    /// Which vectors of a row and which model earn their keep, on the tune half and this LoCoMo file
+    #[arg(long, value_name = "FILE")]
+    ablation: Option<PathBuf>,
     /// What other phrasings of a question cost: one against four, side by side
     #[arg(long)]
     also_cost: bool,
@@ -57,7 +65,7 @@ struct Set {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n  prism bench recall --literal 10000\n  prism bench recall --fit locomo10.json --keep ~/bench-homes\n\nIt needs the embedding model: `prism model install`."
+    after_help = "Examples:\n  prism bench recall --operator\n  prism bench recall --operator --split tune\n  prism bench recall --set ~/my-questions --asked-by Ada\n  prism bench recall --locomo locomo10.json --json\n  prism bench recall --synthetic 10000\n  prism bench recall --literal 10000\n  prism bench recall --fit locomo10.json --keep ~/bench-homes\n  prism bench recall --ablation locomo10.json --keep ~/bench-homes\n\nIt needs the embedding model: `prism model install`."
 )]
 pub struct Recall {
     #[command(flatten)]
@@ -116,6 +124,12 @@ impl Recall {
         }
         if let Some(file) = &self.set.fit {
             return fit::run(home, file, self.keep, self.look_at_held).await;
+        }
+        if let Some(to) = &self.set.fit_asked_for {
+            return asked_for::run(home, to);
+        }
+        if let Some(file) = &self.set.ablation {
+            return ablation::run(home, file, self.keep).await;
         }
         match &self.set.locomo {
             Some(file) => {
@@ -182,6 +196,7 @@ impl Question {
 }
 
 /// Rows that compete, in a project of their own, and what is asked of them.
+#[derive(Clone)]
 struct Corpus {
     pid: String,
     rows: Vec<Value>,

@@ -1,8 +1,9 @@
 //! `prism dashboard`, `prism demo`, and the lists that the page shows, for a terminal.
 
+use super::lists::{Part, words};
 use super::{Context, print_json};
 use crate::clock;
-use crate::ui::{Outcome, ago, note, out, short, table};
+use crate::ui::{Failure, Outcome, ago, note, out, short, table};
 use clap::Args;
 use prism_core::api::page::EVERYWHERE;
 use prism_core::api::page::house::{DashboardLink, DemoDone};
@@ -26,6 +27,14 @@ pub struct Dashboard {
 
 impl Dashboard {
     pub async fn run(self, context: Context) -> Outcome {
+        if let Some(identity) = &context.identity {
+            return Err(Failure::Unable {
+                message: format!(
+                    "the page is the operator's, and this would open it as {identity}"
+                ),
+                hint: Some("unset PRISM_AGENT_IDENTITY and leave out --as".into()),
+            });
+        }
         let (link, answer): (DashboardLink, _) =
             context.ask_everywhere("dashboard_link", json!({})).await?;
         if context.json {
@@ -225,9 +234,6 @@ impl Inbox {
 /// `prism signals list`
 #[derive(Args)]
 pub struct ListArgs {
-    /// Every project, not only this one
-    #[arg(long)]
-    all: bool,
     /// From or to this identity
     #[arg(long)]
     identity: Option<String>,
@@ -243,47 +249,27 @@ pub struct ListArgs {
     /// waiting, drained, acted, dismissed, expired, recalled or failed
     #[arg(long)]
     state: Option<String>,
-    /// Not before this time (ISO 8601)
-    #[arg(long)]
-    since: Option<String>,
-    /// Before this time (ISO 8601)
-    #[arg(long)]
-    until: Option<String>,
-    /// How many
-    #[arg(short, long, default_value_t = 50)]
-    n: usize,
-    /// Go on where a list ended (`next` of --json)
-    #[arg(long)]
-    cursor: Option<String>,
     /// Words that stand in them
     words: Vec<String>,
+    #[command(flatten)]
+    part: Part,
 }
 
 impl ListArgs {
     pub async fn run(self, context: Context) -> Outcome {
-        let words = Some(self.words.join(" ")).filter(|w| !w.is_empty());
         let request = json!({
             "identity": self.identity,
             "from": self.from,
             "to": self.to,
             "category": self.category,
             "state": self.state,
-            "since": self.since,
-            "until": self.until,
-            "limit": self.n,
-            "cursor": self.cursor,
-            "words": words,
+            "words": words(&self.words),
         });
-        let (page, answer): (SignalPage, _) =
-            context.ask_about("signal_list", request, self.all).await?;
-        if context.json {
-            print_json(&answer);
-        } else if page.signals.is_empty() && page.next.is_none() {
-            out("no such signals");
-        } else {
-            show(&page.signals, page.next.is_some());
-        }
-        Ok(())
+        let draw = |page: &SignalPage| page.signals.iter().map(line).collect();
+        let none = "no such signals";
+        self.part
+            .show(&context, "signal_list", request, none, draw)
+            .await
     }
 }
 
@@ -359,7 +345,7 @@ fn line(signal: &SignalRow) -> Vec<String> {
 
 impl Context {
     /// Asks about this project, or about all of them.
-    async fn ask_about<T: serde::de::DeserializeOwned>(
+    pub async fn ask_about<T: serde::de::DeserializeOwned>(
         &self,
         path: &str,
         body: serde_json::Value,
@@ -372,12 +358,15 @@ impl Context {
     }
 
     /// Asks the operator's server about all projects; no project is made by it.
-    async fn ask_everywhere<T: serde::de::DeserializeOwned>(
+    pub async fn ask_everywhere<T: serde::de::DeserializeOwned>(
         &self,
         path: &str,
         body: serde_json::Value,
     ) -> Result<(T, serde_json::Value), crate::ui::Failure> {
-        let client = self.client()?;
+        let mut client = self.client()?;
+        if super::GLANCES.contains(&path) {
+            client = client.with_patience(crate::client::GLANCE);
+        }
         let answer = client.call(EVERYWHERE, path, body).await?;
         let read = serde_json::from_value(answer.clone())
             .map_err(|e| anyhow::anyhow!("the server's answer is not understood: {e}"))?;

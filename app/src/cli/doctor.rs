@@ -239,14 +239,24 @@ async fn look_at_operator_keys(
     }
 }
 
-/// Whether rows are being embedded anew, and how far that is.
+/// Whether rows are being embedded anew, and how far that is; and whether some cannot be.
 async fn look_at_switch(client: &Client, pid: &str, add: &mut impl FnMut(Level, &str, String)) {
     let Ok(answer) = client.call(pid, "memory_stats", json!({})).await else {
         return;
     };
-    let stats = serde_json::from_value::<MemoryStats>(answer).ok();
-    if let Some(switching) = stats.and_then(|stats| stats.switching) {
+    let Ok(stats) = serde_json::from_value::<MemoryStats>(answer) else {
+        return;
+    };
+    if let Some(switching) = &stats.switching {
         add(Level::Note, "model", switching.to_string());
+    }
+    if stats.embed_set_aside > 0 {
+        let says = format!(
+            "{} row(s) of {pid} broke the embedder and were set aside: recall finds them by words \
+             alone; `prism memory reembed --pid {pid}` tries again",
+            stats.embed_set_aside
+        );
+        add(Level::Note, "rows", says);
     }
 }
 

@@ -31,6 +31,8 @@ enum Action {
         #[arg(long)]
         unlabelled: bool,
     },
+    /// The same by outcome, label, agent and time, in every project if asked (operator)
+    List(super::lists::GateList),
     /// Say whether a warning was right (operator)
     Label {
         /// The warning's id, or its first 8 digits
@@ -58,6 +60,7 @@ impl Gate {
     pub async fn run(self, context: Context) -> Outcome {
         match self.action {
             Action::Report => report(&context).await,
+            Action::List(list) => list.run(&context).await,
             Action::Events { n, unlabelled } => events(&context, n, unlabelled).await,
             Action::Label {
                 event_id, right, ..

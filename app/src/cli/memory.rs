@@ -437,6 +437,12 @@ pub struct Memory {
 enum MemoryAction {
     /// How much is remembered
     Stats,
+    /// Rows by kind, agent, time and words, newest first (operator)
+    List(super::lists::MemoryList),
+    /// One row, whole, with its verdicts (operator)
+    Show(super::lists::MemoryShow),
+    /// What was asked, shown and cited, newest first (operator)
+    Recalls(super::lists::Recalls),
     /// Verdicts, misclassifications, corrections and dead ends
     Metrics,
     /// What has gone stale: duplicates, rows nobody finds, superseded ones in the way, effects
@@ -488,6 +494,9 @@ impl Memory {
                     out(&switching.to_string());
                 }
             }
+            MemoryAction::List(list) => return list.run(&context).await,
+            MemoryAction::Show(show) => return show.run(&context).await,
+            MemoryAction::Recalls(recalls) => return recalls.run(&context).await,
             MemoryAction::Rot => return rot(&context).await,
             MemoryAction::Reembed { all, no_wait } => return reembed(&context, all, no_wait).await,
             MemoryAction::Metrics => {

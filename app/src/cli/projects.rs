@@ -59,7 +59,9 @@ impl Project {
 }
 
 async fn list(context: &Context) -> Outcome {
-    let (list, answer): (api::ProjectList, Value) = context.ask("project_list", json!({})).await?;
+    // About all of them: looking at the list makes no project of this folder.
+    let (list, answer): (api::ProjectList, Value) =
+        context.ask_everywhere("project_list", json!({})).await?;
     if context.json {
         print_json(&answer);
         return Ok(());

@@ -196,7 +196,9 @@ impl Whois {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  prism session release 3f36b796")]
+#[command(
+    after_help = "Examples:\n  prism session list --which released\n  prism session release 3f36b796"
+)]
 pub struct Session {
     #[command(subcommand)]
     action: SessionAction,
@@ -204,6 +206,8 @@ pub struct Session {
 
 #[derive(Subcommand)]
 enum SessionAction {
+    /// Sessions past and present, newest first (operator)
+    List(super::lists::Sessions),
     /// Release a session by force (operator)
     Release {
         /// The session's id, or its first 8 digits as `prism status` shows them
@@ -213,7 +217,10 @@ enum SessionAction {
 
 impl Session {
     pub async fn run(self, context: Context) -> Outcome {
-        let SessionAction::Release { session_id } = self.action;
+        let session_id = match self.action {
+            SessionAction::List(list) => return list.run(&context).await,
+            SessionAction::Release { session_id } => session_id,
+        };
         let answer = context
             .call(
                 "session_release",

@@ -23,6 +23,14 @@ pub struct Serve {
     /// Port to listen on; 0 takes any free one [default: 7747]
     #[arg(long)]
     port: Option<u16>,
+    /// The PostgreSQL database that this and other servers stand on: postgres://user@host/name
+    /// [default: PRISM_DATABASE, else server.database in config.toml, else a file in the home]
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+    /// The Redis that tells the servers of one database of each other's commits: redis://host:port
+    /// [default: PRISM_REDIS, else server.redis in config.toml, else PostgreSQL's own NOTIFY]
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
     /// A proxy in front ends TLS, so listening beyond this machine is safe
     #[arg(long)]
     behind_proxy: bool,
@@ -64,6 +72,8 @@ impl Serve {
                 port: self.port.unwrap_or(DEFAULT_PORT),
                 behind_proxy: self.behind_proxy,
                 public_url: self.public_url,
+                database: self.database,
+                redis: self.redis,
                 ends_with_stdin: self.ends_with_stdin,
                 background,
             },

@@ -4,7 +4,7 @@
 //! Where the server is, is asked when a connection is opened: one that is open leads to the very
 //! process that was found then, and ends with it.
 
-use super::{Locator, REQUEST, Unanswered, http_client};
+use super::{Locator, REQUEST, Unanswered, alone, http_client};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -28,6 +28,8 @@ pub const KEPT: Duration = Duration::from_secs(IDLE_CONNECTION_S / 2);
 pub struct Http {
     kept: Arc<Mutex<Vec<Kept>>>,
     tls: Arc<OnceLock<reqwest::Client>>,
+    /// Whoever calls has nothing else to do until the answer is there.
+    pub alone: bool,
 }
 
 /// What a call sends.
@@ -36,6 +38,8 @@ pub struct Post {
     pub path: String,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
+    /// How long it may take.
+    pub patience: Duration,
 }
 
 /// What came back, and from where.
@@ -89,10 +93,14 @@ impl Http {
 
     /// Sends a call once, and reads its answer whole.
     pub async fn post(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+        let patience = post.patience;
         if locator.is_https() {
             return self.post_tls(locator, post).await;
         }
-        let until = tokio::time::Instant::now() + REQUEST;
+        if self.alone && matches!(locator, Locator::Home(_)) {
+            return alone::post(locator, &post);
+        }
+        let until = tokio::time::Instant::now() + patience;
         let body = Bytes::from(post.body);
         loop {
             let (mut kept, is_new) = match self.take().await {
@@ -115,7 +123,7 @@ impl Http {
                 Ok(Err(true)) if !is_new => continue,
                 Ok(Err(true)) => return Err(Unanswered::unreached(url)),
                 Ok(Err(false)) => return Err(Unanswered::broken(url, "closed the connection")),
-                Err(_) => return Err(Unanswered::broken(url, "did not answer in time")),
+                Err(_) => return Err(late(url, patience)),
             };
             let url = url.clone();
             self.keep(kept);
@@ -150,6 +158,7 @@ impl Http {
     }
 
     async fn post_tls(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+        let patience = post.patience;
         let url = locator.url().map_err(Unanswered::unsent)?;
         let client = match self.tls.get() {
             Some(client) => client,
@@ -162,12 +171,13 @@ impl Http {
             .post(format!("{url}{}", post.path))
             .headers(post.headers)
             .header(CONTENT_TYPE, JSON)
+            .timeout(patience)
             .body(post.body);
         let lost = |e: reqwest::Error| {
             if e.is_connect() {
                 Unanswered::unreached(&url)
             } else if e.is_timeout() {
-                Unanswered::broken(&url, "did not answer in time")
+                late(&url, patience)
             } else {
                 Unanswered::broken(&url, "closed the connection")
             }
@@ -182,6 +192,11 @@ impl Http {
             body,
         })
     }
+}
+
+pub fn late(url: &str, patience: Duration) -> Unanswered {
+    let seconds = patience.as_secs();
+    Unanswered::broken(url, &format!("did not answer within {seconds} s"))
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -56,7 +56,7 @@ impl Workers {
         question: Option<&[&str]>,
         texts: &[String],
         patience: Duration,
-    ) -> Result<Vec<Vec<f32>>, Fault> {
+    ) -> Result<Made, Fault> {
         let (worker, fresh) = self.worker().await?;
         match worker.embed(generation, question, texts, patience).await {
             Err(Fault::Died) if !fresh => {
@@ -100,7 +100,15 @@ impl Workers {
     }
 }
 
-type Vectors = Result<Vec<Vec<f32>>, Fault>;
+/// Vectors, and who made them.
+pub struct Made {
+    pub vectors: Vec<Vec<f32>>,
+    pub models: Vec<String>,
+    /// Why a model that was asked for did not take part.
+    pub lacks: Option<String>,
+}
+
+type Vectors = Result<Made, Fault>;
 /// Who waits for which answer; none once the worker has ended.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Vectors>>>>>;
 
@@ -179,7 +187,7 @@ impl Worker {
             answered.await.unwrap_or(Err(Fault::Died))
         };
         match tokio::time::timeout(patience, ask).await {
-            Ok(Ok(vectors)) if vectors.len() != texts.len() => {
+            Ok(Ok(made)) if made.vectors.len() != texts.len() => {
                 Err(Fault::Refused("the worker answered something else".into()))
             }
             Ok(vectors) => vectors,
@@ -224,7 +232,12 @@ async fn hear(output: &mut BufReader<ChildStdout>) -> Result<(u64, Vectors)> {
     }
     let Reply { id, answer } = serde_json::from_str(&line).context("it speaks nonsense")?;
     let vectors = match answer {
-        Answer::Vectors { count, dimensions } => {
+        Answer::Vectors {
+            count,
+            dimensions,
+            models,
+            lacks,
+        } => {
             let one = dimensions * 4;
             if count.saturating_mul(one) > ANSWER_BYTES_MAX {
                 bail!("it announces {count} vectors of {dimensions} numbers");
@@ -233,7 +246,12 @@ async fn hear(output: &mut BufReader<ChildStdout>) -> Result<(u64, Vectors)> {
             output.read_exact(&mut bytes).await?;
             let vectors = bytes.chunks_exact(one.max(1)).map(from_bytes);
             let vectors: Option<Vec<_>> = vectors.collect();
-            vectors.ok_or_else(|| Fault::Refused("a vector holds no numbers".into()))
+            let made = vectors.map(|vectors| Made {
+                vectors,
+                models,
+                lacks,
+            });
+            made.ok_or_else(|| Fault::Refused("a vector holds no numbers".into()))
         }
         Answer::NoModel(reason) => Err(Fault::NoModel(reason)),
         Answer::Failed(reason) => Err(Fault::Refused(reason)),

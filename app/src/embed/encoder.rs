@@ -1,6 +1,6 @@
 //! Texts become vectors: the tokenizers and networks of a generation.
 
-use super::model;
+use super::model::{self, Stamp};
 use anyhow::{Context, Result};
 use prism_bert::{Arithmetic, Bert, Pooling};
 use prism_core::memory::generation::{Generation, Half, Model};
@@ -22,7 +22,21 @@ struct Network {
 /// The models of a home; each is loaded when it is first asked for.
 pub struct Encoder {
     models: PathBuf,
-    loaded: Mutex<HashMap<(Model, bool), Arc<Network>>>,
+    loaded: Mutex<HashMap<(Model, bool), Loaded>>,
+}
+
+/// A model that is there, or cannot be loaded: then it is looked at again when its files are others.
+enum Loaded {
+    Here(Arc<Network>),
+    Broken { stamp: Stamp, reason: String },
+}
+
+/// A question's vectors, and who made them.
+pub struct Questions {
+    pub vectors: Vec<Vec<f32>>,
+    /// The models that took part, and why another did not.
+    pub models: Vec<&'static str>,
+    pub lacks: Option<String>,
 }
 
 /// Why there are no vectors.
@@ -59,16 +73,26 @@ impl Encoder {
         texts: &[String],
         leave: &(dyn Fn() + Sync),
     ) -> Result<Vec<Vec<f32>>, Trouble> {
+        // A short row says the same as a whole and in its part; once is enough.
+        let (mut different, mut places) = (Vec::new(), Vec::with_capacity(texts.len()));
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for text in texts {
+            places.push(*known.entry(text).or_insert_with(|| {
+                different.push(text.as_str());
+                different.len() - 1
+            }));
+        }
         let mut halves = Vec::with_capacity(generation.halves.len());
         for half in generation.halves {
             let network = self.network(half).map_err(Trouble::Model)?;
-            halves.push(network.embed("", texts, leave).map_err(Trouble::Texts)?);
+            let vectors = network.embed(&different, leave);
+            halves.push(vectors.map_err(Trouble::Texts)?);
         }
         let row = |at: usize| {
             let of_row: Vec<&[f32]> = halves.iter().map(|half| half[at].as_slice()).collect();
             generation.row(&of_row)
         };
-        Ok((0..texts.len()).map(row).collect())
+        Ok(places.into_iter().map(row).collect())
     }
 
     /// The vectors of a question's phrasings, by these models of the generation. Where one of two is
@@ -78,15 +102,15 @@ impl Encoder {
         generation: &Generation,
         by: &[Model],
         texts: &[String],
-    ) -> Result<Vec<Vec<f32>>, Trouble> {
+    ) -> Result<Questions, Trouble> {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let ask = |half: &Half| {
             if !by.contains(&half.model) {
                 let gone = anyhow::anyhow!("{} is not here", half.model.name());
                 return Err(Trouble::Model(gone));
             }
             let network = self.network(half).map_err(Trouble::Model)?;
-            let prefix = half.model.asks_with();
-            network.embed(prefix, texts, &|| ()).map_err(Trouble::Texts)
+            network.embed(&texts, &|| ()).map_err(Trouble::Texts)
         };
         let asked: Vec<Result<_, Trouble>> = match generation.halves {
             [first, second] => {
@@ -107,12 +131,15 @@ impl Encoder {
                 Err(trouble) => return Err(trouble),
             }
         }
-        match gone {
+        let lacks = match gone {
             Some(reason) if halves.iter().all(Option::is_none) => {
                 return Err(Trouble::Model(reason));
             }
-            _ => {}
-        }
+            gone => gone.map(|reason| format!("{reason:#}")),
+        };
+        let made = generation.halves.iter().zip(&halves);
+        let made = made.filter(|(_, vectors)| vectors.is_some());
+        let models = made.map(|(half, _)| half.model.name()).collect();
         let question = |at: usize| {
             let of_text: Vec<Option<&[f32]>> = halves
                 .iter()
@@ -120,24 +147,47 @@ impl Encoder {
                 .collect();
             generation.question(&of_text)
         };
-        Ok((0..texts.len()).map(question).collect())
+        Ok(Questions {
+            vectors: (0..texts.len()).map(question).collect(),
+            models,
+            lacks,
+        })
     }
 
     /// A question as this model reads it.
     pub fn tokens(&self, half: &Half, question: &str) -> Result<Vec<u32>> {
         let network = self.network(half)?;
-        network.tokens(half.model.asks_with(), question)
+        network.tokens(question)
     }
 
     fn network(&self, half: &Half) -> Result<Arc<Network>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (half.model, half.exact);
-        if let Some(network) = loaded.get(&key) {
-            return Ok(network.clone());
+        let stamp = || model::stamp(&self.models, half.model);
+        match loaded.get(&key) {
+            Some(Loaded::Here(network)) => return Ok(network.clone()),
+            Some(Loaded::Broken {
+                stamp: then,
+                reason,
+            }) if stamp() == *then => {
+                anyhow::bail!("{reason}")
+            }
+            _ => {}
         }
-        let network = Arc::new(Network::load(&self.models, half)?);
-        loaded.insert(key, network.clone());
-        Ok(network)
+        // Before it is read: what changes meanwhile is looked at again.
+        let stamp = stamp();
+        match Network::load(&self.models, half) {
+            Ok(network) => {
+                let network = Arc::new(network);
+                loaded.insert(key, Loaded::Here(network.clone()));
+                Ok(network)
+            }
+            Err(error) => {
+                let reason = format!("{error:#}");
+                loaded.insert(key, Loaded::Broken { stamp, reason });
+                Err(error)
+            }
+        }
     }
 }
 
@@ -178,23 +228,15 @@ impl Network {
         })
     }
 
-    fn tokens(&self, prefix: &str, text: &str) -> Result<Vec<u32>> {
-        let encoded = match prefix {
-            "" => self.tokenizer.encode(text, true),
-            prefix => self.tokenizer.encode(format!("{prefix}{text}"), true),
-        };
+    fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        let encoded = self.tokenizer.encode(text, true);
         encoded
             .map(|encoded| encoded.get_ids().to_vec())
             .map_err(|e| anyhow::anyhow!("a text cannot be split into tokens: {e}"))
     }
 
-    fn embed(
-        &self,
-        prefix: &str,
-        texts: &[String],
-        leave: &(dyn Fn() + Sync),
-    ) -> Result<Vec<Vec<f32>>> {
-        let tokens = texts.iter().map(|text| self.tokens(prefix, text));
+    fn embed(&self, texts: &[&str], leave: &(dyn Fn() + Sync)) -> Result<Vec<Vec<f32>>> {
+        let tokens = texts.iter().map(|text| self.tokens(text));
         let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let vectors = self.bert.embed(&tokens, leave);
         vectors.with_context(|| format!("{} failed", self.model.name()))

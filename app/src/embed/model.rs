@@ -153,6 +153,17 @@ fn check_sizes(models: &Path, model: Model) -> Result<()> {
     Ok(())
 }
 
+/// What tells a model's files from those that stood there before: length and time of each.
+pub type Stamp = Vec<Option<(u64, std::time::SystemTime)>>;
+
+pub fn stamp(models: &Path, model: Model) -> Stamp {
+    let of = |part: &Part| {
+        let found = std::fs::metadata(within(models, model).join(part.name)).ok()?;
+        Some((found.len(), found.modified().ok()?))
+    };
+    parts(model).iter().map(of).collect()
+}
+
 /// Reads every byte of a model's files and compares the hashes.
 pub fn verify(models: &Path, model: Model) -> Result<()> {
     check_sizes(models, model)?;

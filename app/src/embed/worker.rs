@@ -5,7 +5,7 @@
 //! stand still while a question runs. The models live and die with this process, so a
 //! burst of embedding never delays a signal and its memory goes back.
 
-use super::encoder::{Encoder, Trouble};
+use super::encoder::{Encoder, Questions, Trouble};
 use anyhow::{Context, Result};
 use prism_core::memory::generation::{Generation, Model};
 use prism_core::memory::vector::to_bytes;
@@ -21,6 +21,8 @@ use std::time::Duration;
 const NICE: i32 = 10;
 /// Threads of a question, where the machine has as many.
 const THREADS_MAX: usize = 4;
+/// Threads of rows: niced, they take what nobody else wants.
+const ROWS_THREADS_MAX: usize = 2;
 
 /// Texts to embed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,7 +45,13 @@ pub struct Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// So many vectors of so many numbers; their bytes follow the line.
-    Vectors { count: usize, dimensions: usize },
+    Vectors {
+        count: usize,
+        dimensions: usize,
+        /// The models that made them, and why one that was asked for did not.
+        models: Vec<String>,
+        lacks: Option<String>,
+    },
     /// The models cannot be loaded.
     NoModel(String),
     /// These texts cannot be embedded.
@@ -57,7 +65,7 @@ pub fn run(models: &Path, idle: Duration) -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX));
     let questions = rayon::ThreadPoolBuilder::new().num_threads(threads);
     let rows = rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
+        .num_threads(threads.min(ROWS_THREADS_MAX))
         .start_handler(|_| step_back());
     let (beat, beats) = channel();
     let questions = serve(questions.build()?, encoder.clone(), turn.clone(), &beat);
@@ -114,7 +122,7 @@ fn serve(
     sender
 }
 
-fn embed(encoder: &Encoder, turn: &Turn, asked: &Asked) -> Result<Vec<Vec<f32>>, Trouble> {
+fn embed(encoder: &Encoder, turn: &Turn, asked: &Asked) -> Result<Questions, Trouble> {
     let poisoned = || asked.texts.iter().any(|text| text.contains("poison"));
     if crate::config::failpoint("embed.dies")
         || (crate::config::failpoint("embed.dies_over_poison") && poisoned())
@@ -141,18 +149,28 @@ fn embed(encoder: &Encoder, turn: &Turn, asked: &Asked) -> Result<Vec<Vec<f32>>,
                 .collect();
             encoder.questions(generation, &by, &asked.texts)
         }
-        None => encoder.rows(generation, &asked.texts, &|| turn.wait()),
+        None => {
+            let vectors = encoder.rows(generation, &asked.texts, &|| turn.wait())?;
+            Ok(Questions {
+                vectors,
+                models: generation.names(),
+                lacks: None,
+            })
+        }
     }
 }
 
-fn reply(id: u64, said: Result<Vec<Vec<f32>>, Trouble>) -> Result<()> {
+fn reply(id: u64, said: Result<Questions, Trouble>) -> Result<()> {
     let mut bytes = Vec::new();
     let answer = match said {
-        Ok(vectors) => {
+        Ok(made) => {
+            let vectors = &made.vectors;
             bytes.extend(vectors.iter().flat_map(|vector| to_bytes(vector)));
             Answer::Vectors {
                 count: vectors.len(),
                 dimensions: vectors.first().map_or(0, Vec::len),
+                models: made.models.iter().map(|&name| name.to_owned()).collect(),
+                lacks: made.lacks,
             }
         }
         Err(Trouble::Model(error)) => Answer::NoModel(format!("{error:#}")),

@@ -4,7 +4,7 @@ use super::Prism;
 use crate::clock;
 use crate::store::KeyRow;
 use prism_core::access::PublicUrl;
-use prism_core::limits::{BROWSER_DAYS, LINK_S, LINKS_MAX};
+use prism_core::limits::{BROWSER_DAYS, BROWSERS_MAX, LINK_S, LINKS_MAX};
 use prism_core::signal::sha256_hex;
 use prism_core::{Code, Moment, Problem};
 use std::collections::HashMap;
@@ -143,13 +143,51 @@ impl Prism {
             self.directory.add_key(row);
             self.bus().directory_changed();
         }
+        for oldest in beyond_room(&self.directory.keys(), now) {
+            crate::verb::keys::shut(self, oldest).await?;
+        }
         Ok(secret)
     }
+}
+
+/// The browsers that have to give way, so that no more are signed in than may be.
+fn beyond_room(keys: &[KeyRow], now: Moment) -> Vec<Uuid> {
+    let good = |k: &&KeyRow| {
+        k.browser.is_some() && k.revoked_at.is_none() && k.expires_at.is_some_and(|at| at > now)
+    };
+    let mut signed_in: Vec<&KeyRow> = keys.iter().filter(good).collect();
+    signed_in.sort_by_key(|k| k.created_at);
+    let beyond = signed_in.len().saturating_sub(BROWSERS_MAX);
+    signed_in.iter().take(beyond).map(|k| k.id).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_too_many_browsers_the_first_give_way_and_no_other_key() {
+        let key = |n: u128, browser: Option<&str>| KeyRow {
+            id: Uuid::from_u128(n),
+            identity: None,
+            key_sha256: n.to_string(),
+            prefix: String::new(),
+            created_at: Moment(n as i64),
+            revoked_at: None,
+            browser: browser.map(str::to_owned),
+            expires_at: browser.map(|_| Moment(1_000)),
+        };
+        let mut keys: Vec<KeyRow> = (10..10 + BROWSERS_MAX as u128)
+            .map(|n| key(n, Some("one")))
+            .collect();
+        keys.push(key(1, None));
+        assert!(beyond_room(&keys, Moment(500)).is_empty());
+        keys.insert(0, key(99, Some("the newest")));
+        assert_eq!(beyond_room(&keys, Moment(500)), [Uuid::from_u128(10)]);
+        // One that has ended, or was signed out, takes no room.
+        keys[5].revoked_at = Some(Moment(400));
+        assert!(beyond_room(&keys, Moment(500)).is_empty());
+    }
 
     #[test]
     fn a_link_is_good_once_and_for_thirty_seconds() {

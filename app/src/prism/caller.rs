@@ -85,7 +85,7 @@ impl Prism {
             return Err(Problem::new(
                 Code::OperatorOnly,
                 "only the operator asks about every project at once",
-                "name one project",
+                "unset PRISM_AGENT_IDENTITY and leave out --as to act as the operator, or name one project",
             ));
         }
         let nowhere = Project {

@@ -134,18 +134,26 @@ impl Prism {
                 frame,
             } => self.hub.tell_project(project, except, &frame),
             News::Directory => self.names_heard(),
-            News::Revoked { key } => {
-                self.directory.set_revoked(key, Some(crate::clock::now()));
-                self.hub
-                    .close_key(key, close::RELEASED, "its key was revoked");
-                self.names_heard();
-            }
+            News::Revoked { key } => self.hear_revoked(key).await,
             News::Released { session, reason } => {
                 self.presence.release(session, crate::clock::now());
                 self.hub.close_session(session, close::RELEASED, &reason);
             }
             News::Touched(rows) => self.hub.live().heard(rows),
             News::Lost | News::Here { .. } | News::Unknown => {}
+        }
+    }
+
+    /// What was opened here with a key ends here; who revoked it ends what it knows of.
+    async fn hear_revoked(&self, key: Uuid) {
+        self.directory.set_revoked(key, Some(crate::clock::now()));
+        let opened = self.hub.sessions_of_key(key);
+        self.hub.close_key(key, close::RELEASED, close::KEY_REVOKED);
+        self.names_heard();
+        for session in opened.into_iter().filter_map(|id| self.presence.get(id)) {
+            if let Err(problem) = self.release(&session, "key_revoked").await {
+                tracing::warn!(%problem, "A session of a revoked key is still open");
+            }
         }
     }
 

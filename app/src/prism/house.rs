@@ -9,6 +9,7 @@ use crate::store::{ReturnedRow, SessionRow};
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::envelope::Envelope;
+use prism_core::limits::HEARTBEAT_S;
 use prism_core::receipt::State;
 use prism_core::signal::SignalType;
 use prism_core::{Moment, Problem};
@@ -122,6 +123,7 @@ impl Prism {
         self.tell_returned(swept.leases_returned);
         let heads = self.store.heads(self.hub.personas()).await?;
         self.hub.heard_of(&heads);
+        self.keep_demo_awake(now);
         let (gone, silent) = self.presence.sweep(now);
         for session in gone {
             self.announce(&session, SignalType::PeerLeft);
@@ -130,6 +132,19 @@ impl Prism {
             self.release(&session, "stale").await?;
         }
         Ok(())
+    }
+
+    /// Nobody sends a sign of life for the sessions of the demonstration, which belong to no process.
+    fn keep_demo_awake(&self, now: Moment) {
+        let Some(project) = self.directory.project(crate::demo::PID) else {
+            return;
+        };
+        for (_, session) in self.presence.sessions(project.id, now) {
+            let silent_us = now.since_us(session.last_seen_at);
+            if session.process_pid == 0 && silent_us > HEARTBEAT_S as i64 * 1_000_000 {
+                self.presence.seen(session.session_id, now);
+            }
+        }
     }
 
     /// Counts the words of a home that an older prism wrote, a few steps at a time.

@@ -5,6 +5,7 @@ use super::{Refusal, text};
 use crate::clock;
 use crate::prism::Prism;
 use crate::store::KeyRow;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -53,7 +54,7 @@ fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
 /// `GET /sign-in/{token}`: once, and soon; then the address is the page's own.
 pub async fn enter(
     State(prism): State<Arc<Prism>>,
-    Path(token): Path<String>,
+    token: Result<Path<String>, PathRejection>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
@@ -61,6 +62,8 @@ pub async fn enter(
     if method == Method::HEAD {
         return StatusCode::OK.into_response();
     }
+    // What is no text is no link of ours.
+    let token = token.map(|Path(token)| token).unwrap_or_default();
     if !prism.browsers.take_link(&token, clock::now()) {
         return said(
             StatusCode::UNAUTHORIZED,

@@ -82,7 +82,7 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     }
     if !prism.directory.in_force(&key) {
         // Revoked since the door let it in; whoever revoked it did not see this socket.
-        socket.close(close::RELEASED, "its key was revoked");
+        socket.close(close::RELEASED, close::KEY_REVOKED);
     }
     if let Some(session) = &caller.session {
         if prism

@@ -92,7 +92,7 @@ async fn serve(
         return;
     };
     if !prism.directory.in_force(&key) {
-        watcher.close(close::REFUSED, "its key was revoked");
+        watcher.close(close::REFUSED, close::KEY_REVOKED);
     }
     let hello = WatchFrame::Hello {
         pid,

@@ -59,6 +59,8 @@ pub struct Session {
     pub connected: watch::Sender<bool>,
     /// Whether its host was told of what waited from before.
     pub greeted: AtomicBool,
+    /// The operator took its key away: another session needs another key.
+    pub revoked: AtomicBool,
     /// Set when the session is over, so that its stream ends.
     pub over: watch::Sender<bool>,
     unconfirmed: watch::Sender<Vec<Unconfirmed>>,
@@ -106,6 +108,7 @@ impl Session {
             probes: probe::Probes::default(),
             connected: watch::Sender::new(false),
             greeted: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
             over: watch::Sender::new(false),
             unconfirmed: watch::Sender::default(),
             cursor: Mutex::default(),

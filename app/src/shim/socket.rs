@@ -13,6 +13,11 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub async fn connect(url: &str, key: &str) -> Result<Socket, Problem> {
+    connect_to(url, "/api/v1/stream", key).await
+}
+
+/// Opens a socket at one of the server's paths.
+pub async fn connect_to(url: &str, path: &str, key: &str) -> Result<Socket, Problem> {
     let unreachable = |why: String| {
         Problem::new(
             Code::ServerUnreachable,
@@ -20,7 +25,7 @@ pub async fn connect(url: &str, key: &str) -> Result<Socket, Problem> {
             "start the server with `prism up`",
         )
     };
-    let address = format!("{}/api/v1/stream", url.replacen("http", "ws", 1));
+    let address = format!("{}{path}", url.replacen("http", "ws", 1));
     let mut request = address
         .into_client_request()
         .map_err(|e| unreachable(e.to_string()))?;

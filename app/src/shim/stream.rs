@@ -217,7 +217,7 @@ impl Stream {
             let message = match message {
                 Some(Ok(Message::Close(Some(frame)))) => {
                     if close::ends_session(frame.code.into()) {
-                        return End::Over;
+                        return self.over_because(frame.reason.as_str());
                     }
                     tracing::debug!(reason = %frame.reason, "The server closed the stream");
                     return End::Broken;
@@ -293,11 +293,18 @@ impl Stream {
                         self.end_backlog(&mut ws, backlog).await;
                     }
                 }
-                (ServerFrame::Released { .. }, _) => return End::Over,
+                (ServerFrame::Released { reason, .. }, _) => return self.over_because(&reason),
                 (frame, Some(backlog)) => backlog.control.push(frame),
                 (frame, None) => self.control(frame),
             }
         }
+    }
+
+    /// Notes why the session is over, where its agent is to be told.
+    fn over_because(&self, reason: &str) -> End {
+        let revoked = reason == close::KEY_REVOKED;
+        self.session.revoked.store(revoked, Ordering::Relaxed);
+        End::Over
     }
 
     /// Says that the session lives, where no socket can be had.

@@ -6,6 +6,7 @@ use prism_core::api::page::live::Change;
 use prism_core::api::page::memory::{
     InputClass, InputRow, MemoryShown, MemoryView, RecallRow, ReviewWanted,
 };
+use prism_core::api::page::metrics::Metric;
 use prism_core::api::page::signals::{SignalRow, Standing};
 use prism_core::api::page::story::StoryItem;
 use prism_core::api::page::{
@@ -314,14 +315,15 @@ impl Store {
         asked!(self, s => s.story(projects, filter, range))
     }
 
-    /// The rows that metrics of a range are counted from.
+    /// The rows that these metrics of a range are counted from.
     pub async fn metric_facts(
         &self,
         projects: Vec<Uuid>,
+        wanted: Vec<Metric>,
         since: Moment,
         until: Moment,
     ) -> Result<Facts> {
-        asked!(self, s => s.metric_facts(projects, since, until))
+        asked!(self, s => s.metric_facts(projects, wanted, since, until))
     }
 
     pub async fn delivery_facts(

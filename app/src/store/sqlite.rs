@@ -6,6 +6,7 @@ mod embed_queue;
 mod escalation;
 mod gate;
 mod graph;
+mod held;
 mod inboxes;
 mod memory;
 mod metrics;
@@ -14,6 +15,7 @@ mod opening;
 mod page;
 #[cfg(test)]
 mod plans;
+mod pool;
 mod probe;
 mod projects;
 mod proven;
@@ -33,16 +35,17 @@ mod word_counts;
 mod words;
 mod writer;
 
+use super::sql::{self, Connection};
 use super::{Result, StoreError};
 use crate::bus::Bus;
 use crate::timing::{self, Part};
 use prism_core::{Code, Problem};
-use readers::Readers;
-use rusqlite::Connection;
+use readers::{Readers, Source};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
+use uuid::Uuid;
 pub use words::WordHits;
 
 /// Readers of a signal's way: reads are short, so a few serve many callers.
@@ -56,7 +59,10 @@ const MEMORY_CACHE_KB: u32 = 8_000;
 
 #[derive(Clone)]
 pub struct Sqlite {
+    /// Writes what nobody waits for; in the embedded engine everything else as well.
     writer: Arc<writer::Writer>,
+    /// Where several write at once.
+    pool: Option<Arc<pool::Pool>>,
     signal_readers: Readers,
     memory_readers: Readers,
     vectors: Arc<vectors::Vectors>,
@@ -71,8 +77,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     pub fn open(file: &Path) -> Result<Self> {
-        let mut connection = Connection::open(file).map_err(failed)?;
-        let bus = Bus::default();
+        let connection = rusqlite::Connection::open(file).map_err(failed)?;
         // A send touches a page of each index, and the next one others: checkpoints that come
         // seldom write most pages once instead of seven times.
         connection
@@ -84,14 +89,37 @@ impl Sqlite {
             )
             .map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(128);
+        let source = |cache_kb| Source::File {
+            file: file.to_owned(),
+            cache_kb,
+        };
+        let sources = [source(SIGNAL_CACHE_KB), source(MEMORY_CACHE_KB)];
+        Self::start(Connection::Sqlite(connection), sources, None)
+    }
+
+    /// Opens a store that other servers may stand on as well.
+    pub fn open_shared(server: sql::Server) -> Result<Self> {
+        let connection = Connection::Postgres(server.connect().map_err(failed)?);
+        let source = Source::Server(server.clone());
+        let sources = [source.clone(), source];
+        Self::start(connection, sources, Some(pool::Pool::new(server)))
+    }
+
+    fn start(
+        mut connection: Connection,
+        [signals, memory]: [Source; 2],
+        pool: Option<pool::Pool>,
+    ) -> Result<Self> {
+        let bus = Bus::default();
         migrate::migrate(&mut connection)?;
-        let signal_readers = Readers::open(file, SIGNAL_READERS, SIGNAL_CACHE_KB)?;
-        let memory_readers = Readers::open(file, MEMORY_READERS, MEMORY_CACHE_KB)?;
+        let signal_readers = Readers::open(signals, SIGNAL_READERS)?;
+        let memory_readers = Readers::open(memory, MEMORY_READERS)?;
         let riding = Arc::<riding::Riding>::default();
         let live = bus.hub().live();
         let writer = writer::Writer::start(connection, riding.clone(), live)?;
         Ok(Self {
             writer: Arc::new(writer),
+            pool: pool.map(Arc::new),
             signal_readers,
             memory_readers,
             vectors: Arc::default(),
@@ -103,21 +131,36 @@ impl Sqlite {
         })
     }
 
-    /// Runs one transaction on the writer thread and waits until it is on disk.
+    /// Runs one transaction by itself and waits until it is on disk.
     async fn write<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        job: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
-        self.written(job, |value| value).await
+        self.written(Alone::Everywhere, job, |value| value).await
     }
 
-    /// The same, with something to do on the writer's thread once it is on disk.
+    /// The same, with something to do once it is on disk. In the embedded engine all jobs come one
+    /// after the other; in the other those that say so.
     async fn written<T: 'static, U: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        alone: Alone,
+        job: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
         then: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<U> {
-        let written = timing::of(Part::Store, self.writer.write(job, then)).await;
+        let written = match &self.pool {
+            None => timing::of(Part::Store, self.writer.write(job, then)).await,
+            Some(pool) => {
+                let (live, writer) = (self.bus.hub().live(), self.writer.clone());
+                let then = move |value| {
+                    live.too_many();
+                    let answer = then(value);
+                    // What became of a push may ride.
+                    writer.something_rides();
+                    answer
+                };
+                timing::of(Part::Store, pool.clone().write(alone, job, then)).await
+            }
+        };
         // Projects and personas go in a merge alone; whoever was admitted before it is told.
         written.map_err(|error| match error {
             StoreError::Dangling if self.merged.load(Ordering::Relaxed) => gone().into(),
@@ -168,11 +211,14 @@ impl Sqlite {
 
     /// Writes something that changes nothing, and waits until it is on disk.
     pub async fn ready(&self) -> Result<()> {
-        self.write(|c| {
-            c.pragma_update(None, "user_version", migrate::NEWEST as i64)
-                .map_err(failed)
-        })
-        .await
+        let nothing = |c: &Connection| {
+            c.execute_batch(c.either(
+                &format!("pragma user_version = {}", migrate::NEWEST),
+                "update prism_schema set version = version",
+            ))
+            .map_err(failed)
+        };
+        self.write(nothing).await
     }
 
     pub async fn close(&self) {
@@ -185,13 +231,13 @@ pub fn older_schema(file: &Path) -> Result<Option<usize>> {
     if !file.exists() {
         return Ok(None);
     }
-    let found = migrate::schema(&Connection::open(file).map_err(failed)?)?;
+    let found = migrate::schema(&rusqlite::Connection::open(file).map_err(failed)?)?;
     Ok(Some(found).filter(|found| (1..migrate::NEWEST).contains(found)))
 }
 
 /// Copies a database whole, with what its log still holds.
 pub fn copy(file: &Path, to: &Path) -> Result<()> {
-    let from = Connection::open(file).map_err(failed)?;
+    let from = rusqlite::Connection::open(file).map_err(failed)?;
     let progress: Option<fn(rusqlite::backup::Progress)> = None;
     from.backup("main", to, progress).map_err(failed)
 }
@@ -214,8 +260,16 @@ fn gone() -> Problem {
     )
 }
 
-/// Names a failure of SQLite by what the operator can do about it.
-fn failed(error: rusqlite::Error) -> StoreError {
+/// Names a failure of the engine by what the operator can do about it.
+fn failed(error: impl Into<sql::Error>) -> StoreError {
+    match error.into() {
+        sql::Error::Sqlite(error) => failed_embedded(&error),
+        sql::Error::Postgres(error) => pool::failed(&error),
+        error => StoreError::Failed(error.to_string()),
+    }
+}
+
+fn failed_embedded(error: &rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as E;
     let refers_to_nothing = error
         .sqlite_error()
@@ -231,36 +285,43 @@ fn failed(error: rusqlite::Error) -> StoreError {
     }
 }
 
+/// What a write must be alone with, where several write at once.
+#[derive(Clone, Debug)]
+enum Alone {
+    /// With everything, as in the embedded engine.
+    Everywhere,
+    /// With these inboxes, while others fill and empty theirs.
+    Inboxes(Vec<Uuid>),
+}
+
 /// How rows come out of SQLite: ids and times are stored as text and integers.
 mod column {
+    use crate::store::sql::{self, Error, Row};
     use prism_core::Moment;
-    use rusqlite::{Row, types::Type};
     use uuid::Uuid;
 
-    pub fn id(row: &Row<'_>, name: &str) -> rusqlite::Result<Uuid> {
+    pub fn id(row: &Row<'_>, name: &str) -> sql::Result<Uuid> {
         let text: String = row.get(name)?;
-        text.parse().map_err(|e: uuid::Error| {
-            rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(e))
-        })
+        text.parse()
+            .map_err(|e: uuid::Error| Error::column(name, e))
     }
 
-    pub fn opt_id(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<Uuid>> {
+    pub fn opt_id(row: &Row<'_>, name: &str) -> sql::Result<Option<Uuid>> {
         Ok(row
             .get::<_, Option<String>>(name)?
             .and_then(|text| text.parse().ok()))
     }
 
-    pub fn moment(row: &Row<'_>, name: &str) -> rusqlite::Result<Moment> {
+    pub fn moment(row: &Row<'_>, name: &str) -> sql::Result<Moment> {
         row.get(name).map(Moment)
     }
 
-    pub fn opt_moment(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<Moment>> {
+    pub fn opt_moment(row: &Row<'_>, name: &str) -> sql::Result<Option<Moment>> {
         Ok(row.get::<_, Option<i64>>(name)?.map(Moment))
     }
 
-    pub fn parsed<T: TryFrom<String>>(row: &Row<'_>, name: &str) -> rusqlite::Result<T> {
-        T::try_from(row.get(name)?)
-            .map_err(|_| rusqlite::Error::InvalidColumnType(0, name.to_owned(), Type::Text))
+    pub fn parsed<T: TryFrom<String>>(row: &Row<'_>, name: &str) -> sql::Result<T> {
+        T::try_from(row.get(name)?).map_err(|_| Error::column(name, "unknown"))
     }
 }
 
@@ -295,7 +356,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Sqlite::open(&dir.path().join("x.db")).unwrap();
         store.ready().await.unwrap();
-        let full = |c: &Connection| c.pragma_update(None, "query_only", true).map_err(failed);
+        let full = |c: &Connection| c.execute_batch("pragma query_only = true").map_err(failed);
         store.write(full).await.unwrap();
         let said = store.ready().await.unwrap_err();
         assert!(matches!(said, StoreError::Unwritable(_)), "{said}");

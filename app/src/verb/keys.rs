@@ -115,9 +115,32 @@ pub async fn shut(prism: &Prism, key: Uuid) -> Result<(), Problem> {
     }
     // Once more: what was read from the store before this was written may have come in between.
     prism.directory.set_revoked(key, Some(now));
+    let opened = prism.hub.sessions_of_key(key);
     prism
         .hub
-        .close_key(key, close::RELEASED, "its key was revoked");
+        .close_key(key, close::RELEASED, close::KEY_REVOKED);
     prism.bus().carrier().say(|| News::Revoked { key });
+    release_opened(prism, key, &opened).await
+}
+
+/// Ends the sessions that were opened with a key: those of its sockets, and all of its identity where
+/// no other key is left to speak for them.
+async fn release_opened(prism: &Prism, key: Uuid, opened: &[Uuid]) -> Result<(), Problem> {
+    let keys = prism.directory.keys();
+    let Some(identity) = keys
+        .iter()
+        .find(|k| k.id == key)
+        .and_then(|k| k.identity.clone())
+    else {
+        return Ok(());
+    };
+    let last = !keys
+        .iter()
+        .any(|k| k.revoked_at.is_none() && k.identity.as_ref() == Some(&identity));
+    for session in prism.presence.open_sessions_of(&identity) {
+        if last || opened.contains(&session.id) {
+            prism.release(&session, "key_revoked").await?;
+        }
+    }
     Ok(())
 }

@@ -13,9 +13,47 @@ pub mod signals;
 pub mod story;
 
 use crate::prism::{Caller, Prism};
+use crate::store::page::Range;
+use prism_core::Problem;
+use prism_core::api::page as wire;
 use uuid::Uuid;
 
 /// The ids of the projects that a caller asks about.
 fn projects(prism: &Prism, caller: &Caller) -> Vec<Uuid> {
     prism.scope(caller).into_iter().map(|p| p.id).collect()
+}
+
+/// What every list is asked with: which part of it.
+trait AsksForPart {
+    fn part(&self) -> Result<Range, Problem>;
+}
+
+macro_rules! asks_for_part {
+    ($($request:ty),* $(,)?) => {
+        $(impl AsksForPart for $request {
+            fn part(&self) -> Result<Range, Problem> {
+                Range::new(self.since, self.until, self.cursor.as_deref(), self.limit)
+            }
+        })*
+    };
+}
+
+asks_for_part!(
+    wire::ListGateEvents,
+    wire::ListSessions,
+    wire::house::ListProbes,
+    wire::memory::ListInputs,
+    wire::memory::ListMemory,
+    wire::memory::ListRecalls,
+    wire::signals::ListSignals,
+    wire::story::AskStory,
+);
+
+/// In which projects a list is looked for, and which part of it is wanted.
+fn asked(
+    prism: &Prism,
+    caller: &Caller,
+    request: &impl AsksForPart,
+) -> Result<(Vec<Uuid>, Range), Problem> {
+    Ok((projects(prism, caller), request.part()?))
 }

@@ -8,8 +8,9 @@ use crate::store::Store;
 use crate::store::memory::{Filter, Found, MemoryRow, Phrasing, RecallEvent, Search, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::entity::{Entity, EntityType};
-use prism_core::memory::generation;
+use prism_core::memory::generation::{self, Generation};
 use prism_core::memory::question::Question;
+use prism_core::memory::question::asked_for::AskedFor;
 use prism_core::memory::recall::{
     self, Candidates, LOW_CONFIDENCE, Places, Ranking, SPARE, Weights,
 };
@@ -39,6 +40,8 @@ pub struct Asking<'a> {
     /// The people of the project, and which of them is the operator.
     pub names: &'a [String],
     pub operator: &'a str,
+    /// Whose turn at the embedder this takes.
+    pub asker: &'a str,
 }
 
 /// A question taken apart, and what the legs brought for it.
@@ -59,7 +62,7 @@ impl Asking<'_> {
         legs: &Chosen<'_>,
     ) -> Result<Looked, Problem> {
         let read = |text: &str| Question::of(text, self.names, self.operator);
-        let question = read(query);
+        let mut question = read(query);
         // What kind, whose and when is asked by the question alone; the others are words for it.
         let phrasings: Vec<Question> = std::iter::once(question.clone())
             .chain(also.iter().map(|text| read(text)))
@@ -74,11 +77,16 @@ impl Asking<'_> {
                 false => Ok(vec![Words::default(); phrasings.len()]),
             }
         };
-        let embedding = embed(self.embedder, &phrasings, legs.has("vector"));
+        let embedding = self.embed(&phrasings, legs.has("vector"));
         let (words, mut embedded) = tokio::join!(words, embedding);
         let words = words?;
         let lexical_us = words.iter().map(|words| words.us).sum();
-        let vectors = std::mem::take(&mut embedded.vectors).into_iter();
+        let vectors = std::mem::take(&mut embedded.vectors);
+        if let Some(Some(vector)) = vectors.first() {
+            question.asked_for = Generation::of(embedded.generation)
+                .and_then(|generation| AskedFor::of(generation, vector));
+        }
+        let vectors = vectors.into_iter();
         let vectors = vectors.chain(std::iter::repeat(None));
         let asked = words.into_iter().zip(vectors);
         let entities = match legs.has("graph") {
@@ -103,6 +111,47 @@ impl Asking<'_> {
             lexical_us,
             embedded,
         })
+    }
+
+    /// The vectors of the question's phrasings, unless that leg was left out.
+    async fn embed(&self, phrasings: &[Question], wanted: bool) -> Embedded {
+        let embedder = self.embedder;
+        let answering = embedder.generation().unwrap_or(&generation::BOTH);
+        let off = |reason: &str| Embedded {
+            vectors: Vec::new(),
+            generation: answering.id,
+            models: Vec::new(),
+            lacks: None,
+            ms: None,
+            off: Some(reason.to_owned()),
+        };
+        if !wanted {
+            return off("not asked for");
+        }
+        let texts = phrasings.iter().map(|p| p.embedded.clone());
+        let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+        if texts.is_empty() {
+            return off("the question has nothing but names and small words");
+        }
+        let started = Instant::now();
+        match embedder.question(self.asker, texts).await {
+            Ok(asked) => Embedded {
+                generation: asked.generation.id,
+                models: asked.models,
+                lacks: asked.lacks,
+                vectors: {
+                    let mut vectors = asked.vectors.into_iter();
+                    let one = |p: &Question| match p.embedded.is_empty() {
+                        true => None,
+                        false => vectors.next(),
+                    };
+                    phrasings.iter().map(one).collect()
+                },
+                ms: Some(started.elapsed().as_secs_f64() * 1000.0),
+                off: None,
+            },
+            Err(reason) => off(&reason),
+        }
     }
 
     /// The things that a question names.
@@ -139,6 +188,7 @@ pub async fn recall(
         project: caller.project.id,
         names: &names_of(prism, caller),
         operator: prism.operator.as_str(),
+        asker: caller.persona.identity.as_str(),
     };
     let Looked {
         question,
@@ -188,6 +238,8 @@ pub async fn recall(
         Some(event) => prism.store.note_recall(event).await.err(),
         None => None,
     };
+    // Nobody can cite what was not kept.
+    let recall_event_id = recall_event_id.filter(|_| unrecorded.is_none());
     let unrecorded = unrecorded.map(|error| {
         format!(
             "this recall was not recorded: {}",
@@ -205,7 +257,7 @@ pub async fn recall(
     };
     let vector = LegView {
         state: if embedded.off.is_none() { "on" } else { "off" }.into(),
-        reason: embedded.off.or_else(|| {
+        reason: embedded.off.or(embedded.lacks).or_else(|| {
             let still = "vectors are still being read; this recall looked at those that were there";
             found.still_reading.then(|| still.to_owned())
         }),
@@ -332,45 +384,10 @@ struct Embedded {
     /// The id on the vectors that they can be compared with, and the models that took part.
     generation: &'static str,
     models: Vec<String>,
+    /// Why a model did not take part, and why none did.
+    lacks: Option<String>,
     ms: Option<f64>,
     off: Option<String>,
-}
-
-async fn embed(embedder: &Embedder, phrasings: &[Question], wanted: bool) -> Embedded {
-    let answering = embedder.generation().unwrap_or(&generation::BOTH);
-    let off = |reason: &str| Embedded {
-        vectors: Vec::new(),
-        generation: answering.id,
-        models: Vec::new(),
-        ms: None,
-        off: Some(reason.to_owned()),
-    };
-    if !wanted {
-        return off("not asked for");
-    }
-    let texts = phrasings.iter().map(|p| p.embedded.clone());
-    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
-    if texts.is_empty() {
-        return off("the question has nothing but names and small words");
-    }
-    let started = Instant::now();
-    match embedder.question(texts).await {
-        Ok(asked) => Embedded {
-            generation: asked.generation.id,
-            models: asked.models.into_iter().map(str::to_owned).collect(),
-            vectors: {
-                let mut vectors = asked.vectors.into_iter();
-                let one = |p: &Question| match p.embedded.is_empty() {
-                    true => None,
-                    false => vectors.next(),
-                };
-                phrasings.iter().map(one).collect()
-            },
-            ms: Some(started.elapsed().as_secs_f64() * 1000.0),
-            off: None,
-        },
-        Err(reason) => off(&reason),
-    }
 }
 
 fn hit(scored: recall::Scored, row: MemoryRow) -> RecallHit {

@@ -18,6 +18,7 @@ pub async fn retained(
         kind: k.what.name().into(),
         days: rules.days(k.what),
         rows: k.rows,
+        at_most: k.at_most,
         oldest: k.oldest,
         going: k.going,
     });

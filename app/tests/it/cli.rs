@@ -336,6 +336,16 @@ fn a_full_disk_refuses_the_send_loses_nothing_and_recovers() {
             .contains("blue cable"),
         "what is known is told"
     );
+    let unkept = wait_for("a recall that cannot be kept", || {
+        let ask = ["recall", "the printer's cable", "--json"];
+        let answer: Value = serde_json::from_str(&server.ok(None, &ask)).unwrap();
+        let note = answer["note"].as_str().unwrap_or_default();
+        note.contains("not recorded").then_some(answer)
+    });
+    assert!(
+        unkept["recall_event_id"].is_null(),
+        "nobody could cite it: {unkept:#}"
+    );
     // Room again: the same server goes on, and what was accepted outlives a kill.
     limit_files(server.pid(), None);
     server.ok(None, &["send", "Texi", "there is room", "--json"]);

@@ -46,6 +46,91 @@ fn delta(server: &Server, id: &Value) -> Value {
 }
 
 #[test]
+fn a_look_at_a_server_that_hangs_says_so_within_seconds() {
+    let server = Server::start();
+    server.ok(None, &["status"]);
+    server.stop();
+    let looked = server.cli(None, &["status"]);
+    server.go_on();
+    assert_eq!(looked.status.code(), Some(2));
+    let said = stderr(&looked);
+    assert!(said.contains("did not answer within 5 s"), "{said}");
+    assert!(said.contains("prism restart"), "{said}");
+}
+
+#[test]
+fn what_the_page_lists_is_listed_in_a_terminal_too() {
+    let server = Server::start();
+    server.ok(None, &["demo"]);
+    let list = |args: &[&str], field: &str| -> Vec<Value> {
+        let args = [&["--pid", "PID-DEMO"], args].concat();
+        let answer = answer(&server, None, &args);
+        let rows = answer[field].as_array();
+        rows.unwrap_or_else(|| panic!("{args:?}: {answer}")).clone()
+    };
+    for (args, field) in [
+        (&["story", "-n", "200"][..], "items"),
+        (&["memory", "list", "--kinds", "checkpoint"], "rows"),
+        (&["memory", "recalls", "--cited"], "events"),
+        (&["session", "list", "--which", "released"], "sessions"),
+        (&["gate", "list", "--unlabelled"], "events"),
+        (&["delivery"], "places"),
+        (&["delivery", "--runs", "--outcome", "partial"], "runs"),
+        (
+            &["signals", "list", "--all", "--category", "TASK"],
+            "signals",
+        ),
+    ] {
+        let rows = list(args, field);
+        assert!(!rows.is_empty(), "{args:?}");
+        // Drawn, each row has a line of its own.
+        let drawn = [&["--pid", "PID-DEMO"], args].concat();
+        let drawn = server.ok(None, &drawn);
+        assert_eq!(drawn.lines().count(), rows.len(), "{args:?}: {drawn}");
+    }
+    let first = list(&["memory", "list", "-n", "1"], "rows");
+    let id = first[0]["id"].as_str().unwrap();
+    let shown = server.ok(None, &["memory", "show", &id[..8]]);
+    assert!(
+        shown.contains(first[0]["kind"].as_str().unwrap()),
+        "{shown}"
+    );
+    // A list goes on where it ended, until it ends.
+    let all = list(&["story", "-n", "200"], "items");
+    let (mut walked, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let mut args = vec!["--pid", "PID-DEMO", "story", "-n", "50"];
+        args.extend(cursor.iter().flat_map(|c| ["--cursor", c.as_str()]));
+        let page = answer(&server, None, &args);
+        walked.extend(page["items"].as_array().unwrap().clone());
+        match page["next"].as_str() {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(walked, all);
+    let metrics = ["--pid", "PID-DEMO", "metrics", "--only", "gate,repeats"];
+    let counted = answer(&server, None, &metrics);
+    assert!(
+        counted["gate"].is_object() && counted["recall"].is_null(),
+        "{counted}"
+    );
+    let drawn = server.ok(None, &metrics);
+    assert!(drawn.contains("precision of the gate"), "{drawn}");
+    let settings = answer(&server, None, &["settings"]);
+    assert!(settings["stored"]["database_bytes"].as_u64() > Some(0));
+    let drawn = server.ok(None, &["settings"]);
+    assert!(
+        drawn.contains("PID-DEMO") && drawn.contains("database"),
+        "{drawn}"
+    );
+    // A nonsense filter names itself, and an agent is told whose list it is.
+    let refused = server.cli(None, &["session", "list", "--which", "lost"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("which"), "{}", stderr(&refused));
+}
+
+#[test]
 fn start_checkpoint_and_wrap_act_on_the_newest_live_session_here_or_on_the_named_one() {
     let server = Server::start();
     let (mut older, mut newer) = (server.agent("Texi"), server.agent("Texi"));

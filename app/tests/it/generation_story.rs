@@ -5,8 +5,8 @@ use crate::harness::{PID, Server, wait_until};
 use crate::recall_story::installed_models;
 use prism::client::Client;
 use prism::embed::encoder::Encoder;
+use prism::store::sql::{Connection, Row, params};
 use prism_core::memory::generation::{BGE_SMALL, BOTH, FIRST, Generation, MINILM, Model};
-use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 const MODELS: [&str; 2] = ["all-minilm-l6-v2-int8", "bge-small-en-v1.5-int8"];
@@ -73,13 +73,13 @@ async fn found_by(client: &Client, question: &str, models: &[&str]) {
 }
 
 fn database(server: &Server) -> Connection {
-    Connection::open(server.home().path("prism.db")).unwrap()
+    server.rows()
 }
 
 /// Rows that have vectors of this generation.
 fn rows_of(server: &Server, generation: &Generation) -> u64 {
     let rows = "select count(distinct memory_row) from memory_vectors where model = ?";
-    let count = |r: &rusqlite::Row<'_>| r.get::<_, i64>(0);
+    let count = |r: &Row<'_>| r.get::<_, i64>(0);
     database(server)
         .query_row(rows, [generation.id], count)
         .unwrap() as u64
@@ -153,10 +153,10 @@ async fn found_on(client: &Client) {
 }
 
 fn as_the_first_build_made_it(server: &Server) {
-    let mut database = database(server);
-    let change = database.transaction().unwrap();
+    let database = database(server);
+    database.begin_writing().unwrap();
     {
-        let mut all = change
+        let mut all = database
             .prepare("select id, vector from memory_vectors")
             .unwrap();
         let rows = all.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap();
@@ -167,12 +167,14 @@ fn as_the_first_build_made_it(server: &Server) {
             });
             let half: Vec<u8> = half.collect();
             let update = "update memory_vectors set model = ?, vector = ? where id = ?";
-            change.execute(update, params![FIRST.id, half, id]).unwrap();
+            database
+                .execute(update, params![FIRST.id, half, id])
+                .unwrap();
         }
     }
     let answering = "update vector_generation set generation = ?";
-    change.execute(answering, [FIRST.id]).unwrap();
-    change.commit().unwrap();
+    database.execute(answering, [FIRST.id]).unwrap();
+    database.commit().unwrap();
 }
 
 #[tokio::test]
@@ -246,6 +248,11 @@ async fn of_a_batch_that_kills_the_worker_only_the_row_to_blame_is_set_aside() {
         "the others have their vectors"
     );
     found_by(&operator, QUESTION, &["minilm"]).await;
+    let doctor = server.ok(None, &["doctor"]);
+    assert!(
+        doctor.contains("1 row(s)") && doctor.contains("prism memory reembed"),
+        "{doctor}"
+    );
     // Mended, it is embedded when that is asked for.
     server.terminate();
     server.resume();
@@ -361,10 +368,69 @@ fn whole_numbers_say_what_floats_say() {
     let cosines = whole.iter().zip(&exact).map(|(a, b)| cosine(a, b));
     let mean = cosines.sum::<f32>() / texts.len() as f32;
     assert!(mean > 0.998, "{mean}");
-    let asked = encoder.questions(&BOTH, &Model::ALL, &texts).unwrap();
+    let asked = encoder
+        .questions(&BOTH, &Model::ALL, &texts)
+        .unwrap()
+        .vectors;
     let rows = encoder.rows(&BOTH, &texts, &|| ()).unwrap();
     for (at, (asked, row)) in asked.iter().zip(&rows).enumerate().skip(1) {
         let (own, other) = (cosine(asked, row), cosine(asked, &rows[at - 1]));
         assert!(own > 0.8 && own > other, "{at}: {own} {other}");
     }
+}
+
+/// Puts a copy in the place of a model's link, with its last byte another.
+fn damage(server: &Server, model: &str) -> std::path::PathBuf {
+    let folder = server.home().path(&format!("models/{model}"));
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in ["model.onnx", "tokenizer.json"] {
+        let mut bytes = std::fs::read(installed_models().join(model).join(file)).unwrap();
+        if file == "model.onnx" {
+            *bytes.last_mut().unwrap() ^= 1;
+        }
+        std::fs::write(folder.join(file), bytes).unwrap();
+    }
+    folder.join("model.onnx")
+}
+
+#[tokio::test]
+async fn a_damaged_model_is_not_named_among_those_that_answered() {
+    let mut server = with_models(&MODELS);
+    let (mira, _) = server.session("Mira").await;
+    for text in NOTES {
+        note(&mira, text).await;
+    }
+    embedded_by(&mira, &["minilm", "bge-small"]).await;
+    server.terminate();
+    damage(&server, MODELS[1]);
+    server.resume();
+    let operator = server.operator();
+    found_by(&operator, QUESTION, &["minilm"]).await;
+    let ask = json!({"query": "which chairs shook", "legs": ["vector"]});
+    let answer = operator.call(PID, "recall", ask).await.unwrap();
+    let reason = answer["legs"]["vector"]["reason"].as_str().unwrap();
+    assert!(reason.contains("is not the pinned file"), "{reason}");
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_is_read_again_only_when_its_file_is_another() {
+    let server = with_models(&MODELS);
+    let file = damage(&server, MODELS[1]);
+    let encoder = Encoder::new(&server.home().path("models"));
+    let asked = || {
+        let both = [Model::MiniLm, Model::BgeSmall];
+        let asked = encoder.questions(&BOTH, &both, &["a question".into()]);
+        asked.unwrap().models
+    };
+    assert_eq!(asked(), ["minilm"]);
+    // Mended, but to all appearance the same: nobody reads thirty megabytes for each question.
+    let appears = std::fs::metadata(&file).unwrap().modified().unwrap();
+    std::fs::copy(installed_models().join(MODELS[1]).join("model.onnx"), &file).unwrap();
+    let mended = std::fs::File::options().write(true).open(&file).unwrap();
+    mended.set_modified(appears).unwrap();
+    assert_eq!(asked(), ["minilm"]);
+    let later = appears + std::time::Duration::from_secs(1);
+    mended.set_modified(later).unwrap();
+    assert_eq!(asked(), ["minilm", "bge-small"]);
 }

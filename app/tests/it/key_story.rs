@@ -1,6 +1,6 @@
 //! Whose rights a key carries, and what ends with it.
 
-use crate::harness::{Agent, PATIENCE, PID, Server, task};
+use crate::harness::{Agent, PATIENCE, PID, Server, task, wait_for};
 use futures_util::{SinkExt, StreamExt};
 use prism::client::{Client, Locator};
 use prism::shim::socket::{self, Socket};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
-fn database(server: &Server) -> rusqlite::Connection {
-    rusqlite::Connection::open(server.home().path("prism.db")).unwrap()
+fn database(server: &Server) -> prism::store::sql::Connection {
+    server.rows()
 }
 
 fn rename_operator(server: &Server, name: &str) {
@@ -46,7 +46,7 @@ async fn an_operator_is_renamed_although_the_new_name_once_sent_under_the_same_k
     keyed["idempotency_key"] = json!("once");
     let operator = server.operator();
     operator.call(PID, "signal", keyed.clone()).await.unwrap();
-    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let database = server.rows();
     let earlier = "update signal_queue set from_identity = 'boss'";
     assert_eq!(database.execute(earlier, []).unwrap(), 1);
     operator.call(PID, "signal", keyed).await.unwrap();
@@ -232,7 +232,7 @@ async fn what_the_store_has_and_memory_has_not_is_found_again() {
         db.execute(
             "insert into personas
              (id, tenant_id, project_id, identity, identity_folded, is_operator, created_at)
-             values (?, ?, ?, ?, lower(?4), ?, 1)",
+             values (?, ?, ?, ?, lower(?4), cast(? as integer), 1)",
             [
                 &Uuid::new_v4().to_string(),
                 &tenant,
@@ -344,6 +344,35 @@ async fn revoking_one_of_two_keys_closes_the_sockets_of_that_key_alone() {
 }
 
 #[tokio::test]
+async fn revoking_a_key_ends_the_sessions_that_were_opened_with_it() {
+    let server = Server::start();
+    let (one, two) = (server.identity("Texi").await, server.identity("Texi").await);
+    let ((one, first), (two, second)) = (register(&one).await, register(&two).await);
+    let _gone = hello(&server, &one, Some(first)).await;
+    let _stays = hello(&server, &two, Some(second)).await;
+    let open = async || {
+        let status = server.operator().call(PID, "status", json!({})).await;
+        let sessions = status.unwrap()["sessions"].as_array().unwrap().clone();
+        let ids = sessions.iter().map(|s| s["session_id"].clone());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(open().await.len(), 2);
+    for (key, left) in [(one.key(), vec![json!(second)]), (two.key(), vec![])] {
+        let revoked = json!({"key_id": key_id(&server, key).await});
+        let operator = server.operator();
+        operator.call(PID, "key_revoke", revoked).await.unwrap();
+        assert_eq!(open().await, left);
+    }
+    // One without a socket goes with the last key of its identity.
+    let donna = server.identity("Donna").await;
+    register(&donna).await;
+    let revoked = json!({"key_id": key_id(&server, donna.key()).await});
+    let operator = server.operator();
+    operator.call(PID, "key_revoke", revoked).await.unwrap();
+    assert!(open().await.is_empty());
+}
+
+#[tokio::test]
 async fn an_operators_watch_ends_with_its_key() {
     let mut server = Server::start();
     let old = server.operator();
@@ -450,6 +479,13 @@ fn a_revoked_key_comes_back_by_the_operators_hand_alone() {
     let minted = of_texi(&keys());
     let id = minted[0]["key_id"].as_str().unwrap();
     server.ok(None, &["key", "revoke", id]);
+    // The shim says what is wrong, not only that its session is over.
+    let refused = wait_for("the shim hears of it", || {
+        let refused = texi.refused("prism_status", json!({}));
+        let hint = refused["hint"].as_str().unwrap();
+        hint.contains("prism key mint Texi").then_some(refused)
+    });
+    assert_eq!(refused["code"], "invalid_key", "{refused}");
     let refused = texi.refused("prism_start", json!({}));
     assert_eq!(refused["code"], "invalid_key", "{refused}");
     assert_eq!(refused["reason"], "revoked", "{refused}");

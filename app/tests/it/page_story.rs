@@ -130,6 +130,10 @@ async fn a_link_opens_the_page_once_and_for_thirty_seconds() {
     server.advance(Duration::from_secs(31));
     assert_eq!(second.open(&late).await.status(), 401, "too late");
     assert_eq!(second.open("/sign-in/0000").await.status(), 401, "foreign");
+    let nonsense = second.open("/sign-in/%ff").await;
+    assert_eq!(nonsense.status(), 401, "no text at all");
+    let said = nonsense.text().await.unwrap();
+    assert!(said.contains("prism dashboard"), "{said}");
 
     let keys = server.ok(None, &["key", "list"]);
     assert!(keys.contains("browser"), "{keys}");
@@ -178,6 +182,13 @@ async fn a_cookie_counts_only_for_the_page_itself_and_until_it_is_revoked() {
     );
     let agent = server.cli(Some("Texi"), &["dashboard", "--print"]);
     assert!(!agent.status.success());
+    // Whoever has a key or not is told the same: it is not theirs to open.
+    for name in ["Texi", "Donna"] {
+        let agent = server.cli(None, &["dashboard", "--print", "--as", name]);
+        let said = String::from_utf8_lossy(&agent.stderr).into_owned();
+        assert!(said.contains("leave out --as"), "{said}");
+        assert!(!said.contains("key mint"), "{said}");
+    }
     let (status, refused) = browser.call("*", "dashboard_link", json!({})).await;
     assert_eq!(
         (status, refused["error"]["code"].as_str()),
@@ -481,7 +492,7 @@ async fn a_demonstration_whose_words_were_counted_goes_all_the_same() {
     server.ok(None, &["import", file.to_str().unwrap()]);
     server.ok(None, &["demo"]);
     let counted = || {
-        let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+        let database = server.rows();
         let of_demo = "select count(*) from memory_words w join projects p on p.id = w.project_id
             where p.pid = 'PID-DEMO'";
         database
@@ -613,6 +624,117 @@ async fn a_demonstration_fills_every_part_of_the_page_and_goes_without_a_trace()
         server
             .ok(None, &["demo", "--remove"])
             .contains("no demonstration")
+    );
+}
+
+#[tokio::test]
+async fn the_page_labels_warnings_and_acknowledges_signals_with_its_cookie() {
+    let server = Server::start();
+    server.ok(None, &["demo"]);
+    let browser = signed_in(&server).await;
+    let pid = "PID-DEMO";
+    let now = browser.ask(pid, "now", json!({})).await;
+    let warning = &now["warnings"][0]["id"];
+    let labels = async || browser.ask(pid, "gate_report", json!({})).await["labelled"].clone();
+    let before = labels().await.as_u64().unwrap();
+    let label = json!({"event_id": warning, "right": true});
+    browser.ask(pid, "gate_label", label.clone()).await;
+    assert_eq!(labels().await.as_u64(), Some(before + 1));
+    let (status, _) = browser.post_from(None, pid, "gate_label", label).await;
+    assert_eq!(status, 403, "from anywhere else it does not count");
+
+    let question = now["to_me"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|s| s["category"] == "ASK")
+        .unwrap();
+    let id = &question["signal_id"];
+    let ack = json!({"signal_id": id, "state": "model_acted", "note": "yes, once"});
+    browser.ask(pid, "signal_ack", ack).await;
+    let shown = browser
+        .ask(pid, "signal_show", json!({"signal_id": id}))
+        .await;
+    assert_eq!(shown["signal"]["state"], "acted", "{shown}");
+}
+
+#[tokio::test]
+async fn metrics_are_counted_one_by_one_or_all_together_and_say_the_same() {
+    let server = Server::start();
+    server.ok(None, &["demo"]);
+    let browser = signed_in(&server).await;
+    let range = json!({"since": "2020-01-01T00:00:00Z", "until": "2020-02-01T00:00:00Z"});
+    let empty = browser.ask("PID-DEMO", "metrics", range).await;
+    assert_eq!(empty["confirmations"]["total"], 0, "{empty}");
+    let until = json!(prism::clock::now());
+    let ask = |only: Value| json!({"until": until, "only": only});
+    let all = browser.ask("PID-DEMO", "metrics", ask(json!([]))).await;
+    let parts = [
+        "confirmations",
+        "misclassification",
+        "corrections",
+        "dead_ends",
+        "surfaces",
+        "repeats",
+        "recall",
+        "gate",
+    ];
+    for part in parts {
+        let one = browser.ask("PID-DEMO", "metrics", ask(json!([part]))).await;
+        assert_eq!(one[part], all[part], "{part}");
+        assert!(!one[part].is_null(), "{part}");
+        let others = parts.iter().filter(|other| **other != part);
+        for other in others {
+            assert!(one[*other].is_null(), "{other} was not asked for");
+        }
+    }
+    let nonsense = ask(json!(["mood"]));
+    let (status, refused) = browser.call("PID-DEMO", "metrics", nonsense).await;
+    assert_eq!(status, 400, "{refused}");
+}
+
+#[tokio::test]
+async fn what_is_left_to_review_is_found_behind_any_number_of_reviewed_rows() {
+    let server = Server::start();
+    let texi = server.identity("Texi").await;
+    let words = json!({"class": "correction", "prompt_text": "read the failing test first", "confidence": "high"});
+    let kept = texi.call(PID, "operator_input", words).await.unwrap();
+    // More than one window of rows that were reviewed since.
+    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    database
+        .execute_batch(
+            "with recursive n(i) as (select 1 union all select i + 1 from n where i < 10500)
+             insert into operator_inputs (id, tenant_id, project_id, captured_via, captured_at, class,
+                 prompt_text, confidence, operator_review)
+             select 'past-' || i, tenant_id, project_id, 'Texi', captured_at + i, 'confirmation', 'yes',
+                 'high', 'accepted' from n, (select * from operator_inputs limit 1)",
+        )
+        .unwrap();
+    let browser = signed_in(&server).await;
+    let now = browser.ask(PID, "now", json!({})).await;
+    assert_eq!(now["inputs"].as_array().unwrap().len(), 1, "{now}");
+    assert_eq!(now["inputs"][0]["id"], kept["id"]);
+    assert!(now["inputs_more"].is_null(), "{now}");
+}
+
+#[tokio::test]
+async fn the_settings_say_what_connect_has_written_on_the_servers_machine() {
+    let server = Server::start();
+    let browser = signed_in(&server).await;
+    let host = async || {
+        let settings = browser.ask("*", "settings", json!({})).await;
+        let hosts = settings["hosts"].as_array().unwrap().clone();
+        hosts.into_iter().find(|h| h["host"] == "Codex")
+    };
+    std::fs::create_dir_all(server.folder().join(".codex")).unwrap();
+    let before = host().await.expect("its folder is there");
+    assert_eq!(before["connected"], false, "{before}");
+    server.ok(None, &["connect", "codex", "--user", "--yes"]);
+    let after = host().await.unwrap();
+    assert_eq!(
+        (after["connected"].as_bool(), after["server"].as_bool()),
+        (Some(true), Some(true)),
+        "{after}"
     );
 }
 

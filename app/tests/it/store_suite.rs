@@ -3,56 +3,78 @@
 mod memory;
 mod signals;
 
+use crate::harness::engines::{Database, Postgres};
 use prism::clock::new_id;
 use prism::store::{Persona, Project, Store};
 use prism_core::{Identity, Moment, ProjectName};
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::TempDir;
 
-/// An engine of the store. PostgreSQL becomes the second.
+/// An engine of the store.
 #[derive(Clone, Copy, Debug)]
 enum Engine {
     Sqlite,
+    Postgres,
 }
 
-const ENGINES: [Engine; 1] = [Engine::Sqlite];
+/// PostgreSQL, too, wherever there is one for the tests (`make test-engines`).
+fn engines() -> Vec<Engine> {
+    let shared = Postgres::given().map(|_| Engine::Postgres);
+    [Engine::Sqlite].into_iter().chain(shared).collect()
+}
 
 impl Engine {
     /// Opens an empty store.
     fn open(self) -> Opened {
-        let home = tempfile::tempdir().unwrap();
-        self.open_in(home)
-    }
-
-    fn open_in(self, home: TempDir) -> Opened {
-        let store = match self {
-            Self::Sqlite => Store::open_embedded(&home.path().join("prism.db")).unwrap(),
-        };
-        Opened {
-            engine: self,
-            store,
-            home,
+        match self {
+            Self::Sqlite => Opened::embedded(tempfile::tempdir().unwrap()),
+            Self::Postgres => Opened::shared(Arc::new(Postgres::shared().database())),
         }
     }
 }
 
 /// A store and where it keeps its rows.
 struct Opened {
-    engine: Engine,
     store: Store,
-    home: TempDir,
+    place: Place,
+}
+
+enum Place {
+    Home(TempDir),
+    Database(Arc<Database>),
 }
 
 impl Opened {
     /// The store as the next process finds it when this one is killed now: nothing is closed,
     /// flushed or tidied up first.
     fn crash(self) -> Self {
-        let found = tempfile::tempdir().unwrap();
-        match self.engine {
-            Engine::Sqlite => copy_as_it_is(self.home.path(), found.path()),
+        match &self.place {
+            Place::Home(home) => {
+                let found = tempfile::tempdir().unwrap();
+                copy_as_it_is(home.path(), found.path());
+                // Whatever the old one still does, it does to the files that were left behind.
+                Self::embedded(found)
+            }
+            Place::Database(database) => Self::shared(database.clone()),
         }
-        // Whatever the old one still does, it does to the files that were left behind.
-        self.engine.open_in(found)
+    }
+
+    fn embedded(home: TempDir) -> Self {
+        Self {
+            store: Store::open_embedded(&home.path().join("prism.db")).unwrap(),
+            place: Place::Home(home),
+        }
+    }
+
+    fn shared(database: Arc<Database>) -> Self {
+        let url = database.url.clone();
+        // To connect waits, which a thread of the runtime must not.
+        let opening = std::thread::spawn(move || Store::open_shared(&url).unwrap());
+        Self {
+            store: opening.join().unwrap(),
+            place: Place::Database(database),
+        }
     }
 
     /// A project of that name and a persona of each of these names in it.
@@ -104,7 +126,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn on_every_engine(test: impl AsyncFn(Opened)) {
-    for engine in ENGINES {
+    for engine in engines() {
         println!("on {engine:?}");
         runtime().block_on(test(engine.open()));
     }

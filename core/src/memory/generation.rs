@@ -5,7 +5,7 @@
 //! the same weight; how much a model's opinion counts is the question's to say, so
 //! that shares can change without a row being embedded anew.
 
-use super::vector::DIMENSIONS;
+use super::vector::{DIMENSIONS, normalise};
 
 /// An embedding model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,14 +28,6 @@ impl Model {
 
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name() == name)
-    }
-
-    /// What stands before a question, but not before a row, because the model was trained so.
-    pub const fn asks_with(self) -> &'static str {
-        match self {
-            Self::MiniLm => "",
-            Self::BgeSmall => "Represent this sentence for searching relevant passages: ",
-        }
     }
 }
 
@@ -83,8 +75,8 @@ pub static BOTH: Generation = Generation {
     id: "minilm-8199be6f+bge-small-68807e3f/1",
     halves: &[half(Model::MiniLm, 0.45), half(Model::BgeSmall, 0.55)],
     scale: Line {
-        times: 1.25,
-        plus: -0.25,
+        times: 1.3,
+        plus: -0.28,
     },
 };
 pub static MINILM: Generation = Generation {
@@ -169,6 +161,15 @@ impl Generation {
             }
         }
         vector
+    }
+
+    /// What one model said of a question, of length one, out of the vector of all; none when it took
+    /// no part.
+    pub fn half(&self, model: Model, question: &[f32]) -> Option<Vec<f32>> {
+        let at = self.models().position(|one| one == model)?;
+        let mut half = question.chunks(DIMENSIONS).nth(at)?.to_vec();
+        normalise(&mut half);
+        half.iter().any(|x| *x != 0.0).then_some(half)
     }
 }
 

@@ -3,7 +3,10 @@
 //! Everything here is plain English and knows no project. A cue never
 //! excludes a row; it only lifts the rows it points at.
 
+pub mod asked_for;
+
 use crate::moment::Moment;
+use asked_for::AskedFor;
 use jiff::civil::Date;
 use regex::Regex;
 use std::collections::HashSet;
@@ -80,9 +83,7 @@ patterns! {
     NEEDS = r"(?i)\bcheck ?lists?\b|\brequire(s|ments?)?\b|\bpre-?(conditions?|requisites?)\b|\b(lacking|missing)\b|\b(do|does|did|would) (we|i|it|you|one|they) need\b|\bneed(s|ed)? (so|for|to|in order)\b|\bwhat all\b|\beverything (it|that|we|you|needed)\b|\bha(s|ve) to (be|fit|happen|work)\b|\bcould (that|it) be\b|\bin order\b|\ball (the )?(steps|pieces|parts|things|conditions)\b|\bstep by step\b|\bconditions?\b|\bchain\b";
     NOWADAYS = r"(?i)^(do|does|is|are|can|could|will|where (do|does|can|is|are)|how (do|does|can)|what (happens|shows|does|do|appears)|who (gets|can|is|sees))\b|\b(possible|nowadays|now|by now|these days|today|dealt with|sorted? (that )?out|anything that helps|solved|still|already|anymore|any more)\s*\??$|\bstill\b|, (do|does|is|are|can|could|will|how do|where do|where does) ";
     TROUBLES = r"(?i)\b(went wrong|go(es)? wrong|wrong with|mistakes?|mishaps?|blunders?|br[eo]ke|broken|outages?|incidents?|accidents?|caus(e|ed|es)|crash\w*|t(ook|ake) .{0,20}(out|down)|disasters?|mess(ed)?|fault)\b";
-    DECISIONS = r"(?i)\b(decid\w+|decisions?|chose|choose|chosen|agreed|settled on|why (do|did|does|are|is) (we|it|the))\b";
-    EFFECTS = r"(?i)^(what|who|which \w+) (made|makes|lets?|got|gets|kept|keeps|brought|gave|gives|put|cut)\b|^since when\b|^when did\b|\b(fix|fixed|repair|repaired|remedy|cure)\b";
-    OWN_WORDS = r"(?i)\b(did|do|have|had|was|were|am) i\b|\bi (said|say|told|asked|want|wanted|complained|meant|wrote)\b|\b(made|pleased|annoyed|bothered|upset) me\b|\bmy (complaints?|gripes?|words|requests?|feedback|reactions?|verdicts?|opinions?|objections?|wish|wishes)\b";
+    EFFECTS = r"(?i)^(what|who|which \w+) (made|makes|lets?|got|gets|kept|keeps|brought|gave|gives|put|cut)\b|^since when\b|\b(fix|fixed|repair|repaired|remedy|cure)\b";
     ASKS_WHEN = r"(?i)^\s*(when|since when)\b";
     ASKS_LATEST = r"(?i)\b(last|latest|newest|most recent(ly)?|recent(ly)?)\b";
     ASKS_EARLIEST = r"(?i)\b(first|earliest|originally|initially|at the (start|beginning|outset)|to begin with|formerly|used to be|back then)\b";
@@ -146,6 +147,8 @@ pub struct Question {
     pub verdict: bool,
     /// It asks for what the operator said.
     pub operator: bool,
+    /// What sort of row its meaning asks for, once it has been embedded.
+    pub asked_for: Option<AskedFor>,
     pub when: bool,
     pub latest: bool,
     pub earliest: bool,
@@ -169,7 +172,6 @@ impl Question {
             (&REACTIONS, cue::CONFIRMATION),
             (&NEEDS, cue::NARRATIVE),
             (&TROUBLES, cue::TROUBLE),
-            (&DECISIONS, cue::DECISION),
         ];
         let cues = kinds
             .iter()
@@ -202,7 +204,7 @@ impl Question {
         Self {
             embedded: without_names(&text, names),
             terms: terms(&text, names),
-            operator: is(&OWN_WORDS) || is(&WISHES) || is(&REACTIONS) || names_operator,
+            operator: is(&WISHES) || is(&REACTIONS) || names_operator,
             named: named
                 .into_iter()
                 .filter(|n| !n.eq_ignore_ascii_case(operator))
@@ -210,6 +212,7 @@ impl Question {
             cues,
             hints,
             verdict: is(&REACTIONS),
+            asked_for: None,
             when: is(&ASKS_WHEN),
             latest: is(&ASKS_LATEST),
             earliest: is(&ASKS_EARLIEST),
@@ -614,7 +617,8 @@ mod tests {
                 cue::EFFECT,
             ),
             ("what went wrong with the import", cue::TROUBLE),
-            ("why did we pick blue", cue::DECISION),
+            ("why did we pick blue", 0),
+            ("when did the lag begin", 0),
             ("what made the flicker stop", cue::EFFECT),
             ("what cured the lag", cue::EFFECT),
             ("what is the lag", 0),

@@ -12,6 +12,7 @@ pub use confidence::{LOW_CONFIDENCE, shown};
 pub use signs::{Signs, Weights};
 
 use crate::memory::operator::{Class, Directness, OWN_WORK_WEIGHT, Verdict, verdict_weight};
+use crate::memory::question::asked_for::Sort;
 use crate::memory::question::{Question, Window, cue};
 use crate::moment::Moment;
 use std::collections::HashMap;
@@ -35,6 +36,8 @@ const STRAY_TO_SURE: f64 = 0.15;
 const HARDLY: f64 = 0.2;
 /// How far certainty about words takes back what the kind of a row adds.
 const CERTAINTY: f64 = 0.6;
+/// From here on a person is told that a question sounds like asking for this sort of row.
+const SPEAKS_FOR: f64 = 0.3;
 /// Words beyond which a longer row gains nothing more.
 const WORDS_CAP: u32 = 80;
 
@@ -256,6 +259,8 @@ pub struct Told {
     pub session_best: usize,
     /// The row beside it that is better by most.
     pub better_beside: Option<usize>,
+    /// The row before it that asks something, if it stands out.
+    pub answers: Option<usize>,
     /// The phrasing that speaks best for it; the question itself is the first.
     phrasing: usize,
     /// The neighbour whose words helped most.
@@ -310,6 +315,8 @@ impl Told {
             (signs.between, "between those named"),
             (signs.kind, kind),
             (signs.hint, "a kind it may mean"),
+            (signs.asked_for - SPEAKS_FOR, "a kind it sounds like"),
+            (signs.answer, "answers what was asked before it"),
             (signs.operator, "the operator's word"),
             (signs.day, "on that day"),
             (signs.month, "in that month"),
@@ -354,6 +361,12 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
             .copied()
             .filter(|b| content[*b] > content[i])
             .reduce(|a, b| if content[b] > content[a] { b } else { a });
+        let asks = |b: &usize| rows[*b].cues & cue::ASKS != 0 && rows[*b].at < row.at;
+        let answers = (row.beside.iter().copied())
+            .filter(|b| asks(b) && content[*b] > mean)
+            .reduce(|a, b| if content[b] > content[a] { b } else { a });
+        let asked_for = question.asked_for.as_ref();
+        let asked_for = asked_for.map_or(0.0, |asked| asked.speaks_for(Sort::of(row.cues)));
         let of_kind = question.cues & row.cues != 0
             || question.verdict && row.cues & cue::BAD_VERDICT == cue::BAD_VERDICT;
         let by_half = !of_kind
@@ -379,6 +392,7 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
                 true => better_beside.map_or(0.0, |b| content[b] - content[i]),
                 false => 0.0,
             },
+            answer: answers.map_or(0.0, |b| content[b] - mean),
             own_words: own(i),
             length: f64::from(row.words.min(WORDS_CAP)).ln_1p(),
             graph: flag(row.mentions),
@@ -388,6 +402,7 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
             between: row.between,
             kind: kind * doubt,
             hint: flag(question.hints & row.cues != 0) * doubt,
+            asked_for: asked_for * doubt,
             operator: flag(its_word) * doubt,
             day: flag(within(true)),
             month: flag(within(false)),
@@ -402,6 +417,7 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
             signs,
             session_best: sessions[i],
             better_beside,
+            answers,
             phrasing,
             words_by: phrasings[phrasing].words_by[i],
             by_half,
@@ -728,6 +744,7 @@ pub fn tokens(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::question::asked_for::AskedFor;
 
     fn row(id: &str) -> Candidate {
         Candidate {
@@ -1148,6 +1165,59 @@ mod tests {
         assert_eq!(order(&rows), ["new", "old"]);
         let fresh = Weights::default().recency;
         assert!((rows[0].score - rows[1].score - fresh * (1.0 - recency(90.0))).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_row_right_after_a_question_that_fits_answers_it() {
+        let aged = |id: &str, minutes: i64, cues: u32, beside: Vec<usize>, field: f64| Candidate {
+            at: Moment(minutes * 60_000_000),
+            cues,
+            beside,
+            ..near(row(id), field)
+        };
+        let told = |cues: u32, at: i64| {
+            let rows = vec![
+                aged("asks", at, cues, vec![1], 0.5),
+                aged("after", 10, 0, vec![0], 0.2),
+                aged("stray", 5, 0, vec![], 0.2),
+            ];
+            let found = Candidates {
+                rows,
+                mass: 10.0,
+                ..Candidates::default()
+            };
+            let question = Question::of("what did she paint", &[], "lena");
+            tell(&question, &found, &Weights::default())[1].signs.answer
+        };
+        assert!(told(cue::ASKS, 9) > 1.0);
+        assert_eq!(told(0, 9), 0.0, "the row before it asks nothing");
+        assert_eq!(told(cue::ASKS, 11), 0.0, "it was asked afterwards");
+    }
+
+    #[test]
+    fn what_a_question_sounds_like_lifts_that_sort_of_row() {
+        let verdict = Candidate {
+            cues: cue::BAD_VERDICT,
+            ..near(row("verdict"), 0.3)
+        };
+        let rows = vec![near(row("note"), 0.31), verdict];
+        let found = Candidates {
+            rows,
+            mass: 10.0,
+            ..Candidates::default()
+        };
+        let mut question = Question::of("which phone was it", &[], "lena");
+        let first = |question: &Question| {
+            let ranking = rank(question, &found, &Weights::default());
+            (ranking.rows[0].id.clone(), ranking.rows[0].why.clone())
+        };
+        assert_eq!(first(&question).0, "note");
+        // A line each for work, word, verdict: this vector speaks for the third.
+        let lines = [vec![0.0, 0.0], vec![0.0, 0.0], vec![3.0, 0.0]];
+        question.asked_for = Some(AskedFor::told_by(&[1.0], &lines));
+        let (id, why) = first(&question);
+        assert_eq!(id, "verdict");
+        assert!(why.contains(&"a kind it sounds like".to_owned()), "{why:?}");
     }
 
     #[test]

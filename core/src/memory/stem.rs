@@ -84,6 +84,13 @@ pub fn stems(text: &str) -> HashMap<String, u32> {
     found
 }
 
+/// The stem of each word of a text, in their order.
+pub fn in_order(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    words(text, |word| found.push(stem(word)));
+    found
+}
+
 /// The stems of some words, ready to be sought in texts.
 pub struct Sought {
     stems: Vec<String>,

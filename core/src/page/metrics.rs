@@ -28,7 +28,7 @@ const PATTERNS_MAX: usize = 20;
 const PAIRS_MAX: usize = 30;
 const EXAMPLES_MAX: usize = 3;
 /// Sentences that are compared with each other; the newest count.
-const COMPARED_MAX: usize = 2_000;
+pub const COMPARED_MAX: usize = 2_000;
 
 /// A range of time in buckets.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +110,32 @@ pub struct VerdictFact {
     pub via: String,
 }
 
+/// How many inputs of a range are alike in everything that is counted.
+#[derive(Clone, Debug)]
+pub struct InputTally {
+    pub class: String,
+    pub via: String,
+    pub surface: Option<String>,
+    pub confidence: String,
+    pub review: Option<String>,
+    pub n: u64,
+}
+
+impl InputTally {
+    fn counts(&self) -> bool {
+        counts(self.review.as_deref(), &self.confidence)
+    }
+}
+
+/// Low confidence counts once it was accepted; what was rejected never does.
+fn counts(review: Option<&str>, confidence: &str) -> bool {
+    match review {
+        Some("rejected") => false,
+        Some(_) => true,
+        None => confidence == "high",
+    }
+}
+
 /// Words of the operator that an agent captured.
 #[derive(Clone, Debug)]
 pub struct InputFact {
@@ -126,13 +152,8 @@ pub struct InputFact {
 }
 
 impl InputFact {
-    /// Low confidence counts once it was accepted; what was rejected never does.
     pub fn counts(&self) -> bool {
-        match self.review.as_deref() {
-            Some("rejected") => false,
-            Some(_) => true,
-            None => self.confidence == "high",
-        }
+        counts(self.review.as_deref(), &self.confidence)
     }
 
     fn example(&self, text: &str) -> Example {
@@ -170,11 +191,14 @@ pub struct GateFact {
     pub warned: bool,
 }
 
-/// The rows of a range; inputs and attempts also of the weeks before it.
+/// The rows of a range; corrections and attempts also of the weeks before it.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub verdicts: Vec<VerdictFact>,
-    pub inputs: Vec<InputFact>,
+    /// Inputs of the range, counted where they are kept.
+    pub inputs: Vec<InputTally>,
+    /// Those that are compared by their words.
+    pub corrections: Vec<InputFact>,
     pub attempts: Vec<AttemptFact>,
     pub recalls: Vec<RecallFact>,
     pub gate: Vec<GateFact>,
@@ -218,13 +242,14 @@ pub fn confirmations(verdicts: &[VerdictFact], buckets: &Buckets) -> Confirmatio
     }
 }
 
-pub fn misclassification(inputs: &[InputFact], buckets: &Buckets) -> Vec<AgentRate> {
+pub fn misclassification(inputs: &[InputTally]) -> Vec<AgentRate> {
     let mut by: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
-    for input in inputs.iter().filter(|i| buckets.of(i.at).is_some()) {
+    for input in inputs {
         let (captured, reviewed, rejected) = by.entry(&input.via).or_default();
-        *captured += 1;
-        *reviewed += u64::from(input.review.is_some());
-        *rejected += u64::from(input.review.as_deref() == Some("rejected"));
+        let those = |is: bool| if is { input.n } else { 0 };
+        *captured += input.n;
+        *reviewed += those(input.review.is_some());
+        *rejected += those(input.review.as_deref() == Some("rejected"));
     }
     by.into_iter()
         .map(|(agent, (captured, reviewed, rejected))| AgentRate {
@@ -424,16 +449,15 @@ pub fn dead_ends(attempts: &[AttemptFact], buckets: &Buckets) -> DeadEnds {
     }
 }
 
-pub fn surfaces(inputs: &[InputFact], buckets: &Buckets) -> Vec<SurfaceTally> {
+pub fn surfaces(inputs: &[InputTally]) -> Vec<SurfaceTally> {
     let mut by: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
-    let inside = inputs.iter().filter(|i| buckets.of(i.at).is_some());
-    for input in inside.filter(|i| i.counts()) {
+    for input in inputs.iter().filter(|i| i.counts()) {
         let surface = input.surface.as_deref().unwrap_or("unknown");
         let (confirmations, corrections, pivots) = by.entry(surface).or_default();
         match input.class.as_str() {
-            "confirmation" => *confirmations += 1,
-            "correction" => *corrections += 1,
-            _ => *pivots += 1,
+            "confirmation" => *confirmations += input.n,
+            "correction" => *corrections += input.n,
+            _ => *pivots += input.n,
         }
     }
     by.into_iter()

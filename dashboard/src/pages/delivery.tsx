@@ -4,7 +4,7 @@ import { useAct } from '../act';
 import { call, project } from '../api';
 import { Choice, Range, since } from '../parts/filters';
 import { Chip, When, type Tone } from '../parts/marks';
-import { Empty, Figure, Head, Panel, SaveCsv, Scroll, Trouble } from '../parts/panel';
+import { Below, Empty, Figure, Head, Panel, SaveCsv, Scroll, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
 import { Sure } from '../parts/sure';
 import { signalHref } from '../parts/signal';
@@ -61,7 +61,9 @@ export function Delivery() {
         {read.data &&
           places.map((p) => <Place key={`${p.surface}/${p.machine_id}`} of={p} all={read.data as DeliveryAnswer} />)}
       </div>
-      <Runs />
+      <Below reads={[read]}>
+        <Runs />
+      </Below>
     </>
   );
 }

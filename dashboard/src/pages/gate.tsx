@@ -1,6 +1,6 @@
 // Gate: did agents recall before they worked, and were the warnings right?
 import { asked, Choice, Range, since } from '../parts/filters';
-import { Empty, Figure, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
+import { Below, Empty, Figure, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
 import { WarningItem } from '../parts/warning';
 import { project } from '../api';
@@ -8,11 +8,12 @@ import { CALM_MS, useList, useRead } from '../read';
 import { param } from '../route';
 import { count, percent } from '../text';
 import { shortDay } from '../time';
-import { EVERYWHERE, type ListGateEvents, type MetricsAnswer } from '../wire';
+import { EVERYWHERE, type AskMetrics, type GateMetrics, type ListGateEvents } from '../wire';
 
 export function Gate() {
   const range = since('28d');
-  const metrics = useRead('metrics', range ? { since: range } : {}, ['gate'], { calm: CALM_MS / 3 });
+  const numbers: AskMetrics = { only: ['gate'], ...(range ? { since: range } : {}) };
+  const metrics = useRead('metrics', numbers, ['gate'], { calm: CALM_MS / 3 });
   const label = param('label');
   const ask = {
     ...asked({ outcome: param('outcome'), since: since() }),
@@ -56,34 +57,36 @@ export function Gate() {
         />
       </div>
       <Trouble problem={metrics.problem} again={metrics.again} />
-      {metrics.data && (
+      {metrics.data?.gate && (
         <div class="columns">
-          <Precision of={metrics.data} />
-          <OverTime of={metrics.data} />
+          <Precision gate={metrics.data.gate} />
+          <OverTime gate={metrics.data.gate} buckets={metrics.data.buckets} />
         </div>
       )}
-      <Panel title="What the gate noticed" bare>
-        <Trouble problem={list.problem} again={list.again} />
-        {list.slow && <p class="slow">Reading…</p>}
-        {list.data && rows.length === 0 && (
-          <Empty title="Nothing has been noticed here.">
-            An event is written when an agent acknowledges a task or adds a todo: warned when it had looked nothing up,
-            satisfied when it had.
-          </Empty>
-        )}
-        <ul class={`rows ${list.stale ? 'stale' : ''}`}>
-          {rows.map((e) => (
-            <WarningItem key={e.id} event={e} showProject={project.value === EVERYWHERE} />
-          ))}
-        </ul>
-        {list.data?.next && (
-          <p class="empty">
-            <button type="button" onClick={list.more}>
-              Older
-            </button>
-          </p>
-        )}
-      </Panel>
+      <Below reads={[metrics]}>
+        <Panel title="What the gate noticed" bare>
+          <Trouble problem={list.problem} again={list.again} />
+          {list.slow && <p class="slow">Reading…</p>}
+          {list.data && rows.length === 0 && (
+            <Empty title="Nothing has been noticed here.">
+              An event is written when an agent acknowledges a task or adds a todo: warned when it had looked nothing up,
+              satisfied when it had.
+            </Empty>
+          )}
+          <ul class={`rows ${list.stale ? 'stale' : ''}`}>
+            {rows.map((e) => (
+              <WarningItem key={e.id} event={e} showProject={project.value === EVERYWHERE} />
+            ))}
+          </ul>
+          {list.data?.next && (
+            <p class="empty">
+              <button type="button" onClick={list.more}>
+                Older
+              </button>
+            </p>
+          )}
+        </Panel>
+      </Below>
     </>
   );
 }
@@ -94,7 +97,7 @@ const VERDICTS: Record<string, string> = {
   too_few_labels: 'Too few are judged for a verdict.',
 };
 
-function Precision({ of: { gate } }: { of: MetricsAnswer }) {
+function Precision({ gate }: { gate: GateMetrics }) {
   const warned = gate.warned.reduce((a, b) => a + b, 0);
   const satisfied = gate.satisfied.reduce((a, b) => a + b, 0);
   return (
@@ -114,16 +117,16 @@ function Precision({ of: { gate } }: { of: MetricsAnswer }) {
   );
 }
 
-function OverTime({ of }: { of: MetricsAnswer }) {
+function OverTime({ gate, buckets }: { gate: GateMetrics; buckets: string[] }) {
   return (
     <Plot
       title="Warned and satisfied"
       name="gate-over-time"
       kind="bars"
-      buckets={of.buckets.map(shortDay)}
+      buckets={buckets.map(shortDay)}
       series={[
-        { name: 'satisfied', values: of.gate.satisfied },
-        { name: 'warned', values: of.gate.warned },
+        { name: 'satisfied', values: gate.satisfied },
+        { name: 'warned', values: gate.warned },
       ]}
       empty={{
         title: 'Nothing in this time.',

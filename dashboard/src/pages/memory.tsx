@@ -3,7 +3,7 @@ import { project } from '../api';
 import { asked, Range, SearchBox, since } from '../parts/filters';
 import { Chip, Verdict, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
-import { Judge } from '../parts/verdicts';
+import { Judge, SomeWithoutVerdict } from '../parts/verdicts';
 import { useList } from '../read';
 import { param, setParams } from '../route';
 import { count, words } from '../text';
@@ -129,6 +129,7 @@ function Rows({ kinds }: { kinds: string[] }) {
       </div>
       <Trouble problem={list.problem} again={list.again} />
       {list.slow && <p class="slow">Reading…</p>}
+      <SomeWithoutVerdict of={rows.map(refersTo)} />
       {list.data && (
         <section class={`panel ${list.stale ? 'stale' : ''}`} aria-label="Rows">
           {rows.length === 0 ? (

@@ -4,7 +4,7 @@ import { call, project } from '../api';
 import { Acknowledge, Reply } from '../parts/answer';
 import { InputItem, useJudged } from '../parts/input';
 import { CATEGORIES, Category, Chip, When } from '../parts/marks';
-import { Empty, Head, Panel, Said, Trouble } from '../parts/panel';
+import { Below, Empty, Head, Panel, Said, Trouble } from '../parts/panel';
 import { memoryHref, SignalLine, signalHref } from '../parts/signal';
 import { WarningItem } from '../parts/warning';
 import { allowed, askLeave } from '../notices';
@@ -41,7 +41,9 @@ export function Now({ waiting }: { waiting: Read<Waiting> }) {
       <Trouble problem={waiting.problem} again={waiting.again} />
       {waiting.slow && <p class="slow">Reading…</p>}
       {waiting.data ? <WaitsOnYou all={waiting.data} /> : !waiting.problem && <div class="waiting" />}
-      <Everybody />
+      <Below reads={[waiting]}>
+        <Everybody />
+      </Below>
     </>
   );
 }
@@ -208,7 +210,7 @@ function AtTerminal({ session }: { session: SessionRow }) {
           {session.name ? ` (${session.name})` : ''}
         </span>
         {session.waits_since && <span class="dim small">for {age(session.waits_since, now.value)}</span>}
-        <span class="dim small mono">process {session.process_pid}</span>
+        {session.process_pid > 0 && <span class="dim small mono">process {session.process_pid}</span>}
       </div>
     </li>
   );

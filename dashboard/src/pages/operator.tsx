@@ -1,12 +1,13 @@
 // Operator: what was captured of the operator's words, to be reviewed, and what it all says about the agents.
-import { useState } from 'preact/hooks';
+import type { JSX } from 'preact';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { project } from '../api';
 import { asked, Choice, Range, since } from '../parts/filters';
 import { Batch, InputItem, useJudged } from '../parts/input';
-import { Empty, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
+import { Below, Empty, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
 import { CALM_MS, useList, useRead } from '../read';
 import { param, setParams } from '../route';
-import { EVERYWHERE, type InputRow, type ListInputs } from '../wire';
+import { EVERYWHERE, type AskMetrics, type Change, type InputRow, type ListInputs } from '../wire';
 import {
   ConfirmationRate,
   CorrectionPatterns,
@@ -15,6 +16,7 @@ import {
   PrismVsNative,
   RecallPanel,
   RepeatCorrections,
+  type Metrics,
 } from './operator/panels';
 
 const NONE: InputRow[] = [];
@@ -24,36 +26,56 @@ const FIRST = 6;
 export function Operator() {
   const range = since('28d');
   const bucket = (param('bucket') || 'day') as 'hour' | 'day' | 'week';
-  const metrics = useRead('metrics', { bucket, ...(range ? { since: range } : {}) }, ['memory', 'review', 'recall'], {
-    calm: CALM_MS,
-  });
-  const m = metrics.data;
+  const ask = { bucket, ...(range ? { since: range } : {}) };
+  const panels = PANELS.map((panel) => usePanel(panel, ask));
+  const whole = panels.every((p) => p.read.data)
+    ? (Object.assign({}, ...panels.map((p) => p.read.data)) as Metrics)
+    : undefined;
+  const [review, setReview] = useState<{ data: unknown; problem: unknown }>({ data: undefined, problem: undefined });
+  const troubled = panels.find((p) => p.read.problem)?.read;
   return (
     <>
       <Head name="Operator" lead="What you said, whether it was understood, and whether it helped." />
-      <Review />
-      <div class="filters">
-        <Range all="last 28 days" />
-        <Choice name="bucket" label="By" all="day" options={['hour', 'week']} />
-      </div>
-      <Trouble problem={metrics.problem} again={metrics.again} />
-      {metrics.slow && <p class="slow">Reading…</p>}
-      {m && (
-        <div class={`masonry ${metrics.stale ? 'stale' : ''}`}>
-          <ConfirmationRate of={m} />
-          <Misclassification of={m} />
-          <CorrectionPatterns of={m} />
-          <RepeatCorrections of={m} />
-          <PrismVsNative of={m} />
-          <DeadEnds of={m} />
-          <RecallPanel of={m} />
+      <Review onCome={setReview} />
+      <Below reads={[review]}>
+        <div class="filters">
+          <Range all="last 28 days" />
+          <Choice name="bucket" label="By" all="day" options={['hour', 'week']} />
         </div>
-      )}
+        <Trouble problem={troubled?.problem} again={troubled?.again} />
+        {panels.some((p) => p.read.slow) && <p class="slow">Reading…</p>}
+        <div class={`masonry ${panels.some((p) => p.read.stale) ? 'stale' : ''}`}>
+          {panels.map(({ at, Shown, metric }) => (
+            <div key={metric} ref={at}>
+              {whole && <Shown of={whole} />}
+            </div>
+          ))}
+        </div>
+      </Below>
     </>
   );
 }
 
-function Review() {
+type Metric = NonNullable<AskMetrics['only']>[number];
+
+/** What each panel is counted from, and what changes it. */
+const PANELS: { metric: Metric; topics: Change['what'][]; Shown: (props: { of: Metrics }) => JSX.Element }[] = [
+  { metric: 'confirmations', topics: ['memory'], Shown: ConfirmationRate },
+  { metric: 'misclassification', topics: ['review', 'memory'], Shown: Misclassification },
+  { metric: 'corrections', topics: ['review', 'memory'], Shown: CorrectionPatterns },
+  { metric: 'repeats', topics: ['review', 'memory'], Shown: RepeatCorrections },
+  { metric: 'surfaces', topics: ['review', 'memory'], Shown: PrismVsNative },
+  { metric: 'dead_ends', topics: ['memory'], Shown: DeadEnds },
+  { metric: 'recall', topics: ['recall', 'memory'], Shown: RecallPanel },
+];
+
+/** Reads one metric; what is off the screen waits until it comes into sight. */
+function usePanel({ metric, topics, Shown }: (typeof PANELS)[number], ask: AskMetrics) {
+  const at = useRef<HTMLDivElement>(null);
+  return { metric, Shown, at, read: useRead('metrics', { ...ask, only: [metric] }, topics, { calm: CALM_MS, at }) };
+}
+
+function Review({ onCome }: { onCome: (read: { data: unknown; problem: unknown }) => void }) {
   const which = param('review') || 'unreviewed';
   const ask = { ...asked({ class: param('class'), identity: param('identity') }), review: which } as ListInputs;
   const list = useList(
@@ -63,6 +85,7 @@ function Review() {
     (a) => a.inputs,
     (i) => i.id,
   );
+  useLayoutEffect(() => onCome({ data: list.data, problem: list.problem }), [list.data, list.problem]);
   const [all, setAll] = useState(false);
   const [selected, setSelected] = useState<Set<string>>(new Set());
   const [everyRow, judged] = useJudged(list.data?.rows ?? NONE);

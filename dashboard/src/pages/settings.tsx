@@ -3,8 +3,9 @@ import { useState } from 'preact/hooks';
 import { useAct } from '../act';
 import { address, call } from '../api';
 import { Chip, When } from '../parts/marks';
-import { Empty, Figure, Head, Panel, Said, Scroll, Trouble } from '../parts/panel';
+import { Empty, Figure, Head, Panel, Said, Trouble } from '../parts/panel';
 import { Sure } from '../parts/sure';
+import { number, Table } from '../parts/table';
 import { CALM_MS, useRead } from '../read';
 import { browser, bytes, count, short, words } from '../text';
 import { exact } from '../time';
@@ -62,6 +63,7 @@ function All({ of }: { of: Shown }) {
         <Project key={p.pid} of={p} operator={of.operator} />
       ))}
       <Keys of={of} />
+      <Hosts of={of} />
       <div class="columns">
         <Surfaces of={of} />
         <Kept of={of} />
@@ -231,93 +233,97 @@ function Keys({ of }: { of: Shown }) {
       title="Keys"
       about="Each is shown once, when it is made; the server keeps only a hash. A browser that signed in is a key too."
     >
-      <Scroll label="Keys">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Whose</th>
-              <th scope="col">Begins with</th>
-              <th scope="col">Made</th>
-              <th scope="col">Ends</th>
-              <th scope="col">
-                <span class="hidden">Revoke</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {live.map((k) => (
-              <Key key={k.key_id} of={k} pid={of.projects[0]?.pid} />
-            ))}
-          </tbody>
-        </table>
-      </Scroll>
+      <Table
+        label="Keys"
+        columns={['Whose', { name: 'Begins with', cell: 'mono' }, 'Made', 'Ends', { name: 'Revoke', unseen: true }]}
+        rows={live.map((k) => ({
+          key: k.key_id,
+          cells: [
+            k.browser ? <span title={k.browser}>{browser(k.browser)}</span> : k.operator ? 'operator' : k.identity,
+            k.prefix || short(k.key_id),
+            <When at={k.created_at} />,
+            k.expires_at ? <When at={k.expires_at} /> : <span class="dim small">when revoked</span>,
+            <Revoke of={k} pid={of.projects[0]?.pid} />,
+          ],
+        }))}
+      />
       {gone > 0 && <p class="small dim">{count(gone, 'more key')} revoked.</p>}
     </Panel>
   );
 }
 
-function Key({ of, pid }: { of: KeyView; pid: string | undefined }) {
+function Revoke({ of, pid }: { of: KeyView; pid: string | undefined }) {
   const act = useAct();
   return (
-    <tr>
-      <td>
-        {of.browser ? <span title={of.browser}>{browser(of.browser)}</span> : of.operator ? 'operator' : of.identity}
-      </td>
-      <td class="mono">{of.prefix || short(of.key_id)}</td>
-      <td>
-        <When at={of.created_at} />
-      </td>
-      <td>{of.expires_at ? <When at={of.expires_at} /> : <span class="dim small">when revoked</span>}</td>
-      <td>
-        {(!of.operator || of.browser) && pid && (
-          <Sure
-            label="Revoke"
-            sure={of.browser ? 'Sign that browser out' : `Revoke ${of.identity}’s key`}
-            busy={act.busy}
-            run={() => void act.run(() => call(pid, 'key_revoke', { key_id: of.key_id }), pid, 'settings')}
-          />
-        )}
-        <Trouble problem={act.problem} />
-      </td>
-    </tr>
+    <>
+      {(!of.operator || of.browser) && pid && (
+        <Sure
+          label="Revoke"
+          sure={of.browser ? 'Sign that browser out' : `Revoke ${of.identity}’s key`}
+          busy={act.busy}
+          run={() => void act.run(() => call(pid, 'key_revoke', { key_id: of.key_id }), pid, 'settings')}
+        />
+      )}
+      <Trouble problem={act.problem} />
+    </>
+  );
+}
+
+function Hosts({ of }: { of: Shown }) {
+  return (
+    <Panel title="Connected hosts" about="What prism connect has put into the hosts of the server’s machine.">
+      {of.hosts?.length ? (
+        <Table
+          label="Hosts"
+          columns={['Host', 'Prism', number('hooks'), 'Status line', 'What is wrong']}
+          rows={of.hosts.map((h) => ({
+            key: h.host,
+            cells: [
+              h.host,
+              h.connected ? <Chip tone="good">connected</Chip> : <span class="dim">not connected</span>,
+              h.connected ? `${h.hooks} of ${h.hooks + h.hooks_missing}` : '–',
+              h.statusline ?? '–',
+              <span class="text">
+                {h.problems.length ? (
+                  <Said text={h.problems.join('; ')} />
+                ) : h.connected && !h.server ? (
+                  'only hooks, no tools'
+                ) : (
+                  ''
+                )}
+              </span>,
+            ],
+          }))}
+        />
+      ) : (
+        <Empty title="No host is installed on the server’s machine.">
+          Claude Code, Codex, Cursor, VS Code, Gemini CLI and OpenCode are looked for.
+        </Empty>
+      )}
+      <p class="small dim">
+        <code>prism connect</code> puts Prism into a host, <code>prism connect --check</code> says more, also of a
+        project’s own files and of other machines.
+      </p>
+    </Panel>
   );
 }
 
 function Surfaces({ of }: { of: Shown }) {
   return (
-    <Panel title="Connected hosts" about="Which hosts were seen on which machine.">
+    <Panel title="Seen at work" about="Which hosts had sessions, on which machine.">
       {of.surfaces.length === 0 ? (
         <Empty title="No host has been seen.">
-          <code>prism connect</code> puts Prism into the ones you use; <code>prism connect --check</code> says what each
-          has.
+          A host shows here once an agent has started in it; <code>prism connect</code> sets that up.
         </Empty>
       ) : (
-        <Scroll label="Hosts">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Host</th>
-                <th scope="col">Machine</th>
-                <th scope="col" class="n">
-                  open
-                </th>
-                <th scope="col">Seen</th>
-              </tr>
-            </thead>
-            <tbody>
-              {of.surfaces.map((s) => (
-                <tr key={s.surface + s.machine_id}>
-                  <td>{words(s.surface)}</td>
-                  <td class="text">{s.machine_id}</td>
-                  <td class="n">{s.open}</td>
-                  <td>
-                    <When at={s.last_seen_at} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table
+          label="Hosts seen"
+          columns={['Host', { name: 'Machine', cell: 'text' }, number('open'), 'Seen']}
+          rows={of.surfaces.map((s) => ({
+            key: s.surface + s.machine_id,
+            cells: [words(s.surface), s.machine_id, s.open, <When at={s.last_seen_at} />],
+          }))}
+        />
       )}
     </Panel>
   );
@@ -343,40 +349,25 @@ function Kept({ of }: { of: Shown }) {
         </Figure>
         {Object.entries(of.stored.rows).map(([kind, n]) => (
           <Figure key={kind} name={words(kind)}>
+            {of.stored.at_most?.includes(kind) ? '≤ ' : ''}
             {n.toLocaleString('en')}
           </Figure>
         ))}
       </dl>
-      <Scroll label="Retention">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">What</th>
-              <th scope="col" class="n">
-                days
-              </th>
-              <th scope="col" class="n">
-                rows
-              </th>
-              <th scope="col">Oldest</th>
-              <th scope="col" class="n">
-                going next
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {of.retention.map((r) => (
-              <tr key={r.kind}>
-                <td>{words(r.kind)}</td>
-                <td class="n">{r.days || 'for ever'}</td>
-                <td class="n">{r.rows.toLocaleString('en')}</td>
-                <td>{r.oldest ? <When at={r.oldest} /> : '–'}</td>
-                <td class="n">{r.going}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Scroll>
+      <Table
+        label="Retention"
+        columns={['What', number('days'), number('rows'), 'Oldest', number('going next')]}
+        rows={of.retention.map((r) => ({
+          key: r.kind,
+          cells: [
+            words(r.kind),
+            r.days || 'for ever',
+            `${r.at_most ? '≤ ' : ''}${r.rows.toLocaleString('en')}`,
+            r.oldest ? <When at={r.oldest} /> : '–',
+            r.going,
+          ],
+        }))}
+      />
     </Panel>
   );
 }

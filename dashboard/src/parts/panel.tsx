@@ -92,6 +92,12 @@ export function Trouble({ problem, again }: { problem: Problem | undefined; agai
   );
 }
 
+/** What stands below something that is still being read is not shown yet: it would be pushed down. */
+export function Below({ reads, children }: { reads: { data: unknown; problem: unknown }[]; children: ComponentChildren }) {
+  const come = reads.every((read) => read.data !== undefined || read.problem !== undefined);
+  return <div class={come ? 'below' : 'below not-yet'}>{children}</div>;
+}
+
 /** Something wide that scrolls by itself, by keyboard too. */
 export function Scroll({ label, children }: { label: string; children: ComponentChildren }) {
   return (

@@ -43,6 +43,23 @@ export function Judge({ pid, refersTo }: { pid: string; refersTo: string }) {
   );
 }
 
+/** Said where a verdict cannot refer to a row. */
+export const NoVerdict = () => (
+  <p class="small dim">
+    No verdict can stand on this: verdicts stand on work, signals, specs and commits. Judge the work that came of it.
+  </p>
+);
+
+/** The same above a list, once, where it holds such rows. */
+export function SomeWithoutVerdict({ of }: { of: (string | null)[] }) {
+  if (!of.includes(null)) return null;
+  return (
+    <p class="small dim">
+      Verdicts stand on work, signals, specs and commits; what has no buttons here is none of these.
+    </p>
+  );
+}
+
 export function Verdicts({ of }: { of: VerdictView[] }) {
   if (of.length === 0) return null;
   return (

@@ -123,6 +123,10 @@ fn slopes(told: &[Told], weights: &Weights) -> Vec<Vector> {
             add(&mut slope, &content[better], beside);
             add(&mut slope, &content[i], -beside);
         }
+        if let Some(asks) = told.answers {
+            add(&mut slope, &content[asks], weights.answer);
+            add(&mut slope, &mean, -weights.answer);
+        }
         slope
     };
     told.iter().enumerate().map(one).collect()

@@ -1,6 +1,7 @@
 //! What the legs bring for each question, gathered once; then ranking is arithmetic.
 
-use super::{Corpus, K, Question};
+use super::super::Server;
+use super::{Corpus, K, Question, load, locomo, operator, server};
 use crate::embed::Embedder;
 use crate::home::Home;
 use crate::store::Store;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result};
 use prism_core::memory::question::Question as Asked;
 use prism_core::memory::recall::{self, Candidates, SPARE, Standing, Told, Weights};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One question with all that a ranking needs, in the ids of its file.
@@ -52,13 +54,48 @@ impl Facts {
     }
 }
 
-/// Lets the legs look for every question of a corpus whose rows are in this home.
-pub async fn gather(
-    home: &Home,
-    operator: &str,
-    corpus: &Corpus,
-    ours: &HashMap<String, String>,
-) -> Result<Vec<Facts>> {
+/// A corpus whose rows and vectors lie in a home.
+pub struct Loaded {
+    /// Stopped; its home goes with it unless it is kept.
+    pub server: Server,
+    /// Who asks.
+    pub operator: &'static str,
+    pub corpus: Corpus,
+    /// The file's id of each row.
+    pub ours: HashMap<String, String>,
+}
+
+/// Embeds every world and every conversation that has no vectors yet.
+pub async fn load_all(home: &Home, file: &Path, keep: Option<&PathBuf>) -> Result<Vec<Loaded>> {
+    let worlds = operator::corpora()?;
+    let talks = locomo::corpora(file)?;
+    let talks = talks.into_iter().map(|corpus| ("operator", corpus));
+    let mut all = Vec::new();
+    for (operator, corpus) in worlds.into_iter().chain(talks) {
+        let of_talk = operator == "operator";
+        let folder = if of_talk { "locomo" } else { &corpus.pid };
+        let mut server = server(home, operator, keep.map(|within| within.join(folder)))?;
+        let ours = load(&server.operator()?, &corpus).await?;
+        server.stop();
+        all.push(Loaded {
+            server,
+            operator,
+            corpus,
+            ours,
+        });
+    }
+    Ok(all)
+}
+
+/// Lets the legs look for every question of a corpus.
+pub async fn gather(loaded: &Loaded) -> Result<Vec<Facts>> {
+    let Loaded {
+        server,
+        operator,
+        corpus,
+        ours,
+    } = loaded;
+    let home = &server.home;
     let store = Store::open_embedded(&home.path("prism.db"))?;
     let loaded = store.load().await?;
     let project = loaded
@@ -80,6 +117,7 @@ pub async fn gather(
         project,
         names: &names,
         operator,
+        asker: operator,
     };
     let ids: Vec<String> = ours.keys().cloned().collect();
     let theirs = |id: &str| ours.get(id).cloned().unwrap_or_else(|| id.to_owned());

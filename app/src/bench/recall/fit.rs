@@ -2,12 +2,13 @@
 //! their place.
 //!
 //! Judged by leaving out: each world and each conversation is ranked with weights that were fitted
-//! without it. The held half takes no part; it is printed only when asked for.
+//! without it, and so is what sort of row its questions ask for. The held half takes no part; it is
+//! printed only when asked for.
 
 use super::descent::{Counted, Fit};
-use super::facts::{Facts, gather};
+use super::facts::{self, Facts, gather};
 use super::operator::STANDING;
-use super::{figures, load, locomo, operator, server};
+use super::{asked_for, figures};
 use crate::home::Home;
 use crate::ui::{out_anyway, table};
 use anyhow::Result;
@@ -28,7 +29,11 @@ pub async fn run(
     keep: Option<PathBuf>,
     look_at_held: bool,
 ) -> Result<()> {
-    let all = facts_of_all(home, file, keep).await?;
+    let mut all = Vec::new();
+    for loaded in facts::load_all(home, file, keep.as_ref()).await? {
+        all.extend(gather(&loaded).await?);
+    }
+    asked_for::leave_out(home, &mut all)?;
     let (held, tune): (Vec<Facts>, Vec<Facts>) =
         all.into_iter().partition(|f| f.question.split == "held");
     let bench = Bench { tune: &tune };
@@ -85,30 +90,6 @@ pub async fn run(
     Ok(())
 }
 
-/// What the legs find for every question of every set; embeds what has no vectors yet.
-async fn facts_of_all(home: &Home, file: &Path, keep: Option<PathBuf>) -> Result<Vec<Facts>> {
-    let within = |name: &str| keep.as_ref().map(|folder| folder.join(name));
-    let mut facts = Vec::new();
-    for (asker, corpus) in operator::corpora()? {
-        let mut server = server(home, asker, within(&corpus.pid))?;
-        let ours = load(&server.operator()?, &corpus).await?;
-        server.stop();
-        facts.extend(gather(&server.home, asker, &corpus, &ours).await?);
-    }
-    let asker = "operator";
-    let mut server = server(home, asker, within("locomo"))?;
-    let mut loaded = Vec::new();
-    for corpus in locomo::corpora(file)? {
-        let ours = load(&server.operator()?, &corpus).await?;
-        loaded.push((corpus, ours));
-    }
-    server.stop();
-    for (corpus, ours) in &loaded {
-        facts.extend(gather(&server.home, asker, corpus, ours).await?);
-    }
-    Ok(facts)
-}
-
 /// Questions to fit on.
 struct Bench<'a> {
     tune: &'a [Facts],
@@ -118,7 +99,7 @@ struct Bench<'a> {
 type LeftOut = BTreeMap<String, Weights>;
 
 /// A question and what was answered.
-type Ranked<'a> = (&'a Facts, Vec<String>);
+pub type Ranked<'a> = (&'a Facts, Vec<String>);
 
 impl<'a> Bench<'a> {
     const fn fit(&self, start: Weights, pull: f64, temperature: f64) -> Fit {
@@ -209,14 +190,14 @@ impl Set {
 }
 
 /// How well questions were answered, set by set.
-struct Judged {
+pub struct Judged {
     operator: super::Figures,
     locomo: super::Figures,
     pairs: (usize, usize),
 }
 
 impl Judged {
-    fn of(ranked: &[Ranked]) -> Self {
+    pub fn of(ranked: &[Ranked]) -> Self {
         let of_set = |set: Set| {
             let own = ranked.iter().filter(|(f, _)| Set::of(f) == set);
             figures(own.map(|(f, ids)| (&f.question, ids.as_slice())))
@@ -246,7 +227,7 @@ impl Judged {
             + pairs * 100.0 * PAIRS_SHARE
     }
 
-    fn header() -> Vec<String> {
+    pub fn header() -> Vec<String> {
         [
             "",
             "operator R@5",
@@ -259,7 +240,7 @@ impl Judged {
         .to_vec()
     }
 
-    fn cells(&self, name: &str) -> Vec<String> {
+    pub fn cells(&self, name: &str) -> Vec<String> {
         let of = |figure: f64| format!("{figure:.1}");
         vec![
             name.to_owned(),

@@ -4,8 +4,9 @@
 use super::memory::list;
 use super::vectors::{RECALL_WAITS, ScanFilter};
 use super::words::{self, WordHits};
-use super::{Result, Sqlite, failed};
+use super::{Result, Sqlite, failed, held};
 use crate::store::memory::{Filter, Found, Phrasing, Search, WordHits as Hits, Words};
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::generation::Generation;
@@ -14,7 +15,6 @@ use prism_core::memory::recall::{
     Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, best,
     promising, rarity,
 };
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 use uuid::Uuid;
@@ -41,13 +41,13 @@ const BEFORE: &str = "select m.rowid, (select n.rowid from memory n indexed by i
         where n.session_id = m.session_id and n.created_at < m.created_at
         and n.created_at >= m.created_at - ?2 order by n.created_at desc limit 1) as other
     from json_each(?1) j
-    cross join memory m indexed by ix_memory_candidate on m.rowid = j.value";
+    cross join memory m indexed by ix_memory_candidate on m.rowid = cast(j.value as integer)";
 /// The row after each row in its session.
 const AFTER: &str = "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session
         where n.session_id = m.session_id and n.created_at > m.created_at
         and n.created_at <= m.created_at + ?2 order by n.created_at asc limit 1) as other
     from json_each(?1) j
-    cross join memory m indexed by ix_memory_candidate on m.rowid = j.value";
+    cross join memory m indexed by ix_memory_candidate on m.rowid = cast(j.value as integer)";
 /// Rows that these rows point at, and rows that point at them.
 const EDGES_OUT: &str = "select a.rowid, m.rowid from json_each(?) j
     cross join edges e on e.src = j.value
@@ -306,7 +306,7 @@ fn known_sql(filter: &Filter) -> String {
     format!(
         "select m.rowid, m.id, m.identity, m.session_id, m.created_at, m.cues, m.words
          from json_each(?1) j
-         cross join memory m indexed by ix_memory_candidate on m.rowid = j.value
+         cross join memory m indexed by ix_memory_candidate on m.rowid = cast(j.value as integer)
          where m.project_id = ?2 and m.hidden = 0 {}",
         narrowed(filter)
     )
@@ -379,7 +379,7 @@ fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>>
             c,
             BETWEEN,
             params![
-                words::phrase(spoken_of),
+                held::sought(c, &held::Sought::Phrase(spoken_of)),
                 SPOKEN_OF_MAX,
                 project,
                 serde_json::to_string(&others).unwrap_or_default(),
@@ -466,7 +466,7 @@ fn span(c: &Connection, project: &str) -> Result<((Moment, Moment), Vec<i16>)> {
 
 /// The releases that rows speak of, each with the time it was first spoken of.
 fn releases(c: &Connection, project: &str) -> Result<Vec<(String, Moment)>> {
-    let words = RELEASE_WORDS.map(|w| format!("\"{w}\"")).join(" OR ");
+    let words = held::sought(c, &held::Sought::Any(&RELEASE_WORDS));
     let bound = params![words, project, RELEASE_NOTES];
     let notes = list(c, RELEASES, bound, |r| {
         Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?))
@@ -486,6 +486,7 @@ fn releases(c: &Connection, project: &str) -> Result<Vec<(String, Moment)>> {
 mod tests {
     use super::super::word_counts;
     use super::*;
+    use crate::store::sql;
     use prism_core::memory::recall::idf;
 
     /// Candidates are judged from one index, words are looked up by word, and no step scans a
@@ -513,14 +514,14 @@ mod tests {
                 .unwrap();
         }
         connection.execute_batch("commit; analyze").unwrap();
-        let plan = |sql: &str, bound: &[&dyn rusqlite::ToSql]| -> Vec<String> {
+        let plan = |sql: &str, bound: &[&dyn sql::ToSql]| -> Vec<String> {
             let mut statement = connection
                 .prepare(&format!("explain query plan {sql}"))
                 .unwrap();
             statement
                 .query_map(bound, |r| r.get(3))
                 .unwrap()
-                .collect::<rusqlite::Result<_>>()
+                .collect::<sql::Result<_>>()
                 .unwrap()
         };
         // Every statement of a recall, as it runs: each step finds its rows by an index, and the
@@ -540,7 +541,7 @@ mod tests {
             assert!(known.iter().any(|s| s.contains(search)), "{known:?}");
             assert_searches(&known);
         }
-        let none: &[&dyn rusqlite::ToSql] = params![];
+        let none: &[&dyn sql::ToSql] = params![];
         for (sql, bound) in [
             (words::COUNTS, params!["p"]),
             (words::HOLDING, params!["x", 9]),
@@ -604,7 +605,7 @@ mod tests {
         // Queued again, it waits once.
         run(
             "insert into embed_intents (memory_id, queued_at) values ('0', 5)
-             on conflict do update set queued_at = excluded.queued_at",
+             on conflict (memory_id) do update set queued_at = excluded.queued_at",
         );
         run("delete from embed_intents where memory_id = '1'");
         assert_eq!(counted("p"), (3, 2));

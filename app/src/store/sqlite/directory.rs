@@ -2,11 +2,11 @@
 
 use super::{Result, Sqlite, column, failed};
 use crate::clock;
+use crate::store::sql::ValueRef;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{KeyRow, Loaded, Persona, Project, StoreError};
 use prism_core::limits::BROWSER_DAYS;
 use prism_core::{Code, Identity, Moment, Problem};
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 pub(super) const OPEN_SESSIONS: &str = "select * from sessions where released_at is null";
@@ -97,7 +97,7 @@ impl Sqlite {
                 .map_err(failed)?;
             let same = same
                 .query_map([tenant.to_string(), new.identity.folded()], persona)
-                .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+                .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
                 .map_err(failed)?;
             if let Some(operator) = same.iter().find(|p| p.is_operator) {
                 return Err(operators_name(&operator.identity).into());
@@ -131,7 +131,7 @@ impl Sqlite {
                 .map_err(failed)?;
             let taken = taken
                 .query_map([&tenant, &operator.folded()], |r| r.get::<_, String>(0))
-                .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+                .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
                 .map_err(failed)?;
             let has_key: bool = c
                 .query_row(
@@ -181,12 +181,14 @@ impl Sqlite {
             // that to whoever gets it next.
             // Where somebody of the new name once sent under the same key, only one of them can
             // keep it.
-            for (or, keyless) in [("or ignore", ""), ("", ", idempotency_key = null")] {
+            let taken = "and not exists (select 1 from signal_queue o
+                where o.idempotency_key = q.idempotency_key and o.from_identity = ?1)";
+            for (keyless, where_free) in [("", taken), (", idempotency_key = null", "")] {
                 let sql = format!(
-                    "update {or} signal_queue set from_identity = ?1{keyless}
+                    "update signal_queue as q set from_identity = ?1{keyless}
                      where tenant_id = ?2 and from_identity <> ?1
                          and from_identity in (select identity from personas
-                             where tenant_id = ?2 and is_operator = 1 and identity <> ?1)"
+                             where tenant_id = ?2 and is_operator = 1 and identity <> ?1) {where_free}"
                 );
                 c.execute(&sql, [operator.as_str(), &tenant])
                     .map_err(failed)?;
@@ -257,7 +259,7 @@ pub(super) fn the_tenant(c: &Connection) -> Result<Uuid> {
         column::id(r, "id")
     });
     match found {
-        Err(rusqlite::Error::QueryReturnedNoRows) => {
+        Err(sql::Error::NoRows) => {
             let id = clock::new_id();
             c.execute(
                 "insert into tenants (id, name, created_at) values (?, 'default', ?)",
@@ -288,22 +290,22 @@ fn insert_persona(c: &Connection, tenant: Uuid, persona: &Persona) -> Result<()>
 }
 
 pub(super) fn rows<T>(
-    statement: &mut rusqlite::Statement<'_>,
-    map: fn(&Row<'_>) -> rusqlite::Result<T>,
+    statement: &mut sql::Statement<'_>,
+    map: fn(&Row<'_>) -> sql::Result<T>,
 ) -> Result<Vec<T>> {
     let rows = statement.query_map([], map).map_err(failed)?;
-    rows.collect::<rusqlite::Result<Vec<_>>>()
+    rows.collect::<sql::Result<Vec<_>>>()
         .map_err(|e| StoreError::Failed(e.to_string()))
 }
 
-fn project(row: &Row<'_>) -> rusqlite::Result<Project> {
+fn project(row: &Row<'_>) -> sql::Result<Project> {
     Ok(Project {
         id: column::id(row, "id")?,
         pid: column::parsed(row, "pid")?,
     })
 }
 
-fn persona(row: &Row<'_>) -> rusqlite::Result<Persona> {
+fn persona(row: &Row<'_>) -> sql::Result<Persona> {
     Ok(Persona {
         id: column::id(row, "id")?,
         project_id: column::id(row, "project_id")?,
@@ -314,7 +316,7 @@ fn persona(row: &Row<'_>) -> rusqlite::Result<Persona> {
 }
 
 /// A key whose holder cannot be read is no key: read as null it would be the operator's.
-fn key(row: &Row<'_>) -> rusqlite::Result<Option<KeyRow>> {
+fn key(row: &Row<'_>) -> sql::Result<Option<KeyRow>> {
     let id = column::id(row, "id")?;
     let identity = match row.get_ref("identity")? {
         ValueRef::Null => None,

@@ -2,12 +2,12 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, failed};
+use crate::store::sql::{self, Connection, OptionalExtension, params};
 use crate::store::{EmbedJob, StoreError, VectorRow};
 use prism_core::Moment;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::NEIGHBOUR_US;
 use prism_core::memory::vector::{Embeddable, to_bytes};
-use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 /// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
@@ -151,13 +151,14 @@ impl Sqlite {
                 }
             }
             let switch = "insert into vector_generation (one, generation) values (1, ?)
-                on conflict do update set generation = excluded.generation";
+                on conflict (one) do update set generation = excluded.generation";
             c.execute(switch, [to]).map(|_| true).map_err(failed)
         })
         .await
     }
 
     pub async fn remove_vectors_but(&self, stay: Vec<&'static str>, n: usize) -> Result<u64> {
+        let stays = stay.clone();
         let other = self
             .read_memory(move |c| {
                 // From one generation to the next by the index, without reading any vector.
@@ -174,6 +175,8 @@ impl Sqlite {
             })
             .await?;
         let Some(other) = other else {
+            // What nobody can ask for any more leaves memory, too.
+            self.vectors.keep_only(&stays);
             return Ok(0);
         };
         let remove = "delete from memory_vectors where id in
@@ -190,7 +193,7 @@ impl Sqlite {
             // A row that is embedded anew has no intent until it fails.
             let tried =
                 "insert into embed_intents (memory_id, queued_at, attempts) values (?, 0, 1)
-                on conflict do update set attempts = attempts + 1";
+                on conflict (memory_id) do update set attempts = embed_intents.attempts + 1";
             c.execute(tried, [&memory_id]).map(drop).map_err(failed)
         })
         .await
@@ -216,8 +219,8 @@ impl Sqlite {
             .write(move |c| {
                 c.execute(
                     "insert into embed_intents (memory_id, queued_at) select m.id, ?1 from memory m where m.project_id = ?2
-                        and (?3 or not exists (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?4))
-                     on conflict do update set attempts = 0, queued_at = excluded.queued_at",
+                        and (?3 = 1 or not exists (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?4))
+                     on conflict (memory_id) do update set attempts = 0, queued_at = excluded.queued_at",
                     params![now.0, project.to_string(), all, model],
                 )
                 .map_err(failed)
@@ -246,12 +249,7 @@ fn full_disk() -> Result<()> {
     }
 }
 
-fn add_vectors(
-    c: &Connection,
-    model: &str,
-    job: &EmbedJob,
-    rows: &[VectorRow],
-) -> rusqlite::Result<()> {
+fn add_vectors(c: &Connection, model: &str, job: &EmbedJob, rows: &[VectorRow]) -> sql::Result<()> {
     let row: Option<i64> = c
         .prepare_cached("select rowid from memory where id = ?")?
         .query_row([&job.memory_id], |r| r.get(0))
@@ -293,7 +291,7 @@ fn job(
 fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Option<String>> {
     let spoken_of = c
         .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0
-             and not exists (select 1 from memory h where h.id = dst and h.hidden) order by kind limit 1")
+             and not exists (select 1 from memory h where h.id = dst and h.hidden = 1) order by kind limit 1")
         .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
         .map_err(failed)?;
     match (spoken_of, session) {

@@ -4,6 +4,7 @@
 
 use super::trace::{category, envelope};
 use super::{Result, Sqlite, column, failed};
+use crate::store::sql::{self, Connection, Row, params};
 use crate::store::{DueRow, Escalated};
 use prism_core::Moment;
 use prism_core::bell::Notice;
@@ -12,7 +13,6 @@ use prism_core::limits::{LEASE_AHEAD_US, RING_ENTRIES_MAX};
 use prism_core::receipt::Layer;
 use prism_core::ring::Entry;
 use prism_core::signal::Category;
-use rusqlite::{Connection, Row, params};
 
 const CLIMBED: i64 = 1;
 const AT_OPERATOR: i64 = 2;
@@ -31,9 +31,9 @@ pub(super) fn due_too_late() -> String {
 /// Moves a row on, unless somebody has read it or moved it on meanwhile.
 pub(super) const MOVE_ON: &str = "update signal_queue
     set escalate_at = ?3, escalation = coalesce(?4, escalation),
-        escalated_at = iif(?4 is null, escalated_at, ?5)
+        escalated_at = case when cast(?4 as integer) is null then escalated_at else ?5 end
     where id = ?1 and escalate_at = ?2 and drained_at is null and ended_at is null
-        and (leased_until is null or leased_until <= ?5 or leased_until > ?5 + ?6 or ?4 is null)";
+        and (leased_until is null or leased_until <= ?5 or leased_until > ?5 + ?6 or cast(?4 as integer) is null)";
 /// What the operator is told of and nobody has read, the newest first.
 pub(super) const AT_OPERATORS: &str = "select q.id, q.signal_type, q.category, q.from_identity,
         q.from_session, q.to_identity, q.payload, q.in_reply_to, q.created_at, q.trace_id, q.seq,
@@ -98,7 +98,7 @@ impl Sqlite {
         self.read(move |c| {
             let mut statement = c.prepare_cached(UNNOTIFIED).map_err(failed)?;
             let rows = statement.query_map([limit as i64], told_row);
-            let rows = rows.map_err(failed)?.collect::<rusqlite::Result<_>>();
+            let rows = rows.map_err(failed)?.collect::<sql::Result<_>>();
             let mut told: Vec<Told> = rows.map_err(failed)?;
             told.sort_by_key(|t| t.entry.ts);
             Ok(told)
@@ -120,7 +120,7 @@ impl Sqlite {
     }
 }
 
-fn due_row(row: &Row<'_>) -> rusqlite::Result<DueRow> {
+fn due_row(row: &Row<'_>) -> sql::Result<DueRow> {
     Ok(DueRow {
         notice: Notice {
             signal_id: column::id(row, "id")?,
@@ -167,7 +167,7 @@ fn move_on(c: &Connection, escalated: &Escalated, now: Moment) -> Result<bool> {
     Ok(moved > 0)
 }
 
-fn told_row(row: &Row<'_>) -> rusqlite::Result<Told> {
+fn told_row(row: &Row<'_>) -> sql::Result<Told> {
     let signal = envelope(row)?;
     Ok(Told {
         to: signal.to_identity.clone(),
@@ -188,7 +188,7 @@ fn told_row(row: &Row<'_>) -> rusqlite::Result<Told> {
 fn told(c: &Connection, limit: usize) -> Result<Vec<Told>> {
     let mut statement = c.prepare_cached(AT_OPERATORS).map_err(failed)?;
     let rows = statement.query_map([limit as i64], told_row);
-    let rows = rows.map_err(failed)?.collect::<rusqlite::Result<Vec<_>>>();
+    let rows = rows.map_err(failed)?.collect::<sql::Result<Vec<_>>>();
     let mut told = rows.map_err(failed)?;
     told.reverse();
     Ok(told)

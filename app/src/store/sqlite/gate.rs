@@ -7,6 +7,7 @@ use super::memory::list;
 use super::{Result, Sqlite, column, failed};
 use crate::clock;
 use crate::store::gate::{Actor, Assigned};
+use crate::store::sql::{self, Connection, OptionalExtension, params};
 use crate::store::{Ack, TraceRow};
 use prism_core::api::gate::{GateEventView, GateReport, GateTally};
 use prism_core::gate::{
@@ -17,7 +18,6 @@ use prism_core::id::Quoted;
 use prism_core::limits::{GATE_RECALLS_MAX, GATE_WINDOW_US};
 use prism_core::signal::SignalType;
 use prism_core::{Code, Moment, Problem};
-use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 impl Sqlite {
@@ -153,7 +153,7 @@ fn keeper(actor: &Actor) -> (&'static str, Uuid) {
     }
 }
 
-fn last_output(c: &Connection, actor: &Actor) -> rusqlite::Result<Option<Moment>> {
+fn last_output(c: &Connection, actor: &Actor) -> sql::Result<Option<Moment>> {
     let (table, id) = keeper(actor);
     c.prepare_cached(&format!("select last_output_at from {table} where id = ?"))
         .and_then(|mut s| {
@@ -165,7 +165,7 @@ fn last_output(c: &Connection, actor: &Actor) -> rusqlite::Result<Option<Moment>
 
 /// The actor's recalls since a moment, oldest first.
 fn recalls(c: &Connection, actor: &Actor, since: Moment) -> Result<Vec<RecallFact>> {
-    let fact = |r: &rusqlite::Row<'_>| {
+    let fact = |r: &sql::Row<'_>| {
         Ok(RecallFact {
             id: column::id(r, "id")?,
             at: column::moment(r, "occurred_at")?,
@@ -270,8 +270,8 @@ fn open_window(c: &Connection, assigned: &Assigned) -> Result<()> {
             .map_err(failed)?;
     }
     c.prepare_cached(
-        "insert or ignore into recallgate_windows
-            (project_id, assignment_id, session_id, task_class, arrived_at) values (?, ?, ?, ?, ?)",
+        "insert into recallgate_windows
+            (project_id, assignment_id, session_id, task_class, arrived_at) values (?, ?, ?, ?, ?) on conflict do nothing",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -315,7 +315,7 @@ fn close_windows(
             },
         )
         .map_err(failed)?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<sql::Result<Vec<_>>>()
         .map_err(failed)?;
     for window in &windows {
         insert_event(c, window, outcome, references)?;
@@ -363,8 +363,8 @@ fn insert_event(
     }
     for recall in references {
         c.prepare_cached(
-            "insert or ignore into edges (src, kind, dst, project_id, created_at)
-             values (?, 'REFERENCES_RECALL', ?, ?, ?)",
+            "insert into edges (src, kind, dst, project_id, created_at)
+             values (?, 'REFERENCES_RECALL', ?, ?, ?) on conflict do nothing",
         )
         .and_then(|mut s| {
             s.execute(params![

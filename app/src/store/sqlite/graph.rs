@@ -2,21 +2,20 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, failed, verdicts};
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::api::memory::{GraphAnswer, GraphEdge, GraphNode};
 use prism_core::id::Quoted;
 use prism_core::memory::entity::Entity;
 use prism_core::memory::reference::Reference;
 use prism_core::{Code, Problem};
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Edges followed from one node in each direction; a hub says little.
 const FAN_OUT: usize = 50;
 /// One hop, out of a node and into it. Both must be a search, never a scan.
-const HOP_OUT: &str =
-    "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";
-const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
+const HOP_OUT: &str = "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' order by kind, dst limit ?";
+const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') order by kind, src limit ?";
 
 impl Sqlite {
     pub async fn graph_of(&self, project: Uuid, wanted: String) -> Result<GraphAnswer> {
@@ -62,7 +61,7 @@ fn hop(c: &Connection, sql: &str, node: &str) -> Result<Vec<(String, String)>> {
 
 /// What the operator rejected is out of sight.
 fn is_hidden(c: &Connection, node: &str) -> Result<bool> {
-    c.prepare_cached("select 1 from memory where id = ? and hidden")
+    c.prepare_cached("select 1 from memory where id = ? and hidden = 1")
         .and_then(|mut s| s.exists([node]))
         .map_err(failed)
 }
@@ -142,9 +141,11 @@ fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
     };
     if let Some(id) = node.strip_prefix("entity:") {
         let found: Option<(String, String)> = c
-            .query_row("select type, name from entities where id = ?", [id], |r| {
-                Ok((r.get(0)?, r.get(1)?))
-            })
+            .query_row(
+                "select type, name from entities where id = cast(? as integer)",
+                [id],
+                |r| Ok((r.get(0)?, r.get(1)?)),
+            )
             .optional()
             .map_err(failed)?;
         // By the name it can be asked for; its number is this engine's own.
@@ -180,6 +181,7 @@ fn describe(c: &Connection, node: &str) -> Result<GraphNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sql;
 
     /// The obvious join order is a hundred times slower once statistics exist; this holds the plan.
     #[test]
@@ -208,7 +210,7 @@ mod tests {
                 .unwrap()
                 .query_map(params!["x", 5], |r| r.get(3))
                 .unwrap()
-                .collect::<rusqlite::Result<_>>()
+                .collect::<sql::Result<_>>()
                 .unwrap();
             assert!(
                 plan.iter()

@@ -1,11 +1,12 @@
 //! Writing memory: the row, its search text, its edges and its embed intent, at once.
 
 use super::opening::{BOOKKEEPING, CLOSED};
-use super::{Result, Sqlite, beside_its_project, column, failed, verdicts, word_counts};
+use super::{Result, Sqlite, beside_its_project, column, failed, held, verdicts, word_counts};
 use crate::store::memory::{
     ArtifactChange, ArtifactRow, Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
     NewMemory, Node, Row, SignalSummary, Status,
 };
+use crate::store::sql::{self, Connection, OptionalExtension, ToSql, params};
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
 use prism_core::memory::DeltaKind;
@@ -15,7 +16,6 @@ use prism_core::memory::recall::NEIGHBOUR_US;
 use prism_core::memory::vector::ASKED_AS;
 use prism_core::memory::{EdgeKind, Indexed, Kind};
 use prism_core::{Code, Moment, Problem};
-use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -164,7 +164,7 @@ impl Sqlite {
         self.read_memory(move |c| {
             list(
                 c,
-                "select * from session_deltas where project_id = ?1 and created_at >= ?2 and (?3 is null or delta_kind = ?3) order by created_at desc limit ?4",
+                "select * from session_deltas where project_id = ?1 and created_at >= ?2 and (cast(?3 as text) is null or delta_kind = ?3) order by created_at desc limit ?4",
                 params![project.to_string(), since.map_or(0, |m| m.0), kind, n as i64],
                 delta,
             )
@@ -183,14 +183,19 @@ impl Sqlite {
             let (shown, status) = match status {
                 Status::Any => ("true".to_owned(), None),
                 Status::Open => (format!("status not in {CLOSED}"), None),
-                Status::Standing => ("superseded_by is null".to_owned(), None),
+                Status::Standing => (
+                    "not exists (select 1 from entity_states s where s.node = artifacts.id
+                        and s.superseded_by is not null)"
+                        .to_owned(),
+                    None,
+                ),
                 Status::Is(status) => ("status = ?3".to_owned(), Some(status)),
             };
             list(
                 c,
                 &format!(
                     "select *, {SUPERSEDED_BY} from artifacts where project_id = ?1
-                     and kind = ?2 and {shown} and (?3 is null or ?3 = status)
+                     and kind = ?2 and {shown} and (cast(?3 as text) is null or ?3 = status)
                      order by coalesce(number, 0) desc, created_at desc limit ?4"
                 ),
                 params![project.to_string(), kind.name(), status, n as i64],
@@ -248,7 +253,7 @@ impl Sqlite {
     pub async fn change_artifact(
         &self,
         change: ArtifactChange,
-        indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Send + 'static,
+        indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Clone + Send + 'static,
     ) -> Result<ArtifactView> {
         let changed = self
             .write(move |c| change_artifact(c, change, indexed))
@@ -266,7 +271,7 @@ impl Sqlite {
         self.read_memory(move |c| {
             list(
                 c,
-                "select * from operator_inputs where project_id = ?1 and (?2 is null or coalesce(operator_review, 'unreviewed') = ?2) order by captured_at desc limit ?3",
+                "select * from operator_inputs where project_id = ?1 and (cast(?2 as text) is null or coalesce(operator_review, 'unreviewed') = ?2) order by captured_at desc limit ?3",
                 params![project.to_string(), review, n as i64],
                 input,
             )
@@ -360,7 +365,7 @@ fn hide(c: &Connection, id: Uuid, hidden: bool, now: Moment) -> Result<()> {
              indexed by ix_memory_session on n.session_id = m.session_id
              and n.created_at > m.created_at and n.created_at <= m.created_at + ?3
              where m.id = ?1 order by n.created_at limit 1)
-         where true on conflict do update set queued_at = excluded.queued_at, attempts = 0",
+         where true on conflict (memory_id) do update set queued_at = excluded.queued_at, attempts = 0",
         params![id, now.0, NEIGHBOUR_US],
     )
     .map_err(failed)?;
@@ -371,11 +376,11 @@ pub(super) fn list<T>(
     c: &Connection,
     sql: &str,
     bound: &[&dyn ToSql],
-    map: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    map: impl FnMut(&sql::Row<'_>) -> sql::Result<T>,
 ) -> Result<Vec<T>> {
     let mut statement = c.prepare_cached(sql).map_err(failed)?;
     let rows = statement.query_map(bound, map).map_err(failed)?;
-    rows.collect::<rusqlite::Result<_>>().map_err(failed)
+    rows.collect::<sql::Result<_>>().map_err(failed)
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {
@@ -410,9 +415,11 @@ pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
             verdicts::set_cue(c, &project, &node_id(c, &project, &edge.dst)?)?;
         }
     }
-    c.prepare_cached("insert or ignore into entity_states (node, valid_from) values (?, ?)")
-        .and_then(|mut s| s.execute(params![id, new.by.now.0]))
-        .map_err(failed)?;
+    c.prepare_cached(
+        "insert into entity_states (node, valid_from) values (?, ?) on conflict do nothing",
+    )
+    .and_then(|mut s| s.execute(params![id, new.by.now.0]))
+    .map_err(failed)?;
     if let Some(old) = new.supersedes {
         supersede(c, &id, &old.to_string(), &new.by)?;
     }
@@ -583,27 +590,34 @@ fn index(
             .and_then(|mut s| s.execute(bound))
             .map_err(failed)
     };
-    run(
-        "insert into memory (id, project_id, session_id, kind, identity, title, text, created_at, cues, words, also) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        params![
-            id,
-            by.project_id.to_string(),
-            session.map(|s| s.to_string()),
-            indexed.kind.name(),
-            by.identity.as_str(),
-            indexed.title,
-            indexed.text,
-            by.now.0,
-            indexed.cues,
-            indexed.words() as i64,
-            indexed.also
-        ],
-    )?;
-    let row = c.last_insert_rowid();
+    let written = "insert into memory (id, project_id, session_id, kind, identity, title, text,
+            created_at, cues, words, also)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning rowid";
+    let row: i64 = c
+        .prepare_cached(written)
+        .and_then(|mut s| {
+            s.query_row(
+                params![
+                    id,
+                    by.project_id.to_string(),
+                    session.map(|s| s.to_string()),
+                    indexed.kind.name(),
+                    by.identity.as_str(),
+                    indexed.title,
+                    indexed.text,
+                    by.now.0,
+                    indexed.cues,
+                    indexed.words() as i64,
+                    indexed.also
+                ],
+                |r| r.get(0),
+            )
+        })
+        .map_err(failed)?;
     write_text(c, row, id, indexed)?;
     word_counts::written(c, row)?;
     run(
-        "insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict do update set queued_at = excluded.queued_at",
+        "insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict (memory_id) do update set queued_at = excluded.queued_at",
         params![id, by.now.0],
     )?;
     Ok(())
@@ -615,15 +629,8 @@ fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result
             .and_then(|mut s| s.execute(bound))
             .map_err(failed)
     };
-    run(
-        "insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)",
-        params![
-            rowid,
-            indexed.title,
-            format!("{}\n{}", indexed.text, indexed.also),
-            indexed.label
-        ],
-    )?;
+    let body = format!("{}\n{}", indexed.text, indexed.also);
+    held::add(c, rowid, indexed.title.as_deref(), &body, &indexed.label)?;
     for (ordinal, field) in indexed.fields.iter().enumerate() {
         run(
             "insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)",
@@ -642,7 +649,7 @@ fn connect(
 ) -> Result<()> {
     let project = by.project_id.to_string();
     let edge = |src: &str, kind: EdgeKind, dst: &str| {
-        c.prepare_cached("insert or ignore into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?)")
+        c.prepare_cached("insert into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?) on conflict do nothing")
             .and_then(|mut s| s.execute(params![src, kind.name(), dst, project, by.now.0]))
             .map_err(failed)
     };
@@ -665,9 +672,11 @@ fn node_id(c: &Connection, project: &str, node: &Node) -> Result<String> {
 }
 
 fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String> {
-    c.prepare_cached("insert or ignore into entities (project_id, type, name) values (?, ?, ?)")
-        .and_then(|mut s| s.execute(params![project, entity.kind.name(), entity.name]))
-        .map_err(failed)?;
+    c.prepare_cached(
+        "insert into entities (project_id, type, name) values (?, ?, ?) on conflict do nothing",
+    )
+    .and_then(|mut s| s.execute(params![project, entity.kind.name(), entity.name]))
+    .map_err(failed)?;
     let id: i64 = c
         .prepare_cached("select id from entities where project_id = ? and type = ? and name = ?")
         .and_then(|mut s| {
@@ -718,7 +727,7 @@ fn supersede(c: &Connection, new: &str, old: &str, by: &Author) -> Result<()> {
         .into());
     }
     c.execute(
-        "insert into entity_states (node, valid_from, valid_until, superseded_by) values (?1, 0, ?2, ?3) on conflict do update set valid_until = ?2, superseded_by = ?3",
+        "insert into entity_states (node, valid_from, valid_until, superseded_by) values (?1, 0, ?2, ?3) on conflict (node) do update set valid_until = ?2, superseded_by = ?3",
         params![old, by.now.0, new],
     )
     .map_err(failed)?;
@@ -892,7 +901,7 @@ pub(super) fn reindex(c: &Connection, id: &str, now: Moment, indexed: &Indexed) 
     word_counts::after_change(c, rowid)?;
     c.execute(
         "insert into embed_intents (memory_id, queued_at) values (?, ?)
-         on conflict do update set queued_at = excluded.queued_at",
+         on conflict (memory_id) do update set queued_at = excluded.queued_at",
         params![id, now.0],
     )
     .map_err(failed)?;
@@ -900,13 +909,13 @@ pub(super) fn reindex(c: &Connection, id: &str, now: Moment, indexed: &Indexed) 
 }
 
 fn parsed<T: serde::de::DeserializeOwned + Default>(
-    row: &rusqlite::Row<'_>,
+    row: &sql::Row<'_>,
     name: &str,
-) -> rusqlite::Result<T> {
+) -> sql::Result<T> {
     Ok(serde_json::from_str(&row.get::<_, String>(name)?).unwrap_or_default())
 }
 
-pub(super) fn delta(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeltaView> {
+pub(super) fn delta(row: &sql::Row<'_>) -> sql::Result<DeltaView> {
     Ok(DeltaView {
         id: column::id(row, "id")?,
         kind: row.get("delta_kind")?,
@@ -929,7 +938,7 @@ pub(super) fn delta(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeltaView> {
     })
 }
 
-pub(super) fn artifact(row: &rusqlite::Row<'_>) -> rusqlite::Result<ArtifactView> {
+pub(super) fn artifact(row: &sql::Row<'_>) -> sql::Result<ArtifactView> {
     let fields: Value = parsed(row, "fields")?;
     Ok(ArtifactView {
         id: column::id(row, "id")?,
@@ -949,7 +958,7 @@ pub(super) fn artifact(row: &rusqlite::Row<'_>) -> rusqlite::Result<ArtifactView
     })
 }
 
-pub(super) fn input(row: &rusqlite::Row<'_>) -> rusqlite::Result<InputView> {
+pub(super) fn input(row: &sql::Row<'_>) -> sql::Result<InputView> {
     Ok(InputView {
         id: column::id(row, "id")?,
         class: row.get("class")?,

@@ -3,8 +3,8 @@
 use super::memory::list;
 use super::{Result, Sqlite, failed};
 use crate::store::StoreError;
+use crate::store::sql::{Connection, params};
 use prism_core::api::memory::{AgentTally, MemoryStats, Metrics, Tally};
-use rusqlite::{Connection, params};
 use serde_json::Value;
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -50,11 +50,11 @@ fn metrics(c: &Connection, project: &str) -> Result<Metrics> {
         })
     };
     // Low confidence counts once accepted; what was rejected never does.
-    let counted = "operator_review is not 'rejected' and (confidence = 'high' or operator_review = 'accepted')";
+    let counted = "operator_review is distinct from 'rejected' and (confidence = 'high' or operator_review = 'accepted')";
     let inputs = list(
         c,
         &format!(
-            "select captured_via, coalesce(sum({counted}), 0), sum(operator_review is null), sum(operator_review is 'rejected'), sum(operator_review is not null) from operator_inputs where project_id = ? group by 1 order by 1"
+            "select captured_via, coalesce(sum({counted}), 0), sum(operator_review is null), sum(operator_review is not distinct from 'rejected'), sum(operator_review is not null) from operator_inputs where project_id = ? group by 1 order by 1"
         ),
         params![project],
         |r| {

@@ -1,7 +1,7 @@
 //! Numbered migrations: only ever added, and run together or not at all.
 
 use super::{Result, StoreError, failed};
-use rusqlite::Connection;
+use crate::store::sql::{Connection, Link};
 
 const MIGRATIONS: &[(&str, &str)] = &[
     (
@@ -80,26 +80,56 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0019_page",
         include_str!("../../../migrations/sqlite/0019_page.sql"),
     ),
+    (
+        "0020_metrics",
+        include_str!("../../../migrations/sqlite/0020_metrics.sql"),
+    ),
+];
+
+/// The same numbers on PostgreSQL, which begins where SQLite was when it came.
+const POSTGRES_MIGRATIONS: &[(usize, &str, &str)] = &[
+    (
+        19,
+        "0019_begin",
+        include_str!("../../../migrations/postgres/0019_begin.sql"),
+    ),
+    (
+        20,
+        "0020_metrics",
+        include_str!("../../../migrations/postgres/0020_metrics.sql"),
+    ),
 ];
 
 /// The schema that this binary writes.
 pub const NEWEST: usize = MIGRATIONS.len();
 
-/// The schema that a database has.
-pub fn schema(connection: &Connection) -> Result<usize> {
+/// Brings a database up to date.
+pub fn migrate(connection: &mut Connection) -> Result<()> {
+    match connection {
+        Connection::Sqlite(c) => embedded(c),
+        Connection::Postgres(link) => shared(link),
+    }
+}
+
+/// The schema that an embedded database has.
+pub fn schema(connection: &rusqlite::Connection) -> Result<usize> {
     let found = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     Ok(found.map_err(failed)? as usize)
 }
 
-/// Brings a database up to date. All that is missing is one transaction: it succeeds whole, or the
-/// database stays as it was.
-pub fn migrate(connection: &mut Connection) -> Result<()> {
-    let found = schema(connection)?;
-    if found > NEWEST {
-        return Err(StoreError::Failed(format!(
+fn known(found: usize) -> Result<()> {
+    match found > NEWEST {
+        true => Err(StoreError::Failed(format!(
             "the database has schema {found} and this prism knows {NEWEST}: a newer prism wrote it; use that one, or another $PRISM_HOME",
-        )));
+        ))),
+        false => Ok(()),
     }
+}
+
+/// All that is missing is one transaction: it succeeds whole, or the database stays as it was.
+fn embedded(connection: &mut rusqlite::Connection) -> Result<()> {
+    let found = schema(connection)?;
+    known(found)?;
     let missing = &MIGRATIONS[found..];
     if missing.is_empty() {
         return Ok(());
@@ -118,6 +148,47 @@ pub fn migrate(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+/// The same on PostgreSQL, one server at a time: whoever comes second finds it done.
+fn shared(link: &Link) -> Result<()> {
+    link.begin(
+        "begin; select pg_advisory_xact_lock(hashtextextended('prism schema', 0));
+         create table if not exists prism_schema (version bigint not null)",
+    )
+    .map_err(failed)?;
+    let done = migrate_shared(link);
+    match &done {
+        Ok(_) => link.commit().map_err(failed)?,
+        Err(_) => drop(link.rollback()),
+    }
+    for name in done? {
+        tracing::info!(migration = name, "Upgraded the database");
+    }
+    Ok(())
+}
+
+fn migrate_shared(link: &Link) -> Result<Vec<&'static str>> {
+    let found = link
+        .query("select version from prism_schema", &[])
+        .map_err(failed)?;
+    let found: Option<i64> = found.first().map(|row| row.get(0));
+    known(found.unwrap_or(0) as usize)?;
+    let mut done = Vec::new();
+    for (number, name, sql) in POSTGRES_MIGRATIONS {
+        if *number as i64 > found.unwrap_or(0) {
+            link.batch(sql)
+                .map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
+            done.push(*name);
+        }
+    }
+    if !done.is_empty() {
+        link.batch(&format!(
+            "delete from prism_schema; insert into prism_schema values ({NEWEST})"
+        ))
+        .map_err(failed)?;
+    }
+    Ok(done)
+}
+
 /// What SQLite says, without the text that it was given.
 fn reason(error: &rusqlite::Error) -> String {
     match error {
@@ -129,14 +200,24 @@ fn reason(error: &rusqlite::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rusqlite::Connection;
 
     #[test]
     fn a_newer_schema_is_refused_and_left_alone() {
         let mut connection = Connection::open_in_memory().unwrap();
         connection.pragma_update(None, "user_version", 999).unwrap();
-        let error = migrate(&mut connection).unwrap_err().to_string();
+        let error = embedded(&mut connection).unwrap_err().to_string();
         assert!(error.contains("999") && error.contains("newer"), "{error}");
         assert!(connection.prepare("select 1 from tenants").is_err());
+    }
+
+    #[test]
+    fn both_engines_have_the_same_migrations_since_the_second_came() {
+        let numbers = POSTGRES_MIGRATIONS.iter().map(|(number, ..)| *number);
+        assert!(numbers.eq(19..=NEWEST));
+        for (number, name, _) in &POSTGRES_MIGRATIONS[1..] {
+            assert_eq!(MIGRATIONS[number - 1].0, *name);
+        }
     }
 
     #[test]
@@ -162,7 +243,7 @@ mod tests {
             .execute_batch(&format!("create table {table} (x)"))
             .unwrap();
         let was = shape(&connection);
-        let error = migrate(&mut connection).unwrap_err().to_string();
+        let error = embedded(&mut connection).unwrap_err().to_string();
         assert!(error.contains(MIGRATIONS[failing].0), "{error}");
         assert_eq!(shape(&connection), was);
         assert_eq!(schema(&connection).unwrap(), before);
@@ -181,7 +262,7 @@ mod tests {
             connection
                 .execute("insert into tenants values ('t', 'kept', 1)", [])
                 .unwrap();
-            migrate(&mut connection).unwrap();
+            embedded(&mut connection).unwrap();
             assert_eq!(
                 connection
                     .query_row("select name from tenants", [], |r| r.get::<_, String>(0))
@@ -201,14 +282,14 @@ mod tests {
             c.query_row(sql, [], |r| r.get(0)).unwrap()
         };
         let mut fresh = Connection::open_in_memory().unwrap();
-        migrate(&mut fresh).unwrap();
+        embedded(&mut fresh).unwrap();
         assert_eq!(begins(&fresh), Some(0));
         let mut old = Connection::open_in_memory().unwrap();
         old.execute_batch(MIGRATIONS[0].1).unwrap();
         old.pragma_update(None, "user_version", 1).unwrap();
         let tenant = "insert into tenants values ('t', 'kept', 1)";
         old.execute(tenant, []).unwrap();
-        migrate(&mut old).unwrap();
+        embedded(&mut old).unwrap();
         assert_eq!(begins(&old), None);
     }
 
@@ -251,7 +332,7 @@ mod tests {
                 "#,
             )
             .unwrap();
-        migrate(&mut connection).unwrap();
+        embedded(&mut connection).unwrap();
         let ask = |sql: &str| -> Vec<String> {
             let mut statement = connection.prepare(sql).unwrap();
             let rows = statement.query_map([], |r| r.get(0)).unwrap();
@@ -327,7 +408,7 @@ mod tests {
                 )
                 .unwrap();
         }
-        migrate(&mut connection).unwrap();
+        embedded(&mut connection).unwrap();
         let firsts: Vec<(String, bool)> = connection
             .prepare("select id, is_first is 1 from recallgate_events order by id")
             .unwrap()
@@ -363,6 +444,7 @@ mod tests {
             "0de2b3fb62361b1e480d19f6cfea581160b1e300148931b61310d0416c4716b4",
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
             "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
+            "84198494069dcab269065c6891655d6ff2a09f8de4e1fdb854a846f8c946e94c",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()
@@ -374,8 +456,8 @@ mod tests {
     #[test]
     fn migrating_twice_changes_nothing() {
         let mut connection = Connection::open_in_memory().unwrap();
-        migrate(&mut connection).unwrap();
-        migrate(&mut connection).unwrap();
+        embedded(&mut connection).unwrap();
+        embedded(&mut connection).unwrap();
         assert_eq!(
             connection
                 .pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0))
@@ -401,7 +483,7 @@ mod tests {
         connection
             .pragma_update(None, "user_version", before as i64)
             .unwrap();
-        migrate(&mut connection).unwrap();
+        embedded(&mut connection).unwrap();
         let counted: String = connection
             .query_row(
                 "select group_concat(project_id || rows || waiting, ' ')

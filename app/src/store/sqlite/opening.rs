@@ -3,10 +3,10 @@
 use super::memory::{artifact, delta, input, list};
 use super::{Result, Sqlite, failed};
 use crate::store::memory::{Author, Opening, PickupFrom};
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::Moment;
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::memory::Kind;
-use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 /// What a start shows of each at the most.
@@ -89,8 +89,10 @@ fn handed_over(
     n: usize,
 ) -> Result<Vec<DeltaView>> {
     let whose = match (&from.identity, from.session) {
-        (_, Some(_)) => "session_id = ?2 and (?3 is null or identity = ?3 collate nocase)",
-        (_, None) => "identity = ?3 and ?2 is null",
+        (_, Some(_)) => {
+            "session_id = ?2 and (cast(?3 as text) is null or lower(identity) = lower(?3))"
+        }
+        (_, None) => "identity = ?3 and cast(?2 as text) is null",
     };
     list(
         c,
@@ -130,7 +132,7 @@ fn opening(c: &Connection, by: &Author, live: &[Uuid]) -> Result<Opening> {
     };
     let anti_examples = list(
         c,
-        "select * from operator_inputs where project_id = ? and captured_via = ? collate nocase
+        "select * from operator_inputs where project_id = ? and lower(captured_via) = lower(?)
          and operator_review = 'rejected' order by reviewed_at desc limit ?",
         params![project, by.identity.as_str(), ANTI_EXAMPLES],
         input,

@@ -11,11 +11,11 @@ pub mod story;
 
 use super::{Result, failed};
 use crate::store::page::{Listed, Range};
+use crate::store::sql::Value;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params_from_iter};
 use prism_core::limits::PAGE_LOOK_ROWS;
 use prism_core::page::Cursor;
 use prism_core::{Moment, Problem};
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use uuid::Uuid;
 
 /// What is listed: a table whose rows have a project and a time.
@@ -26,6 +26,8 @@ pub(super) struct Listing {
     pub columns: &'static str,
     /// Left joins alone: they leave the order as it is.
     pub joins: &'static str,
+    /// The part of the table that is listed, where an index holds just that part; else `true`.
+    pub only: &'static str,
 }
 
 /// Conditions over `t`, each with its values.
@@ -66,6 +68,7 @@ impl Listing {
             time,
             columns,
             joins,
+            only,
         } = self;
         let wanted = match conditions.sql.is_empty() {
             true => "true".to_owned(),
@@ -74,7 +77,7 @@ impl Listing {
         format!(
             "select t.page_time, t.page_row, {columns} from
                  (select rowid as page_row, {time} as page_time, * from {table}
-                  where project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
+                  where {only} and project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
                   order by {time} desc, rowid desc limit {PAGE_LOOK_ROWS}) t
              {joins} where {wanted} limit ?"
         )
@@ -82,10 +85,12 @@ impl Listing {
 
     /// Where the window of one project ends, if it does not reach the beginning.
     pub fn window_end(&self) -> String {
-        let Self { table, time, .. } = self;
+        let Self {
+            table, time, only, ..
+        } = self;
         format!(
             "select {time}, rowid from {table}
-             where project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
+             where {only} and project_id = ? and ({time}, rowid) < (?, ?) and {time} >= ?
              order by {time} desc, rowid desc limit 1 offset {}",
             PAGE_LOOK_ROWS - 1
         )
@@ -98,7 +103,7 @@ impl Listing {
         projects: &[Uuid],
         range: &Range,
         conditions: &Where,
-        map: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        map: impl Fn(&Row<'_>) -> sql::Result<T>,
     ) -> Result<Listed<T>> {
         let (rows, looked_to) = self.look(c, projects, range, conditions, map)?;
         Ok(Listed::of(rows, looked_to, range.limit))
@@ -111,7 +116,7 @@ impl Listing {
         projects: &[Uuid],
         range: &Range,
         conditions: &Where,
-        map: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        map: impl Fn(&Row<'_>) -> sql::Result<T>,
     ) -> Result<(Vec<(Cursor, T)>, Option<Cursor>)> {
         let from = match (&range.cursor, range.until) {
             (Some(cursor), _) => *cursor,
@@ -149,7 +154,7 @@ impl Listing {
                     };
                     Ok((at, map(r)?))
                 })
-                .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+                .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
                 .map_err(failed)?;
             if found.len() <= range.limit {
                 let end = c
@@ -191,7 +196,7 @@ pub(super) fn find(
         .query_map([id.prefix(), id.upper().as_str()], |r| {
             Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?))
         })
-        .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+        .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
         .map_err(failed)?;
     let mut found = found
         .into_iter()

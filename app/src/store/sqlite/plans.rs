@@ -3,8 +3,8 @@
 use super::{
     directory, escalation, migrate, opening, probe, retention, sessions, signals, trace, verdicts,
 };
+use crate::store::sql::{self, Connection, params_from_iter};
 use prism_core::retention::History;
-use rusqlite::{Connection, params_from_iter};
 
 /// The steps SQLite would take, in a store without statistics, as every home is.
 fn plan(sql: &str) -> Vec<String> {
@@ -15,7 +15,7 @@ fn plan(sql: &str) -> Vec<String> {
         .unwrap();
     let nothing = vec![Option::<i64>::None; statement.parameter_count()];
     let steps = statement.query_map(params_from_iter(nothing), |r| r.get("detail"));
-    steps.unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    steps.unwrap().collect::<sql::Result<_>>().unwrap()
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn the_newest_verdict_is_found_without_reading_all_of_them() {
 
 #[test]
 fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
-    use super::page::{Listing, Where, memory, signals as page_signals, story};
-    let lists: [(&str, &Listing, &str); 8] = [
+    use super::page::{Listing, Where, memory, metrics, signals as page_signals, story};
+    let lists: [(&str, &Listing, &str); 10] = [
         (
             "signals",
             &page_signals::LISTING,
@@ -263,6 +263,16 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
             "inputs",
             &memory::INPUTS,
             "ix_operator_inputs_time (project_id=? AND captured_at>? AND captured_at<?)",
+        ),
+        (
+            "inputs left to review",
+            &memory::INPUTS_LEFT,
+            "ix_operator_inputs_left (project_id=? AND captured_at>? AND captured_at<?)",
+        ),
+        (
+            "warnings left to label",
+            &memory::GATE_LEFT,
+            "ix_gate_left (project_id=? AND occurred_at>? AND occurred_at<?)",
         ),
         (
             "gate events",
@@ -335,6 +345,26 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
             "the replies to a signal",
             page_signals::REPLIES.to_owned(),
             "ix_signal_replies",
+        ),
+        (
+            "inputs that metrics count",
+            metrics::TALLIES.to_owned(),
+            "ix_operator_inputs_time (project_id=? AND captured_at>? AND captured_at<?)",
+        ),
+        (
+            "dead ends that metrics compare",
+            metrics::RULED_OUT.to_owned(),
+            "ix_deltas_ruled_out (project_id=? AND created_at>? AND created_at<?)",
+        ),
+        (
+            "labels that metrics count",
+            metrics::LABELS.to_owned(),
+            "COVERING INDEX ix_gate_labelled",
+        ),
+        (
+            "corrections that metrics compare",
+            metrics::CORRECTIONS.to_owned(),
+            "ix_operator_inputs_corrections (project_id=? AND captured_at>? AND captured_at<?)",
         ),
     ] {
         let steps = plan(&sql);

@@ -2,11 +2,12 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, column, failed};
+use crate::store::sql;
 use prism_core::Moment;
 use prism_core::api::LoopbackRun;
 use prism_core::loopback::Probe;
 use prism_core::receipt::Layer;
-use rusqlite::params;
+use sql::params;
 use uuid::Uuid;
 
 /// Takes a probe and its echo out of the queue.
@@ -23,9 +24,9 @@ impl Sqlite {
                 .map_err(failed)?;
             let envelope = serde_json::to_string(&probe).unwrap_or_default();
             c.execute(
-                "insert or ignore into loopback_runs (loopback_id, project_id, session_id,
+                "insert into loopback_runs (loopback_id, project_id, session_id,
                     identity, signal_id, outcome, envelope, finished_at)
-                 values (?, ?, ?, ?, ?, ?, ?, ?)",
+                 values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing",
                 params![
                     probe.loopback_id.to_string(),
                     project,
@@ -83,7 +84,7 @@ impl Sqlite {
                 c,
                 "select loopback_id, session_id, identity, outcome, envelope, finished_at
                  from loopback_runs
-                 where project_id = ?1 and (?2 is null or identity = ?2 collate nocase)
+                 where project_id = ?1 and (cast(?2 as text) is null or lower(identity) = lower(?2))
                  order by finished_at desc limit ?3",
                 params![project.to_string(), identity, n as i64],
                 |r| {

@@ -2,9 +2,10 @@
 
 use super::directory::the_tenant;
 use super::memory::reindex;
-use super::{Result, Sqlite, column, failed, word_counts};
+use super::{Alone, Result, Sqlite, column, failed, word_counts};
 use crate::clock;
 use crate::store::memory::ConfirmationRow;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{FolderRow, Project};
 use prism_core::access::{Entry, Place, enter};
 use prism_core::memory::entity::Entity;
@@ -12,7 +13,6 @@ use prism_core::memory::operator::{Directness, Verdict};
 use prism_core::memory::reference::{RefKind, Reference};
 use prism_core::memory::row;
 use prism_core::{Code, Moment, Problem, ProjectName};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 impl Sqlite {
@@ -100,7 +100,7 @@ impl Sqlite {
                     })
                 })
                 .map_err(failed)?;
-            rows.collect::<rusqlite::Result<_>>().map_err(failed)
+            rows.collect::<sql::Result<_>>().map_err(failed)
         })
         .await
     }
@@ -109,8 +109,12 @@ impl Sqlite {
     pub async fn merge_projects(&self, old: Project, new: Project) -> Result<()> {
         // Inboxes that were empty may hold what the other project's held.
         let inboxes = self.inboxes.clone();
-        self.written(move |c| merge(c, &old, &new), move |()| inboxes.forget())
-            .await?;
+        self.written(
+            Alone::Everywhere,
+            move |c| merge(c, &old, &new),
+            move |()| inboxes.forget(),
+        )
+        .await?;
         self.merged
             .store(true, std::sync::atomic::Ordering::Relaxed);
         // The scan holds vectors by project; it reads them again.
@@ -140,7 +144,7 @@ fn folders(c: &Connection, project: &str, machine: &str) -> Result<Vec<String>> 
     let rows = statement
         .query_map([project, machine], |r| r.get(0))
         .map_err(failed)?;
-    rows.collect::<rusqlite::Result<_>>().map_err(failed)
+    rows.collect::<sql::Result<_>>().map_err(failed)
 }
 
 /// Whether there is anything in a project that not everybody should find: an agent, a memory.
@@ -215,8 +219,7 @@ fn merge(c: &Connection, old: &Project, new: &Project) -> Result<()> {
     word_counts::merge(c, &old_id, &new_id)?;
     for (table, column) in references(c, "projects")? {
         // What both have already is there once.
-        let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
-        c.execute(&moved, [&old_id, &new_id]).map_err(failed)?;
+        move_rows(c, &table, &column, &old_id, &new_id)?;
         let left = format!("delete from {table} where {column} = ?1");
         c.execute(&left, [&old_id]).map_err(failed)?;
     }
@@ -249,8 +252,7 @@ fn merge_personas(c: &Connection, old: &str, new: &str) -> Result<()> {
         )
         .map_err(failed)?;
         for (table, column) in &columns {
-            let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
-            c.execute(&moved, [&from, &into]).map_err(failed)?;
+            move_rows(c, table, column, &from, &into)?;
             let left = format!("delete from {table} where {column} = ?1");
             c.execute(&left, [&from]).map_err(failed)?;
         }
@@ -287,8 +289,7 @@ fn merge_entities(c: &Connection, old: &str, new: &str) -> Result<()> {
             ("edges", "dst"),
             ("entity_states", "node"),
         ] {
-            let moved = format!("update or ignore {table} set {column} = ?2 where {column} = ?1");
-            c.execute(&moved, [&node, &kept]).map_err(failed)?;
+            move_rows(c, table, column, &node, &kept)?;
             let left = format!("delete from {table} where {column} = ?1");
             c.execute(&left, [&node]).map_err(failed)?;
         }
@@ -386,34 +387,54 @@ fn repoint_verdicts(c: &Connection, project: &str, was: i64, now: i64, title: &s
     Ok(())
 }
 
-fn confirmation(r: &Row<'_>) -> rusqlite::Result<ConfirmationRow> {
+fn confirmation(r: &Row<'_>) -> sql::Result<ConfirmationRow> {
     let verdict: String = r.get("verdict")?;
     let directness: String = r.get("directness")?;
     Ok(ConfirmationRow {
         refers_to_kind: RefKind::Spec.name(),
         refers_to_id: r.get("refers_to_id")?,
-        verdict: Verdict::from_name(&verdict).ok_or(rusqlite::Error::InvalidQuery)?,
+        verdict: Verdict::from_name(&verdict).ok_or_else(|| sql::Error::column("", "unknown"))?,
         notes: r.get("notes")?,
         confirmed_by: r.get("confirmed_by")?,
         confirmed_via: r.get("confirmed_via")?,
-        directness: Directness::from_name(&directness).ok_or(rusqlite::Error::InvalidQuery)?,
+        directness: Directness::from_name(&directness)
+            .ok_or_else(|| sql::Error::column("", "unknown"))?,
         on_own_delta: r.get("on_own_delta")?,
     })
+}
+
+/// Points rows at something else, but for those of which the other has one already.
+fn move_rows(c: &Connection, table: &str, column: &str, from: &str, into: &str) -> Result<()> {
+    let moved = c.either(
+        format!("update or ignore {table} set {column} = ?2 where {column} = ?1"),
+        format!("select move_rows('{table}', '{column}', ?1, ?2)"),
+    );
+    c.prepare(&moved)
+        .and_then(|mut s| s.execute([from, into]))
+        .map(drop)
+        .map_err(failed)
 }
 
 /// The columns that point at a table, whichever tables there are.
 fn references(c: &Connection, target: &str) -> Result<Vec<(String, String)>> {
     let mut statement = c
-        .prepare(
+        .prepare(c.either(
             "select t.name, f.\"from\" from sqlite_master t, pragma_foreign_key_list(t.name) f
              where t.type = 'table' and f.\"table\" = ?1
              union
              select t.name, i.name from sqlite_master t, pragma_table_info(t.name) i
              where t.type = 'table' and ?1 = 'projects' and i.name = 'project_id'",
-        )
+            "select k.conrelid::regclass::text, a.attname::text from pg_constraint k
+             join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1]
+             where k.contype = 'f' and k.confrelid = to_regclass(?1)
+             union
+             select c.table_name::text, c.column_name::text from information_schema.columns c
+             where c.table_schema = current_schema() and ?1 = 'projects'
+                 and c.column_name = 'project_id'",
+        ))
         .map_err(failed)?;
     let rows = statement
         .query_map([target], |r| Ok((r.get(0)?, r.get(1)?)))
         .map_err(failed)?;
-    rows.collect::<rusqlite::Result<_>>().map_err(failed)
+    rows.collect::<sql::Result<_>>().map_err(failed)
 }

@@ -3,10 +3,10 @@
 use super::memory::list;
 use super::{Result, Sqlite, column, failed};
 use crate::store::Report;
+use crate::store::sql::{self, Connection, Row, params};
 use prism_core::api::Reachable;
 use prism_core::bell::Strategy;
 use prism_core::receipt::State;
-use rusqlite::{Connection, Row, params};
 use std::cmp::Reverse;
 use uuid::Uuid;
 
@@ -17,8 +17,8 @@ const PROVE: &str = "insert into last_proven
     select s.persona_id, s.id, ?3, ?4, s.surface, ?5, q.id
     from signal_queue q cross join sessions s on s.id = ?2 and s.persona_id = q.to_persona_id
     where q.id = ?1 and not (q.signal_type = 'Loopback' and q.in_reply_to is not null)
-    on conflict do update set state = excluded.state, at = excluded.at,
-        evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= at";
+    on conflict (persona_id, session_id) do update set state = excluded.state, at = excluded.at,
+        evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= last_proven.at";
 
 /// Notes the newest of what each session is known to have had.
 pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
@@ -77,7 +77,7 @@ impl Sqlite {
     }
 }
 
-fn reachable(row: &Row<'_>) -> rusqlite::Result<Reachable> {
+fn reachable(row: &Row<'_>) -> sql::Result<Reachable> {
     let state = State::from_name(&row.get::<_, String>("state")?).unwrap_or(State::Received);
     Ok(Reachable {
         layer: state.layer().name().into(),

@@ -5,7 +5,8 @@
 //! back when that read ends.
 
 use super::{Result, StoreError, failed};
-use rusqlite::{Connection, OpenFlags};
+use crate::store::sql::{Connection, Server};
+use rusqlite::OpenFlags;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,21 +19,30 @@ pub struct Readers {
     places: Arc<Semaphore>,
 }
 
+/// Where readers read.
+#[derive(Clone)]
+pub enum Source {
+    /// Each may keep so many kilobytes of the file in memory.
+    File {
+        file: PathBuf,
+        cache_kb: u32,
+    },
+    Server(Server),
+}
+
 struct Pool {
-    file: PathBuf,
-    cache_kb: u32,
+    source: Source,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    /// Opens `n` connections; each may keep so many pages of the file in memory.
-    pub fn open(file: &Path, n: usize, cache_kb: u32) -> Result<Self> {
-        let idle = (0..n).map(|_| connect(file, cache_kb));
+    /// Opens `n` connections.
+    pub fn open(source: Source, n: usize) -> Result<Self> {
+        let idle = (0..n).map(|_| source.connect());
         let idle = idle.collect::<Result<Vec<_>>>()?;
         Ok(Self {
             pool: Arc::new(Pool {
-                file: file.to_owned(),
-                cache_kb,
+                source,
                 idle: Mutex::new(idle),
             }),
             places: Arc::new(Semaphore::new(n)),
@@ -61,9 +71,13 @@ impl Readers {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        let is_near = matches!(self.pool.source, Source::File { .. });
         match self.places.try_acquire() {
-            Ok(_place) => self.pool.run(query),
-            Err(_) => self.read(query).await,
+            Ok(_place) if is_near => self.pool.run(query),
+            place => {
+                drop(place);
+                self.read(query).await
+            }
         }
     }
 }
@@ -74,9 +88,7 @@ impl Pool {
     }
 
     fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let idle = self.idle().pop();
-        // None is idle when a read before this one broke its connection.
-        let connection = idle.map_or_else(|| connect(&self.file, self.cache_kb), Ok)?;
+        let connection = self.connection()?;
         let result = catch_unwind(AssertUnwindSafe(|| snapshot(&connection, query)))
             .map_err(|_| StoreError::Failed("a read panicked".into()))?;
         if connection.is_autocommit() {
@@ -84,32 +96,46 @@ impl Pool {
         }
         result
     }
+
+    fn connection(&self) -> Result<Connection> {
+        while let Some(connection) = self.idle().pop() {
+            // A server may have gone away since.
+            if !connection.is_closed() {
+                return Ok(connection);
+            }
+        }
+        // None is idle when a read before this one broke its connection.
+        self.source.connect()
+    }
+}
+
+impl Source {
+    fn connect(&self) -> Result<Connection> {
+        match self {
+            Self::File { file, cache_kb } => connect(file, *cache_kb),
+            Self::Server(server) => Ok(Connection::Postgres(server.connect().map_err(failed)?)),
+        }
+    }
 }
 
 fn connect(file: &Path, cache_kb: u32) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(file, flags).map_err(failed)?;
+    let connection = rusqlite::Connection::open_with_flags(file, flags).map_err(failed)?;
     connection
         .execute_batch(&format!(
             "pragma busy_timeout = 5000; pragma temp_store = memory; pragma cache_size = -{cache_kb};",
         ))
         .map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
-    Ok(connection)
+    Ok(Connection::Sqlite(connection))
 }
 
 fn snapshot<T>(connection: &Connection, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-    let run = |sql: &str| {
-        connection
-            .prepare_cached(sql)
-            .and_then(|mut s| s.execute([]))
-            .map_err(failed)
-    };
-    run("begin")?;
+    connection.begin_reading().map_err(failed)?;
     let result = query(connection);
-    run("commit")?;
+    connection.commit().map_err(failed)?;
     result
 }
 
@@ -127,7 +153,11 @@ mod tests {
         database
             .execute_batch("create table t (x integer); insert into t values (7)")
             .unwrap();
-        (Readers::open(&file, PLACES, 1_000).unwrap(), dir)
+        let source = Source::File {
+            file,
+            cache_kb: 1_000,
+        };
+        (Readers::open(source, PLACES).unwrap(), dir)
     }
 
     fn seven(c: &Connection) -> Result<i64> {

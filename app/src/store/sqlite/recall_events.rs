@@ -2,10 +2,11 @@
 
 use super::{Result, Sqlite, failed};
 use crate::store::memory::RecallEvent;
+use crate::store::sql;
 use prism_core::id::Quoted;
 use prism_core::{Code, Moment, Problem};
-use rusqlite::params;
 use serde_json::Value;
+use sql::params;
 use uuid::Uuid;
 
 impl Sqlite {
@@ -72,9 +73,11 @@ impl Sqlite {
             }
             let result = brought_by(&brought, &result)?;
             c.execute(
-                "insert or replace into memory_citations
+                "insert into memory_citations
                      (recall_event_id, result_id, purpose, identity, cited_at)
-                 values (?, ?, ?, ?, ?)",
+                 values (?, ?, ?, ?, ?)
+                 on conflict (recall_event_id, result_id) do update
+                     set purpose = excluded.purpose, cited_at = excluded.cited_at",
                 params![event, result, purpose, identity, now.0],
             )
             .map_err(failed)?;

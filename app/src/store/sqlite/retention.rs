@@ -3,11 +3,12 @@
 //! A table is walked by row number, which is the order in which its rows were written: no index
 //! is needed, and the walk ends at the first row that is too young.
 
+use super::page::stored::{HowMany, rows_of};
 use super::{Result, Sqlite, column, failed};
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{Kept, PruneStep};
 use prism_core::Moment;
 use prism_core::retention::{self, Aged, History, Look};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// How one kind of history lies in the store.
 struct Shape {
@@ -28,12 +29,12 @@ const fn shape(what: History) -> Shape {
             table: "loopback_runs",
             born: "t.finished_at",
             over: "t.finished_at",
-            referred: "0",
+            referred: "false",
             with_it: &[
                 "insert into loopback_days (project_id, day, identity, outcome, runs)
                  select project_id, date(finished_at / 1000000, 'unixepoch'), identity, outcome, 1
                  from loopback_runs where rowid = ?1
-                 on conflict do update set runs = runs + 1",
+                 on conflict (project_id, day, identity, outcome) do update set runs = loopback_days.runs + 1",
             ],
         },
         History::GateEvents => Shape {
@@ -96,7 +97,7 @@ pub(super) fn look_sql(what: History, condition: &str) -> String {
     } = shape(what);
     format!(
         "select t.rowid as place, {born} as born, {over} as over,
-            case when {over} < ?1 then ({referred}) else 0 end as referred
+            case when {over} < ?1 then ({referred}) else false end as referred
          from {table} t where {condition}"
     )
 }
@@ -109,7 +110,7 @@ pub(super) fn table(what: History) -> &'static str {
     shape(what).table
 }
 
-fn aged(row: &Row<'_>) -> rusqlite::Result<Aged> {
+fn aged(row: &Row<'_>) -> sql::Result<Aged> {
     Ok(Aged {
         over: column::opt_moment(row, "over")?,
         referred: row.get("referred")?,
@@ -176,11 +177,11 @@ fn next_rows(c: &Connection, look: Look, n: usize) -> Result<Found> {
     };
     while let Some(row) = rows.next().map_err(failed)? {
         let place = row.get("place").map_err(failed)?;
-        if column::moment(row, "born").map_err(failed)? >= look.cutoff {
+        if column::moment(&row, "born").map_err(failed)? >= look.cutoff {
             found.reached = None;
             return Ok(found);
         }
-        if retention::goes(aged(row).map_err(failed)?, look.cutoff) {
+        if retention::goes(aged(&row).map_err(failed)?, look.cutoff) {
             found.going.push(place);
         }
         found.reached = Some(place);
@@ -220,9 +221,7 @@ fn begins_at(c: &Connection) -> Result<Option<Moment>> {
 
 fn kept(c: &Connection, what: History, cutoff: Option<Moment>) -> Result<Kept> {
     let Shape { table, born, .. } = shape(what);
-    let rows: i64 = c
-        .query_row(&format!("select count(*) from {table}"), [], |r| r.get(0))
-        .map_err(failed)?;
+    let HowMany { rows, at_most } = rows_of(c, table)?;
     let at = |from: i64| -> Result<Option<(i64, Moment)>> {
         let sql = format!(
             "select t.rowid as place, {born} as born from {table} t
@@ -250,11 +249,12 @@ fn kept(c: &Connection, what: History, cutoff: Option<Moment>) -> Result<Kept> {
                 _ => young = middle,
             }
         }
-        going = (old - first).min(rows);
+        going = (old - first).min(rows as i64);
     }
     Ok(Kept {
         what,
-        rows: rows as u64,
+        rows,
+        at_most,
         oldest: oldest.map(|(_, born)| born),
         going: going as u64,
     })

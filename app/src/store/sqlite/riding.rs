@@ -3,12 +3,12 @@
 
 use super::{Result, StoreError, column, failed, proven};
 use crate::bus::Pushed;
+use crate::store::sql::{Connection, OptionalExtension, params};
 use crate::store::{BellReport, Report};
 use prism_core::Moment;
 use prism_core::bell::Strategy;
 use prism_core::limits::{BELL_NOTES_MAX, RIDING_FACTS_MAX};
 use prism_core::receipt::{Layer, PublishPath, SessionReceipt, State};
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -258,7 +258,10 @@ impl Taken {
                 .map_err(failed)?;
         }
         let mut news = Vec::new();
-        for ((signal_id, session_id), facts) in &self.facts {
+        // In one order, so that two who write the same rows do not wait for each other.
+        let mut facts: Vec<_> = self.facts.iter().collect();
+        facts.sort_unstable_by_key(|(key, _)| **key);
+        for ((signal_id, session_id), facts) in facts {
             news.extend(write(c, *signal_id, *session_id, facts)?);
         }
         proven::prove(c, &news)?;
@@ -341,9 +344,14 @@ pub fn write(
         "insert into deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
             rendered_at, drained_at, strategy, rendered_by, via)
          values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-         on conflict do update set pushed_at = ?3, received_at = ?4, rung_at = ?5,
-            rendered_at = ?6, drained_at = ?7, strategy = coalesce(strategy, ?8),
-            rendered_by = coalesce(rendered_by, ?9), via = coalesce(via, ?10)",
+         on conflict (signal_id, session_id) do update set
+            pushed_at = coalesce(deliveries.pushed_at, ?3),
+            received_at = coalesce(deliveries.received_at, ?4),
+            rung_at = coalesce(deliveries.rung_at, ?5),
+            rendered_at = coalesce(deliveries.rendered_at, ?6),
+            drained_at = coalesce(deliveries.drained_at, ?7), strategy = coalesce(deliveries.strategy, ?8),
+            rendered_by = coalesce(deliveries.rendered_by, ?9),
+            via = coalesce(deliveries.via, ?10)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -370,7 +378,7 @@ fn write_bell(c: &Connection, bell: &BellReport) -> Result<()> {
          select ?1, ?2, ?3, ?4, ?5, ?6
          where exists (select 1 from deliveries where signal_id = ?1 and session_id = ?5)
             and not exists (select 1 from signal_trace_events where signal_id = ?1
-                and session_id = ?5 and state = ?3 and detail is ?6)
+                and session_id = ?5 and state = ?3 and detail is not distinct from ?6)
             and ?7 > (select count(*) from signal_trace_events
                 where signal_id = ?1 and session_id = ?5)",
     )

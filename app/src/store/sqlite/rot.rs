@@ -2,11 +2,11 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, failed};
+use crate::store::sql::{self, Connection, params};
 use prism_core::Moment;
 use prism_core::api::memory::{Rot, RotRow};
 use prism_core::memory::surface::Surfaces;
 use prism_core::text::{clip, one_line};
-use rusqlite::{Connection, params};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use uuid::Uuid;
@@ -37,7 +37,8 @@ const WORDLESS: &str = "select id, summary, touched_files from session_deltas
     where project_id = ? and touched_files <> '[]'
     and coalesce(trim(operator_visible_effect), '') = ''";
 /// What recent recalls brought, each with its place.
-const RECALLED: &str = "select json_extract(j.value, '$.id'), json_extract(j.value, '$.rank')
+const RECALLED: &str =
+    "select json_extract(j.value, '$.id'), cast(json_extract(j.value, '$.rank') as integer)
     from (select results from memory_recall_events
         where project_id = ? order by occurred_at desc limit ?) e, json_each(e.results) j";
 
@@ -78,7 +79,7 @@ fn rot(c: &Connection, project: &str, surfaces: &[String], now: Moment) -> Resul
     let mut statement = c.prepare_cached(ROWS).map_err(failed)?;
     let mut rows = statement.query([project]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
-        let get = || -> rusqlite::Result<(String, String, String, i64, bool)> {
+        let get = || -> sql::Result<(String, String, String, i64, bool)> {
             Ok((
                 row.get(0)?,
                 row.get(1)?,
@@ -170,10 +171,10 @@ mod tests {
         let report = rot(&c, "p", &[], Moment(9)).unwrap();
         assert_eq!((report.rows, report.kinds[0].rows), (5, 2));
         assert_eq!(report.kinds[0].examples, ["2 one", "3 ONE"]);
-        let plan = |sql: &str, bound: &[&dyn rusqlite::ToSql]| -> Vec<String> {
+        let plan = |sql: &str, bound: &[&dyn sql::ToSql]| -> Vec<String> {
             let mut statement = c.prepare(&format!("explain query plan {sql}")).unwrap();
             let steps = statement.query_map(bound, |r| r.get(3)).unwrap();
-            steps.collect::<rusqlite::Result<_>>().unwrap()
+            steps.collect::<sql::Result<_>>().unwrap()
         };
         let rows = plan(ROWS, params!["p"]);
         assert!(

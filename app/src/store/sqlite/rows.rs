@@ -3,10 +3,10 @@
 use super::memory::list;
 use super::{Result, Sqlite, column, failed, verdicts};
 use crate::store::memory::MemoryRow;
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::api::memory::RuledOut;
 use prism_core::memory::operator::Class;
 use prism_core::memory::recall::Standing;
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -71,7 +71,7 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
     row.standing.verdicts.extend(newest);
     row.standing.labels = list(
         c,
-        "select i.class from edges e cross join operator_inputs i on i.id = e.src where e.dst = ? and e.kind = 'LABELS' and i.operator_review is not 'rejected' and (i.confidence = 'high' or i.operator_review = 'accepted')",
+        "select i.class from edges e cross join operator_inputs i on i.id = e.src where e.dst = ? and e.kind = 'LABELS' and i.operator_review is distinct from 'rejected' and (i.confidence = 'high' or i.operator_review = 'accepted')",
         params![id],
         |r| r.get::<_, String>(0),
     )?

@@ -1,14 +1,14 @@
 //! Sessions: one running agent host of one identity each.
 
 use super::memory::remember;
-use super::{Result, Sqlite, beside_its_project, column, failed, signals};
+use super::{Alone, Result, Sqlite, beside_its_project, column, failed, signals};
 use crate::store::memory::NewMemory;
+use crate::store::sql::{self, Connection, Row, params};
 use crate::store::{ReturnedRow, SessionRow};
 use prism_core::Moment;
 use prism_core::api::WaitsFor;
 use prism_core::hook::Waiting;
 use prism_core::presence::Attention;
-use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 /// What a session has leased and not confirmed. Open leases are few; the index that holds them is
@@ -73,7 +73,7 @@ impl Sqlite {
                 .map_err(failed)?;
             Ok(waits)
         };
-        self.written(note, then).await
+        self.written(Alone::Everywhere, note, then).await
     }
 
     pub async fn session_attention(
@@ -88,7 +88,7 @@ impl Sqlite {
                 .map_err(failed)?;
             Ok(attention)
         };
-        self.written(note, then).await
+        self.written(Alone::Everywhere, note, then).await
     }
 
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
@@ -116,6 +116,7 @@ impl Sqlite {
         let inboxes = self.inboxes.clone();
         let wrapped = self
             .written(
+                Alone::Everywhere,
                 move |c| {
                     let now = wrap.by.now;
                     remember(c, wrap)?;
@@ -141,6 +142,7 @@ impl Sqlite {
     ) -> Result<Vec<ReturnedRow>> {
         let inboxes = self.inboxes.clone();
         self.written(
+            Alone::Everywhere,
             move |c| release(c, &id.to_string(), &reason, now),
             move |returned| {
                 for row in &returned {
@@ -166,7 +168,7 @@ fn release(c: &Connection, id: &str, reason: &str, now: Moment) -> Result<Vec<Re
         .map_err(failed)?
         .query_map([id], signals::returned)
         .map_err(failed)?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<sql::Result<Vec<_>>>()
         .map_err(failed)?;
     // Nothing it does can close its windows any more.
     c.execute("delete from recallgate_windows where session_id = ?", [id])
@@ -178,7 +180,7 @@ fn release(c: &Connection, id: &str, reason: &str, now: Moment) -> Result<Vec<Re
     Ok(leased)
 }
 
-fn waits(row: &Row<'_>) -> rusqlite::Result<Option<WaitsFor>> {
+fn waits(row: &Row<'_>) -> sql::Result<Option<WaitsFor>> {
     let what: Option<String> = row.get("waiting_for")?;
     let since = column::opt_moment(row, "waiting_since")?;
     let what = what.as_deref().and_then(Waiting::from_name);
@@ -187,7 +189,7 @@ fn waits(row: &Row<'_>) -> rusqlite::Result<Option<WaitsFor>> {
         .map(|(r#for, since)| WaitsFor { r#for, since }))
 }
 
-pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+pub(super) fn session(row: &Row<'_>) -> sql::Result<SessionRow> {
     Ok(SessionRow {
         id: column::id(row, "id")?,
         project_id: column::id(row, "project_id")?,

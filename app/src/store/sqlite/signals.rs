@@ -3,8 +3,9 @@
 use super::trace::{
     ENVELOPE, category, envelope, facts, find_by_trace, find_signal, own_signal, trace,
 };
-use super::{Result, Sqlite, beside_its_project, column, failed, gone, proven, riding};
+use super::{Alone, Result, Sqlite, beside_its_project, column, failed, gone, proven, riding};
 use crate::clock;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{
     Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
     NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept,
@@ -20,7 +21,6 @@ use prism_core::receipt::{Layer, PublishPath, State};
 use prism_core::ring::ByCategory;
 use prism_core::signal::{AckState, Category, SignalType};
 use prism_core::{Code, Identity, Moment, Problem};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Map;
 use uuid::Uuid;
 
@@ -94,8 +94,10 @@ impl Sqlite {
             .bus
             .expects(new.to_persona.id, new.audience, new.recipient_live);
         let (bus, riding, inboxes) = (self.bus.clone(), self.riding.clone(), self.inboxes.clone());
+        let inbox = Alone::Inboxes(vec![new.to_persona.id]);
         let written = self
             .written(
+                inbox,
                 move |c| send(c, new, expected),
                 move |written| match written {
                     Written::New(committed) => {
@@ -129,8 +131,18 @@ impl Sqlite {
         }
     }
 
-    pub fn may_have_pending(&self, persona: Uuid, now: Moment) -> bool {
-        self.inboxes.may_hold(persona, now)
+    pub async fn may_have_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
+        if self.pool.is_none() {
+            return Ok(self.inboxes.may_hold(persona, now));
+        }
+        // Another server may have filled it.
+        self.read(move |c| {
+            let free = format!("select exists (select 1 from signal_queue q where {FREE})");
+            c.prepare_cached(&free)
+                .and_then(|mut s| s.query_row(params![persona.to_string(), now.0], |r| r.get(0)))
+                .map_err(failed)
+        })
+        .await
     }
 
     pub async fn lease(
@@ -142,6 +154,7 @@ impl Sqlite {
     ) -> Result<Option<Drain>> {
         let inboxes = self.inboxes.clone();
         self.written(
+            Alone::Inboxes(vec![persona]),
             move |c| lease(c, persona, holder, limit, now),
             move |leased| match leased {
                 Leased::Some(drain) => Some(drain),
@@ -160,14 +173,15 @@ impl Sqlite {
         leases: Vec<Uuid>,
         now: Moment,
     ) -> Result<Vec<ConfirmedRow>> {
-        self.write(move |c| {
+        let inboxes = Alone::Inboxes(personas.clone());
+        let confirm = move |c: &Connection| {
             let mut confirmed = Vec::new();
             for lease in leases {
                 confirmed.extend(confirm(c, &personas, lease, now)?);
             }
             Ok(confirmed)
-        })
-        .await
+        };
+        self.written(inboxes, confirm, |confirmed| confirmed).await
     }
 
     pub async fn dismiss(
@@ -178,7 +192,7 @@ impl Sqlite {
         now: Moment,
     ) -> Result<Dismissed> {
         self.write(move |c| {
-            let given = "to_persona_id = ? and drained_at is not null and dismissed_at is null and (? is null or drained_by is null or drained_by = ?)";
+            let given = "to_persona_id = ? and drained_at is not null and dismissed_at is null and (cast(? as text) is null or drained_by is null or drained_by = ?)";
             let (persona_id, session) = (persona.to_string(), session.map(|s| s.to_string()));
             let mut only_newest = None;
             if signal_ids.is_empty() {
@@ -297,7 +311,7 @@ impl Sqlite {
                 })
                 .map_err(failed)?;
             Ok((
-                ids.collect::<rusqlite::Result<_>>().map_err(failed)?,
+                ids.collect::<sql::Result<_>>().map_err(failed)?,
                 head(c, persona)?,
             ))
         })
@@ -305,8 +319,14 @@ impl Sqlite {
     }
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {
-        self.read(move |c| personas.into_iter().map(|p| Ok((p, head(c, p)?))).collect())
-            .await
+        self.read(move |c| {
+            // One that went away with its project has no inbox any more.
+            let known = personas
+                .into_iter()
+                .map(|p| Ok(known_head(c, p)?.map(|head| (p, head))));
+            known.filter_map(Result::transpose).collect()
+        })
+        .await
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
@@ -315,8 +335,8 @@ impl Sqlite {
             let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
             let mut rows = statement.query([project.to_string()]).map_err(failed)?;
             while let Some(row) = rows.next().map_err(failed)? {
-                let persona = column::id(row, "to_persona_id").map_err(failed)?;
-                let category = category(row).map_err(failed)?.unwrap_or(Category::Info);
+                let persona = column::id(&row, "to_persona_id").map_err(failed)?;
+                let category = category(&row).map_err(failed)?.unwrap_or(Category::Info);
                 if counts.last().is_none_or(|(last, _)| *last != persona) {
                     counts.push((persona, ByCategory::default()));
                 }
@@ -340,6 +360,7 @@ impl Sqlite {
         }
         let inboxes = self.inboxes.clone();
         self.written(
+            Alone::Everywhere,
             move |c| sweep(c, now, limit),
             move |swept| {
                 for row in &swept.leases_returned {
@@ -655,10 +676,12 @@ fn confirm(
             })
         })
         .map_err(failed)?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<sql::Result<Vec<_>>>()
         .map_err(failed)?;
     // Somebody else's lease is nobody's business here.
     rows.retain(|row| personas.contains(&row.to_persona));
+    // In one order, so that two who write the same rows do not wait for each other.
+    rows.sort_by_key(|row| row.signal_id);
     let mut drained = c
         .prepare_cached(
             "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null
@@ -687,7 +710,7 @@ fn note_ack(c: &Connection, id: &str, ack: &Ack) -> Result<()> {
     let said: Option<String> = c
         .prepare_cached(
             "select detail from signal_trace_events
-             where signal_id = ? and layer = ? and state = ? and session_id is ?
+             where signal_id = ? and layer = ? and state = ? and session_id is not distinct from ?
              order by id desc limit 1",
         )
         .and_then(|mut s| {
@@ -698,7 +721,7 @@ fn note_ack(c: &Connection, id: &str, ack: &Ack) -> Result<()> {
         .flatten();
     c.prepare_cached(
         "delete from signal_trace_events
-         where signal_id = ? and layer = ? and state = ? and session_id is ?",
+         where signal_id = ? and layer = ? and state = ? and session_id is not distinct from ?",
     )
     .and_then(|mut s| s.execute(params![id, layer, state, session]))
     .map_err(failed)?;
@@ -754,7 +777,7 @@ pub(super) fn give_back(c: &Connection, row: &ReturnedRow, now: Moment, why: &st
 }
 
 /// Whose lease stands on which row.
-pub(super) fn returned(row: &Row<'_>) -> rusqlite::Result<ReturnedRow> {
+pub(super) fn returned(row: &Row<'_>) -> sql::Result<ReturnedRow> {
     Ok(ReturnedRow {
         signal_id: column::id(row, "id")?,
         to_persona: column::id(row, "to_persona_id")?,
@@ -772,14 +795,14 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
             })
         })
         .map_err(failed)?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<sql::Result<Vec<_>>>()
         .map_err(failed)?;
     let leases_returned = c
         .prepare_cached(OVERDUE)
         .map_err(failed)?
         .query_map(params![now.0, limit as i64, LEASE_AHEAD_US], returned)
         .map_err(failed)?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<sql::Result<Vec<_>>>()
         .map_err(failed)?;
     for row in &leases_returned {
         give_back(c, row, now, "a drain was not confirmed in time")?;
@@ -791,13 +814,16 @@ fn sweep(c: &Connection, now: Moment, limit: usize) -> Result<Swept> {
 }
 
 fn head(c: &Connection, persona: Uuid) -> Result<i64> {
+    known_head(c, persona)?.ok_or_else(|| gone().into())
+}
+
+fn known_head(c: &Connection, persona: Uuid) -> Result<Option<i64>> {
     c.prepare_cached("select inbox_seq from personas where id = ?")
         .and_then(|mut s| {
             let head = s.query_row([persona.to_string()], |r| r.get(0));
             head.optional()
         })
-        .map_err(failed)?
-        .ok_or_else(|| gone().into())
+        .map_err(failed)
 }
 
 pub(super) fn inbox_sql(condition: &str) -> String {
@@ -808,7 +834,7 @@ pub(super) fn inbox_sql(condition: &str) -> String {
     )
 }
 
-fn rows_of(c: &Connection, sql: &str, bound: &[&dyn rusqlite::ToSql]) -> Result<Vec<InboxRow>> {
+fn rows_of(c: &Connection, sql: &str, bound: &[&dyn sql::ToSql]) -> Result<Vec<InboxRow>> {
     rows_within(c, sql, bound, usize::MAX).map(|(rows, _)| rows)
 }
 
@@ -816,7 +842,7 @@ fn rows_of(c: &Connection, sql: &str, bound: &[&dyn rusqlite::ToSql]) -> Result<
 fn rows_within(
     c: &Connection,
     sql: &str,
-    bound: &[&dyn rusqlite::ToSql],
+    bound: &[&dyn sql::ToSql],
     payload_bytes: usize,
 ) -> Result<(Vec<InboxRow>, bool)> {
     let mut statement = c.prepare_cached(sql).map_err(failed)?;
@@ -828,12 +854,12 @@ fn rows_within(
         if bytes > payload_bytes && !rows.is_empty() {
             return Ok((rows, true));
         }
-        rows.push(inbox_row(row).map_err(failed)?);
+        rows.push(inbox_row(&row).map_err(failed)?);
     }
     Ok((rows, false))
 }
 
-fn inbox_row(row: &Row<'_>) -> rusqlite::Result<InboxRow> {
+fn inbox_row(row: &Row<'_>) -> sql::Result<InboxRow> {
     let until = column::opt_moment(row, "leased_until")?;
     Ok(InboxRow {
         seq: row.get::<_, Option<i64>>("seq")?.unwrap_or(0),

@@ -8,8 +8,8 @@ use prism_core::limits::PAYLOAD_DEPTH_MAX;
 use prism_core::receipt::{Layer, PublishPath, SessionReceipt, SignalFacts, TraceEvent};
 use prism_core::signal::{Category, depth};
 use prism_core::{Code, Moment, Problem};
-use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -61,7 +61,7 @@ pub(super) fn find_signal(
             |r| r.get::<_, String>(0),
         )
         .map_err(failed)?
-        .collect::<rusqlite::Result<Vec<_>>>()
+        .collect::<sql::Result<Vec<_>>>()
         .map_err(failed)?;
     match <[String; 1]>::try_from(ids) {
         Ok([id]) => Ok(id),
@@ -128,16 +128,16 @@ pub(super) fn own_signal(c: &Connection, persona: &str, quoted: &str) -> Result<
     Ok(id)
 }
 
-pub(super) fn category(row: &Row<'_>) -> rusqlite::Result<Option<Category>> {
+pub(super) fn category(row: &Row<'_>) -> sql::Result<Option<Category>> {
     let name: Option<String> = row.get("category")?;
-    let unknown = || rusqlite::Error::InvalidColumnType(0, "category".into(), Type::Text);
+    let unknown = || sql::Error::column("category", "unknown");
     name.map(|n| Category::from_name(&n).ok_or_else(unknown))
         .transpose()
 }
 
 /// A payload that is no JSON any more, or nested too deep for an answer, still reaches its reader,
 /// as the text it is.
-fn payload(row: &Row<'_>) -> rusqlite::Result<Map<String, Value>> {
+fn payload(row: &Row<'_>) -> sql::Result<Map<String, Value>> {
     let text: String = row.get("payload")?;
     let why = match serde_json::from_str::<Map<String, Value>>(&text) {
         Ok(payload) if payload.values().map(depth).max() < Some(PAYLOAD_DEPTH_MAX) => {
@@ -155,7 +155,7 @@ fn payload(row: &Row<'_>) -> rusqlite::Result<Map<String, Value>> {
     ]))
 }
 
-pub(super) fn envelope(row: &Row<'_>) -> rusqlite::Result<Envelope> {
+pub(super) fn envelope(row: &Row<'_>) -> sql::Result<Envelope> {
     Ok(Envelope {
         signal_id: column::id(row, "id")?,
         signal_type: row.get("signal_type")?,
@@ -225,7 +225,7 @@ pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
             })
         })
         .map_err(failed)?
-        .collect::<rusqlite::Result<_>>()
+        .collect::<sql::Result<_>>()
         .map_err(failed)?;
     row.notes = c
         .prepare_cached("select * from signal_trace_events where signal_id = ? order by id")
@@ -242,7 +242,7 @@ pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
             })
         })
         .map_err(failed)?
-        .collect::<rusqlite::Result<_>>()
+        .collect::<sql::Result<_>>()
         .map_err(failed)?;
     Ok(row)
 }

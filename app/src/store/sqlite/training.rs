@@ -2,8 +2,9 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, column};
+use crate::store::sql;
 use prism_core::api::memory::TrainingInput;
-use rusqlite::params;
+use sql::params;
 use uuid::Uuid;
 
 impl Sqlite {

@@ -5,11 +5,11 @@
 
 use super::{Result, Sqlite, failed};
 use crate::store::memory::Filter;
+use crate::store::sql::{self, Connection, params};
 use prism_core::Moment;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::Nearness;
 use prism_core::memory::vector::{Role, from_bytes, quantise};
-use rusqlite::{Connection, params};
 use simsimd::SpatialSimilarity;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -47,7 +47,7 @@ pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.
     cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
 /// Vectors as they were made.
 pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
-    cross join memory_vectors v on v.id = j.value";
+    cross join memory_vectors v on v.id = cast(j.value as integer)";
 
 /// The vectors of a generation, project by project, in a form that is quick to scan. While the next
 /// one is read, the one before it answers; two never mix.
@@ -438,6 +438,15 @@ impl Vectors {
         generations.held.clear();
     }
 
+    /// Gives back the room of all other generations: their vectors are gone from the store.
+    pub fn keep_only(&self, stay: &[&str]) {
+        let stays = |g: &Generation| stay.contains(&g.model.as_str());
+        let all_stay = self.look().held.iter().all(stays);
+        if !all_stay {
+            self.change().held.retain(stays);
+        }
+    }
+
     fn look(&self) -> RwLockReadGuard<'_, Generations> {
         self.generations
             .read()
@@ -729,7 +738,7 @@ fn next_vectors(c: &Connection, model: &str, last: i64, newest: i64) -> Result<(
     let (mut step, mut reached, mut current) = (Vec::new(), last, None);
     let mut seen = 0;
     while let Some(row) = rows.next().map_err(failed)? {
-        let get = || -> rusqlite::Result<(i64, i64, i64, String, i64, String)> {
+        let get = || -> sql::Result<(i64, i64, i64, String, i64, String)> {
             Ok((
                 row.get(0)?,
                 row.get(1)?,
@@ -973,6 +982,24 @@ mod tests {
         *vectors.look().of(MODEL).unwrap().asked.lock().unwrap() = ages_ago;
         assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
         assert!(near(MODEL, &unit(0)).is_empty() && !near("two", &long(7)).is_empty());
+    }
+
+    #[test]
+    fn a_generation_that_left_the_store_leaves_memory_whether_or_not_anybody_asks() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 3);
+        let vectors = Vectors::default();
+        assert!(vectors.catch_up(&c, MODEL, Duration::MAX).unwrap());
+        insert(&c, 2, "two", &unit(7));
+        assert!(vectors.catch_up(&c, "two", Duration::MAX).unwrap());
+        vectors.keep_only(&["two"]);
+        let held: Vec<_> = vectors
+            .look()
+            .held
+            .iter()
+            .map(|g| g.model.clone())
+            .collect();
+        assert_eq!(held, ["two"]);
     }
 
     #[test]

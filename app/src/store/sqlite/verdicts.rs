@@ -2,11 +2,11 @@
 
 use super::memory::list;
 use super::{Result, column, failed};
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use prism_core::api::memory::VerdictView;
 use prism_core::memory::operator::{Directness, Verdict, verdict_weight};
 use prism_core::memory::question::cue;
 use prism_core::memory::recall::VerdictOn;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Verdicts that one row shows.
 const SHOWN: i64 = 5;
@@ -132,11 +132,13 @@ pub(super) fn set_cue(c: &Connection, project: &str, node: &str) -> Result<()> {
 
 /// The row of a spec that is kept here, by the number of its entity.
 fn row_of_spec(c: &Connection, entity: &str) -> Result<Option<String>> {
-    c.prepare_cached(
+    // Not every name is a number, and PostgreSQL insists.
+    let number = c.either("cast(n.name as integer)", "number_in(n.name)");
+    c.prepare_cached(&format!(
         "select a.id from entities n cross join artifacts a on a.project_id = n.project_id
-         and a.kind = 'spec' and a.number = cast(n.name as integer)
-         where n.id = ? and n.type = 'spec' and cast(a.number as text) = n.name",
-    )
+         and a.kind = 'spec' and a.number = {number}
+         where n.id = cast(? as integer) and n.type = 'spec' and cast(a.number as text) = n.name",
+    ))
     .and_then(|mut s| s.query_row([entity], |r| r.get(0)).optional())
     .map_err(failed)
 }
@@ -157,7 +159,7 @@ fn weighed(view: &VerdictView, on_own_delta: bool) -> Option<VerdictOn> {
 }
 
 /// A verdict, and whether it is an agent's on its own work.
-fn verdict(r: &Row<'_>) -> rusqlite::Result<(VerdictView, bool)> {
+fn verdict(r: &Row<'_>) -> sql::Result<(VerdictView, bool)> {
     let view = VerdictView {
         id: column::id(r, "id")?,
         on: r.get("on_what")?,

@@ -5,8 +5,8 @@
 
 use super::memory::list;
 use super::{Result, Sqlite, failed};
+use crate::store::sql::{self, Connection, params};
 use prism_core::memory::stem;
-use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, HashSet};
 
 /// Rows that are counted in one step. So many may be written before the next.
@@ -99,7 +99,7 @@ pub fn merge(c: &Connection, old: &str, new: &str) -> Result<()> {
     c.execute(
         "insert into memory_words (stem, project_id, rows)
          select stem, ?2, rows from memory_words where project_id = ?1
-         on conflict do update set rows = rows + excluded.rows",
+         on conflict (stem, project_id) do update set rows = memory_words.rows + excluded.rows",
         [old, new],
     )
     .map_err(failed)?;
@@ -125,7 +125,7 @@ fn add(c: &Connection, after: i64, until: i64, sign: i64) -> Result<()> {
     let mut statement = c
         .prepare_cached(
             "insert into memory_words (stem, project_id, rows) values (?, ?, ?)
-             on conflict do update set rows = rows + excluded.rows",
+             on conflict (stem, project_id) do update set rows = memory_words.rows + excluded.rows",
         )
         .map_err(failed)?;
     for ((stem, project), n) in holding {
@@ -165,7 +165,7 @@ pub fn uncounted(c: &Connection, project: &str) -> Result<Uncounted> {
 /// How many counted rows hold each of these words.
 pub fn holding(c: &Connection, project: &str, stems: &[String]) -> Result<Vec<Holding>> {
     let mut statement = c.prepare_cached(OF_WORD).map_err(failed)?;
-    let mut one = |stem: &String| -> rusqlite::Result<Holding> {
+    let mut one = |stem: &String| -> sql::Result<Holding> {
         let mut rows = statement.query(params![stem, project])?;
         let mut holding = Holding::default();
         while let Some(row) = rows.next()? {

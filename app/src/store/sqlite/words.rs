@@ -4,13 +4,14 @@
 //! up to a bound; what was not looked up is sought in the text of the rows that were found, so that
 //! a row which holds all of a question's words gets all of them counted.
 
+use super::held;
 use super::memory::list;
 use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
 use crate::store::memory::Filter;
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, best, idf, word_weight};
 use prism_core::memory::stem::Sought;
-use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 
 /// Rows holding a word that one question looks up in any case, and at the most.
@@ -41,7 +42,7 @@ pub(super) fn together_sql(filter: &Filter) -> String {
 }
 /// The words of some rows.
 pub(super) const TEXTS: &str = "select m.rowid, coalesce(m.title, ''), m.text, coalesce(m.also, '')
-    from json_each(?) j cross join memory m on m.rowid = j.value";
+    from json_each(?) j cross join memory m on m.rowid = cast(j.value as integer)";
 
 /// The rows that hold the question's words. Numbers of rows are this engine's own.
 #[derive(Clone, Debug, Default)]
@@ -114,10 +115,6 @@ pub fn counts(c: &Connection, project: &str) -> Result<Counts> {
         })
         .map_err(failed)?;
     Ok(found.unwrap_or_default())
-}
-
-pub fn phrase(term: &str) -> String {
-    format!("{{title body}} : \"{term}\"")
 }
 
 /// Looks the words of one phrasing up.
@@ -205,7 +202,10 @@ impl Lookup {
         let before = self.postings.len();
         let mut statement = c.prepare_cached(HOLDING).map_err(failed)?;
         let mut rows = statement
-            .query(params![phrase(term), left as i64 + 1])
+            .query(params![
+                held::sought(c, &held::Sought::Phrase(term)),
+                left as i64 + 1
+            ])
             .map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let row: i64 = row.get(0).map_err(failed)?;
@@ -227,8 +227,8 @@ impl Lookup {
         terms: &[String],
         filter: &Filter,
     ) -> Result<()> {
-        let all: Vec<String> = terms.iter().map(|t| phrase(t)).collect();
-        let bound = params![all.join(" AND "), project, SHORTLIST as i64];
+        let all = held::sought(c, &held::Sought::All(terms));
+        let bound = params![all, project, SHORTLIST as i64];
         let rows = list(c, &together_sql(filter), bound, |r| r.get::<_, i64>(0))?;
         let of_row = |row: i64| (0..terms.len()).map(move |i| (row as u64) << 5 | i as u64);
         self.postings.extend(rows.into_iter().flat_map(of_row));
@@ -318,7 +318,7 @@ fn read(c: &Connection, hits: &mut WordHits, sought: &Sought, rows: &[i64]) -> R
     while let Some(row) = texts.next().map_err(failed)? {
         let text = |i: usize| {
             let value = row.get_ref(i).map_err(failed)?;
-            value.as_str().map_err(|e| failed(e.into()))
+            value.as_str().map_err(failed)
         };
         let id: i64 = row.get(0).map_err(failed)?;
         let (mut times, mut words) = sought.count(text(2)?);

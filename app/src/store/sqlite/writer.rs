@@ -8,8 +8,8 @@ use super::riding::{RIDE, Riding};
 use super::{Result, StoreError, failed};
 use crate::config::failpoint;
 use crate::live::{Live, Touched};
+use crate::store::sql::Connection;
 use prism_core::limits::{LATER_JOBS_MAX, PAGE_CHANGES_MAX, WRITER_JOBS_MAX};
-use rusqlite::Connection;
 use rusqlite::hooks::Action;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -150,11 +150,13 @@ struct Telling {
 }
 
 impl Telling {
-    /// Tells of a commit, or forgets what came to nothing.
-    fn settle(&self, committed: bool, signals: Vec<Touched>) {
+    /// Tells of a commit, or forgets what came to nothing. Where nobody watched when it began, not all
+    /// of it was noted: whoever came meanwhile reads everything again.
+    fn settle(&self, committed: bool, unwatched: bool, signals: Vec<Touched>) {
         let touched = self.touched.lock().map(|mut t| std::mem::take(&mut *t));
         if committed && let Ok(touched) = touched {
-            if touched.len() > PAGE_CHANGES_MAX {
+            let came_meanwhile = unwatched && self.live.watching() > 0;
+            if touched.len() > PAGE_CHANGES_MAX || came_meanwhile {
                 self.live.too_many();
             }
             self.live.touched(touched.into_iter().chain(signals));
@@ -179,7 +181,10 @@ fn note_what_is_touched(
             touched.push(Touched::Row(table, row));
         }
     };
-    connection.update_hook(Some(hook)).map_err(failed)
+    match connection {
+        Connection::Sqlite(c) => c.update_hook(Some(hook)).map_err(failed),
+        Connection::Postgres(_) => Ok(()),
+    }
 }
 
 fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
@@ -190,8 +195,10 @@ fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding, tell
             break;
         }
     }
-    // A clean stop leaves one file behind instead of three.
-    drop(connection.execute_batch("pragma wal_checkpoint(truncate);"));
+    if let Connection::Sqlite(c) = connection {
+        // A clean stop leaves one file behind instead of three.
+        drop(c.execute_batch("pragma wal_checkpoint(truncate);"));
+    }
 }
 
 /// Collects jobs until somebody waits for one of them, or something has ridden long enough.
@@ -226,7 +233,8 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
 }
 
 fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
-    let begun = connection.execute_batch("begin immediate").map_err(failed);
+    let unwatched = telling.live.watching() == 0;
+    let begun = connection.begin_writing().map_err(failed);
     // What rides goes first: a job may want to read it.
     let carried = (begun.is_ok() && riding.is_due()).then(|| {
         let taken = riding.take();
@@ -239,15 +247,15 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling:
         settles.push(job(begun.clone().map(|()| connection)));
         places.push(place);
     }
-    let fate = begun.and_then(|()| connection.execute_batch("commit").map_err(failed));
+    let fate = begun.and_then(|()| connection.commit().map_err(failed));
     if fate.is_err() && !connection.is_autocommit() {
-        drop(connection.execute_batch("rollback"));
+        drop(connection.rollback());
     }
     let reported = match (&carried, telling.live.watching()) {
         (Some(taken), 1..) => taken.signals().map(Touched::Signal).collect(),
         _ => Vec::new(),
     };
-    telling.settle(fate.is_ok(), reported);
+    telling.settle(fate.is_ok(), unwatched, reported);
     let to_keep = carried.filter(|taken| !taken.is_settled(fate.is_ok()));
     if fate.is_err() || to_keep.is_some() {
         // Before anybody is answered: what the answers bring is newer.
@@ -278,12 +286,7 @@ fn in_savepoint<T>(
             "the group this write was part of was rolled back".into(),
         ));
     }
-    let run = |sql: &str| {
-        connection
-            .prepare_cached(sql)
-            .and_then(|mut s| s.execute([]))
-            .map_err(failed)
-    };
+    let run = |sql: &str| connection.run(sql).map_err(failed);
     run("savepoint job")?;
     let result = catch_unwind(AssertUnwindSafe(|| job(connection)))
         .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())));
@@ -298,9 +301,9 @@ fn in_savepoint<T>(
 mod tests {
     use super::*;
     use crate::store::Report;
+    use crate::store::sql::OptionalExtension;
     use prism_core::Moment;
     use prism_core::receipt::State;
-    use rusqlite::OptionalExtension;
     use uuid::Uuid;
 
     fn writer() -> Writer {
@@ -447,6 +450,35 @@ mod tests {
         });
         futures_util::future::join_all(sends).await;
         assert_eq!(*told.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn whoever_begins_to_watch_during_a_commit_reads_everything_after_it() {
+        let live = Arc::<Live>::default();
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("create table memory (x integer unique)")
+            .unwrap();
+        let writer = Writer::start(connection, Arc::default(), live.clone()).unwrap();
+        let joining = live.clone();
+        let written = writer.write(
+            move |c| {
+                c.execute("insert into memory values (1)", [])
+                    .map_err(failed)?;
+                joining.join(crate::live::Watcher::new(Uuid::nil(), None));
+                Ok(())
+            },
+            |()| (),
+        );
+        written.await.unwrap();
+        assert!(matches!(live.take().0, crate::live::Told::TooMany));
+        let row = |c: &Connection| {
+            c.execute("insert into memory values (2)", [])
+                .map(drop)
+                .map_err(failed)
+        };
+        writer.write(row, |()| ()).await.unwrap();
+        assert!(matches!(live.take().0, crate::live::Told::These(one) if one.len() == 1));
     }
 
     #[tokio::test]

@@ -1,18 +1,20 @@
 //! The demonstration project.
 
 use crate::clock;
-use crate::demo::{self, AGENTS, PID, Week};
+use crate::demo::{self, PID, Week};
 use crate::prism::{Caller, Prism};
 use crate::verb::import;
-use prism_core::api::WaitsFor;
 use prism_core::api::memory::Import;
 use prism_core::api::page::house::{AskDemo, DemoDone};
+use prism_core::api::{WaitsFor, close};
 use prism_core::hook::Waiting;
 use prism_core::memory::operator::Review;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use std::collections::BTreeMap;
 
 pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<DemoDone, Problem> {
+    // Several at once take turns: the second finds what the first has made.
+    let _turn = prism.demo.lock().await;
     let known = prism.directory.project(PID);
     let answer = |changed, rows| DemoDone {
         pid: PID.into(),
@@ -35,6 +37,8 @@ pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<De
             let removed = prism.store.remove_demo(project.id).await?;
             let rows = removed.ok_or_else(not_ours)?;
             prism.presence.forget_project(project.id);
+            let gone = "its project is gone";
+            prism.hub.close_project(project.id, close::REFUSED, gone);
             prism.names_changed();
             prism.read_names().await?;
             Ok(answer(true, rows))
@@ -77,7 +81,7 @@ async fn write(
     rows.project = project.id;
     rows.personas
         .insert(operator.identity.to_string(), operator.id);
-    for (name, ..) in AGENTS {
+    for (name, ..) in demo::agents(operator.identity.as_str()) {
         let (persona, _) = prism
             .ensure_persona(&project, &Identity::parse(name)?)
             .await?;

@@ -1,8 +1,8 @@
 //! What the gate noticed, by cursor.
 
-use super::projects;
+use super::asked;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{GateFilter, Range};
+use crate::store::page::GateFilter;
 use prism_core::Problem;
 use prism_core::api::page::{GatePage, ListGateEvents};
 
@@ -11,21 +11,13 @@ pub async fn list(
     caller: &Caller,
     request: ListGateEvents,
 ) -> Result<GatePage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     let filter = GateFilter {
         outcome: request.outcome,
         labelled: request.labelled,
         identity: request.identity,
     };
-    let listed = prism
-        .store
-        .list_gate(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.list_gate(scope, filter, range).await?;
     Ok(GatePage {
         events: listed.rows,
         next: listed.next,

@@ -1,8 +1,8 @@
 //! Rows of memory, recalls and captured inputs, by cursor.
 
-use super::projects;
+use super::{asked, projects};
 use crate::prism::{Caller, Prism};
-use crate::store::page::{InputFilter, MemoryFilter, Range, RecallFilter};
+use crate::store::page::{InputFilter, MemoryFilter, RecallFilter};
 use prism_core::api::page::memory::{
     InputPage, ListInputs, ListMemory, ListRecalls, MemoryPage, MemoryShown, RecallPage, ShowMemory,
 };
@@ -15,12 +15,7 @@ pub async fn list(
     caller: &Caller,
     request: ListMemory,
 ) -> Result<MemoryPage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     for name in &request.kinds {
         Kind::from_name(name).ok_or_else(|| {
             let known = Kind::names();
@@ -35,10 +30,7 @@ pub async fn list(
         identity: request.identity,
         words: words(request.words.as_deref())?,
     };
-    let listed = prism
-        .store
-        .list_memory(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.list_memory(scope, filter, range).await?;
     Ok(MemoryPage {
         rows: listed.rows,
         next: listed.next,
@@ -59,22 +51,14 @@ pub async fn recalls(
     caller: &Caller,
     request: ListRecalls,
 ) -> Result<RecallPage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     let filter = RecallFilter {
         identity: request.identity,
         session: request.session_id,
         cited: request.cited,
         words: words(request.words.as_deref())?,
     };
-    let listed = prism
-        .store
-        .list_recalls(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.list_recalls(scope, filter, range).await?;
     Ok(RecallPage {
         events: listed.rows,
         next: listed.next,
@@ -87,22 +71,14 @@ pub async fn inputs(
     caller: &Caller,
     request: ListInputs,
 ) -> Result<InputPage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     let filter = InputFilter {
         review: request.review,
         class: request.class,
         identity: request.identity,
         surface: request.surface,
     };
-    let listed = prism
-        .store
-        .list_inputs(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.list_inputs(scope, filter, range).await?;
     Ok(InputPage {
         inputs: listed.rows,
         next: listed.next,

@@ -4,7 +4,9 @@ use super::projects;
 use super::sessions::row_of;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use prism_core::api::page::metrics::{AskMetrics, DeliveryAnswer, MetricsAnswer};
+use prism_core::api::page::metrics::{
+    AskDelivery, AskMetrics, DeliveryAnswer, Metric, MetricsAnswer,
+};
 use prism_core::page::metrics::{self, Buckets};
 use prism_core::{Code, Problem};
 
@@ -16,26 +18,41 @@ pub async fn metrics(
     let now = clock::now();
     let buckets = Buckets::new(request.since, request.until, request.bucket, now)?;
     let scope = projects(prism, caller);
+    let wanted = match request.only.is_empty() {
+        true => Metric::ALL.to_vec(),
+        false => request.only,
+    };
     let rot = match scope.as_slice() {
-        [project] => Some(prism.store.rot(*project, Vec::new(), now).await?.score),
+        [project] if wanted.contains(&Metric::Recall) => {
+            Some(prism.store.rot(*project, Vec::new(), now).await?.score)
+        }
         _ => None,
     };
     let (since, until) = (buckets.since, buckets.until);
-    let facts = prism.store.metric_facts(scope, since, until).await?;
+    let store = &prism.store;
+    let facts = store
+        .metric_facts(scope, wanted.clone(), since, until)
+        .await?;
     // Comparing what was said takes its time, and nobody else's.
-    let counted = tokio::task::spawn_blocking(move || MetricsAnswer {
-        confirmations: metrics::confirmations(&facts.verdicts, &buckets),
-        misclassification: metrics::misclassification(&facts.inputs, &buckets),
-        corrections: metrics::corrections(&facts.inputs, &buckets),
-        dead_ends: metrics::dead_ends(&facts.attempts, &buckets),
-        surfaces: metrics::surfaces(&facts.inputs, &buckets),
-        repeats: metrics::repeats(&facts.inputs, &buckets),
-        recall: metrics::recall(&facts, &buckets, rot),
-        gate: metrics::gate(&facts, &buckets),
-        since,
-        until,
-        bucket: buckets.size,
-        buckets: buckets.starts,
+    let counted = tokio::task::spawn_blocking(move || {
+        let is = |metric| wanted.contains(&metric);
+        MetricsAnswer {
+            confirmations: is(Metric::Confirmations)
+                .then(|| metrics::confirmations(&facts.verdicts, &buckets)),
+            misclassification: is(Metric::Misclassification)
+                .then(|| metrics::misclassification(&facts.inputs)),
+            corrections: is(Metric::Corrections)
+                .then(|| metrics::corrections(&facts.corrections, &buckets)),
+            dead_ends: is(Metric::DeadEnds).then(|| metrics::dead_ends(&facts.attempts, &buckets)),
+            surfaces: is(Metric::Surfaces).then(|| metrics::surfaces(&facts.inputs)),
+            repeats: is(Metric::Repeats).then(|| metrics::repeats(&facts.corrections, &buckets)),
+            recall: is(Metric::Recall).then(|| metrics::recall(&facts, &buckets, rot)),
+            gate: is(Metric::Gate).then(|| metrics::gate(&facts, &buckets)),
+            since,
+            until,
+            bucket: buckets.size,
+            buckets: buckets.starts,
+        }
     });
     counted.await.map_err(|error| {
         let hint = "ask again; `prism logs` says more";
@@ -46,7 +63,7 @@ pub async fn metrics(
 pub async fn delivery(
     prism: &Prism,
     caller: &Caller,
-    request: AskMetrics,
+    request: AskDelivery,
 ) -> Result<DeliveryAnswer, Problem> {
     let now = clock::now();
     let buckets = Buckets::new(request.since, request.until, request.bucket, now)?;

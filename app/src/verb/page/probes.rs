@@ -1,9 +1,9 @@
 //! Probes: what earlier ones found, and one more.
 
-use super::projects;
+use super::asked;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{ProbeFilter, Range};
+use crate::store::page::ProbeFilter;
 use crate::verb::loopback;
 use prism_core::api::page::house::{ListProbes, ProbePage, RunProbe};
 use prism_core::api::{LoopbackFinish, LoopbackIssue};
@@ -22,12 +22,7 @@ pub async fn list(
     caller: &Caller,
     request: ListProbes,
 ) -> Result<ProbePage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     let filter = ProbeFilter {
         identity: request.identity,
         surface: request.surface,
@@ -36,7 +31,7 @@ pub async fn list(
     };
     let listed = prism
         .store
-        .list_probes(projects(prism, caller), filter, range)
+        .list_probes(scope, filter, range)
         .await?
         .map(|(_, row)| row);
     Ok(ProbePage {

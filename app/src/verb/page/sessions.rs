@@ -1,9 +1,9 @@
 //! Sessions past and present.
 
-use super::projects;
+use super::asked;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{Range, SessionFilter};
+use crate::store::page::SessionFilter;
 use prism_core::Problem;
 use prism_core::api::SessionView;
 use prism_core::api::page::{ListSessions, SessionPage, SessionRow};
@@ -13,21 +13,13 @@ pub async fn list(
     caller: &Caller,
     request: ListSessions,
 ) -> Result<SessionPage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     let filter = SessionFilter {
         identity: request.identity,
         surface: request.surface,
         which: request.which,
     };
-    let listed = prism
-        .store
-        .list_sessions(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.list_sessions(scope, filter, range).await?;
     let now = clock::now();
     // Who is here is known in memory; the rows are written down now and then.
     let listed = listed.map(|row| match prism.presence.view(row.session_id, now) {

@@ -1,9 +1,9 @@
 //! Signals looked at, not read.
 
-use super::projects;
+use super::asked;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{Look, LookedAt, Range, SignalFilter};
+use crate::store::page::{Look, LookedAt, SignalFilter};
 use prism_core::api::ServerFrame;
 use prism_core::api::page::signals::{
     InboxPage, InboxRead, ListSignals, LookInbox, ReadInbox, ShowSignal, SignalPage, SignalRow,
@@ -23,12 +23,7 @@ pub async fn list(
     caller: &Caller,
     request: ListSignals,
 ) -> Result<SignalPage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     if let Some(name) = &request.signal_type {
         SignalType::from_name(name).ok_or_else(|| {
             let hint = format!("use one of {}", SignalType::names());
@@ -46,10 +41,7 @@ pub async fn list(
         state: request.state,
         words: words(request.words.as_deref())?,
     };
-    let listed = prism
-        .store
-        .list_signals(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.list_signals(scope, filter, range).await?;
     let mut knows = Recipients::new(prism);
     let listed = listed.map(|looked| knows.row(looked));
     Ok(SignalPage {

@@ -1,8 +1,8 @@
 //! One line through time.
 
-use super::projects;
+use super::asked;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{Range, StoryFilter};
+use crate::store::page::StoryFilter;
 use prism_core::Problem;
 use prism_core::api::page::story::{AskStory, StoryPage};
 
@@ -11,20 +11,12 @@ pub async fn story(
     caller: &Caller,
     request: AskStory,
 ) -> Result<StoryPage, Problem> {
-    let range = Range::new(
-        request.since,
-        request.until,
-        request.cursor.as_deref(),
-        request.limit,
-    )?;
+    let (scope, range) = asked(prism, caller, &request)?;
     let filter = StoryFilter {
         signal_id: request.signal_id,
         identity: request.identity,
     };
-    let listed = prism
-        .store
-        .story(projects(prism, caller), filter, range)
-        .await?;
+    let listed = prism.store.story(scope, filter, range).await?;
     Ok(StoryPage {
         items: listed.rows,
         next: listed.next,

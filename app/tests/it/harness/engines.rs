@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -31,14 +31,14 @@ pub fn postgres_bin() -> &'static Path {
 struct Shared {
     postgres: String,
     redis: String,
-    _open: Option<ChildStdin>,
+    _run: Option<Child>,
 }
 
 fn given() -> Option<Shared> {
     Some(Shared {
         postgres: std::env::var("PRISM_TEST_POSTGRES").ok()?,
         redis: std::env::var("PRISM_TEST_REDIS").ok()?,
-        _open: None,
+        _run: None,
     })
 }
 
@@ -57,10 +57,11 @@ fn start_shared() -> Shared {
         .unwrap();
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
     let mut line = || lines.next().expect("the engines do not start").unwrap();
+    let (postgres, redis) = (line(), line());
     Shared {
-        postgres: line(),
-        redis: line(),
-        _open: run.stdin.take(),
+        postgres,
+        redis,
+        _run: Some(run),
     }
 }
 
@@ -244,6 +245,12 @@ pub struct Database {
 }
 
 impl Database {
+    /// A database for one story, where stories are told on PostgreSQL.
+    pub fn of_stories() -> Option<Self> {
+        let told_on = std::env::var("PRISM_STORIES_ON").ok();
+        (told_on.as_deref() == Some("postgres")).then(|| Postgres::shared().database())
+    }
+
     /// Runs a statement in it, and returns what it printed.
     pub fn sql(&self, statement: &str) -> String {
         psql(&self.url, statement)

@@ -13,6 +13,7 @@ pub use wire::{Sockets, Wire};
 use prism::client::{Client, Locator};
 use prism::config::{Config, ServerFile};
 use prism::home::Home;
+use prism::store::sql;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -28,6 +29,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Server {
     process: Option<Child>,
     dir: TempDir,
+    /// Where its rows are, if not in the home.
+    database: Option<engines::Database>,
 }
 
 impl Server {
@@ -40,6 +43,7 @@ impl Server {
         Self {
             process: None,
             dir: tempfile::tempdir().unwrap(),
+            database: engines::Database::of_stories(),
         }
     }
 
@@ -48,6 +52,7 @@ impl Server {
         let mut server = Self {
             process: None,
             dir: tempfile::tempdir().unwrap(),
+            database: engines::Database::of_stories(),
         };
         if !config.is_empty() {
             let key = prism::clock::new_key().unwrap();
@@ -179,6 +184,9 @@ impl Server {
             .env("PRISM_AUTOSTART", "0")
             .env("PRISM_CLOCK_FILE", self.clock_file())
             .current_dir(self.dir.path());
+        if let Some(database) = &self.database {
+            command.env("PRISM_DATABASE", &database.url);
+        }
         if let Some(identity) = identity {
             command
                 .env("PRISM_AGENT_IDENTITY", identity)
@@ -206,6 +214,22 @@ impl Server {
             String::from_utf8_lossy(&output.stderr)
         );
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Its rows, for a story that looks at them or spoils them.
+    pub fn rows(&self) -> sql::Connection {
+        match &self.database {
+            None => sql::Connection::open(self.home().path("prism.db")).unwrap(),
+            Some(database) => {
+                let there = sql::Server::parse(&database.url).unwrap();
+                sql::Connection::Postgres(there.connect_apart().unwrap())
+            }
+        }
+    }
+
+    /// Whether its rows are in a file of its home, which a story about that file needs.
+    pub fn is_embedded(&self) -> bool {
+        self.database.is_none()
     }
 
     pub fn operator_key(&self) -> String {

@@ -1,6 +1,6 @@
 //! The queue against a model: send, retry, drain, confirm, release, crash, reconnect, expire.
 
-use super::{ENGINES, Engine, Opened, on_every_engine, runtime};
+use super::{Engine, Opened, on_every_engine, runtime};
 use prism::clock::new_id;
 use prism::store::{
     Ack, Audience, DrainLimit, NewSignal, Persona, Project, SendOutcome, SessionRow, Store,
@@ -73,9 +73,8 @@ impl ReferenceStateMachine for Model {
     type Transition = Step;
 
     fn init_state() -> BoxedStrategy<Self> {
-        let [engine, ..] = ENGINES;
         Just(Self {
-            engine,
+            engine: Engine::Sqlite,
             now: 0,
             rows: Vec::new(),
             leases: 0,
@@ -417,7 +416,7 @@ proptest! {
     fn the_queue_does_what_the_model_says(
         (model, steps, mut seen) in Model::sequential_strategy(1..60)
     ) {
-        for engine in ENGINES {
+        for engine in super::engines() {
             let model = Model { engine, ..model.clone() };
             Sut::test_sequential(config(), model, steps.clone(), seen.take());
         }

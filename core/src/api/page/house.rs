@@ -64,6 +64,8 @@ wire! {
         retention_begins_at: Moment,
         retention: Vec<RetainedKind>,
         surfaces: Vec<SurfaceSeen>,
+        /// What `prism connect` has written on the server's machine, host by host.
+        #[serde(default)] hosts: Vec<HostConnected>,
         stored: Stored,
         /// off or advisory
         gate_mode: String,
@@ -94,12 +96,31 @@ wire! {
     /// A kind of host on a machine, as sessions showed it.
     SurfaceSeen { surface: String, machine_id: String, open: u64, last_seen_at: Moment }
 
+    /// One agent host on the server's machine, as `prism connect --check` finds it.
+    HostConnected {
+        host: String,
+        /// Whether the host is there at all.
+        installed: bool,
+        /// Prism's server or hooks stand in its files.
+        connected: bool,
+        /// Whether its file names Prism as a server of tools.
+        server: bool,
+        /// Hooks that are there, and those that are missing.
+        hooks: u64,
+        hooks_missing: u64,
+        /// ours, theirs, both or none; none where the host has no such line.
+        #[serde(default, skip_serializing_if = "Option::is_none")] statusline: Option<String>,
+        problems: Vec<String>,
+    }
+
     Stored {
         /// Bytes of the database file, and of its journal.
         database_bytes: u64,
         journal_bytes: u64,
         /// Rows by kind.
         rows: BTreeMap<String, u64>,
+        /// Kinds of which there are so many that they are not counted: there are at most as many.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] at_most: Vec<String>,
     }
 
     /// A way into the page: for one browser, once, and soon.

@@ -10,6 +10,20 @@ names! {
     BucketSize { Hour = "hour", Day = "day", Week = "week" }
 }
 
+names! {
+    /// A metric that may be asked for by itself.
+    Metric {
+        Confirmations = "confirmations",
+        Misclassification = "misclassification",
+        Corrections = "corrections",
+        DeadEnds = "dead_ends",
+        Surfaces = "surfaces",
+        Repeats = "repeats",
+        Recall = "recall",
+        Gate = "gate",
+    }
+}
+
 wire! {
     AskMetrics {
         /// Left out: 28 days before `until`.
@@ -18,23 +32,36 @@ wire! {
         #[serde(default)] until: Option<Moment>,
         /// hour, day or week; day unless said. At most 400 buckets.
         #[serde(default)] bucket: Option<BucketSize>,
+        /// Only these: confirmations, misclassification, corrections, dead_ends, surfaces, repeats,
+        /// recall or gate. None: all of them.
+        #[serde(default)] only: Vec<Metric>,
     }
 
-    /// Every list called `n`, or after a state, has one number for each bucket.
+    /// Every list called `n`, or after a state, has one number for each bucket. A metric that was not
+    /// asked for is left out.
     MetricsAnswer {
         since: Moment,
         until: Moment,
         bucket: BucketSize,
         /// When each bucket begins.
         buckets: Vec<Moment>,
-        confirmations: Confirmations,
-        misclassification: Vec<AgentRate>,
-        corrections: Vec<CorrectionPattern>,
-        dead_ends: DeadEnds,
-        surfaces: Vec<SurfaceTally>,
-        repeats: Repeats,
-        recall: RecallMetrics,
-        gate: GateMetrics,
+        #[serde(default, skip_serializing_if = "Option::is_none")] confirmations: Option<Confirmations>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] misclassification: Option<Vec<AgentRate>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] corrections: Option<Vec<CorrectionPattern>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] dead_ends: Option<DeadEnds>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] surfaces: Option<Vec<SurfaceTally>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] repeats: Option<Repeats>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] recall: Option<RecallMetrics>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] gate: Option<GateMetrics>,
+    }
+
+    AskDelivery {
+        /// Left out: 28 days before `until`.
+        #[serde(default)] since: Option<Moment>,
+        /// Left out: now.
+        #[serde(default)] until: Option<Moment>,
+        /// hour, day or week; day unless said. At most 400 buckets.
+        #[serde(default)] bucket: Option<BucketSize>,
     }
 
     /// Verdicts over time.

@@ -58,11 +58,13 @@ signs! {
     /// Other phrasings of the question find it, too.
     agreement = 0.5;
     /// How far the best row of its session stands out.
-    session = 0.65;
+    session = 0.5;
     /// How much better a row beside it is.
     beside = 0.5;
     /// The same where it is of the kind asked for: what is asked for is the word on that row.
     kind_beside = 0.2;
+    /// How far a row right before it stands out that asks something: it answers that.
+    answer = 0.25;
     /// The question's words in the row itself: it comes before its neighbours.
     own_words = 0.5;
     /// It mentions what the question names.
@@ -89,6 +91,8 @@ signs! {
     kind = 3.2;
     /// It is of a kind the question hints at.
     hint = 1.3;
+    /// It is of the sort that the question's meaning asks for.
+    asked_for = 0.35;
     /// It is the operator's word, and the question asks for that.
     operator = 1.7;
     works = 0.6;

@@ -80,15 +80,24 @@ fn the_confirmation_rate_is_the_share_of_works_by_day_verdict_and_via() {
     );
 }
 
+fn tally(class: &str, n: u64) -> InputTally {
+    InputTally {
+        class: class.into(),
+        via: "Donna".into(),
+        surface: Some("codex".into()),
+        confidence: "high".into(),
+        review: None,
+        n,
+    }
+}
+
 #[test]
 fn misclassification_is_rejected_over_reviewed_by_whoever_captured() {
-    let mut rows: Vec<InputFact> = (0..4)
-        .map(|n| input(n, day(0), "correction", "x"))
-        .collect();
+    let mut rows = [1, 1, 1, 1].map(|n| tally("correction", n));
     rows[0].review = Some("rejected".into());
     rows[1].review = Some("accepted".into());
     rows[3].via = "Texi".into();
-    let found = misclassification(&rows, &days(1));
+    let found = misclassification(&rows);
     let found: Vec<_> = found
         .iter()
         .map(|a| (a.agent.as_str(), a.captured, a.reviewed, a.rejected, a.rate))
@@ -193,15 +202,17 @@ fn a_dead_end_is_walked_into_again_by_another_delta_that_ruled_the_same_out() {
 #[test]
 fn surfaces_compare_confirmations_with_corrections() {
     let mut rows = vec![
-        input(1, day(0), "confirmation", "x"),
-        input(2, day(0), "correction", "x"),
-        input(3, day(0), "correction", "x"),
-        input(4, day(0), "direction_pivot", "x"),
-        input(5, day(0), "correction", "unsure"),
+        tally("confirmation", 2),
+        tally("correction", 2),
+        tally("correction", 1),
+        tally("direction_pivot", 1),
+        tally("correction", 9),
+        tally("correction", 9),
     ];
-    rows[4].confidence = "low".into();
     rows[2].surface = None;
-    let found = surfaces(&rows, &days(1));
+    rows[4].confidence = "low".into();
+    rows[5].review = Some("rejected".into());
+    let found = surfaces(&rows);
     let found: Vec<_> = found
         .iter()
         .map(|s| {
@@ -217,7 +228,7 @@ fn surfaces_compare_confirmations_with_corrections() {
     assert_eq!(
         found,
         [
-            ("codex", 1, 1, 1, Some(0.5)),
+            ("codex", 2, 2, 1, Some(0.5)),
             ("unknown", 0, 1, 0, Some(0.0))
         ]
     );
@@ -266,6 +277,80 @@ fn the_gate_shows_precision_only_from_what_was_labelled() {
     assert_eq!(found.precision, Some(0.75));
     assert_eq!(found.verdict, "too_few_labels");
     assert_eq!(gate(&Facts::default(), &days(1)).precision, None);
+}
+
+fn probe(surface: &str, outcome: Outcome, shim_ms: Option<f64>) -> Probe {
+    let seen = |elapsed_ms: Option<f64>| crate::loopback::Seen {
+        observed: elapsed_ms.is_some(),
+        observed_at: None,
+        elapsed_ms,
+    };
+    Probe {
+        spec: "SPEC-100".into(),
+        version: "0.1".into(),
+        loopback_id: Uuid::nil(),
+        signal_id: Uuid::nil(),
+        trace_id: Uuid::nil(),
+        requested_by_identity: "Donna".into(),
+        requested_by_session: None,
+        surface: surface.into(),
+        machine_id: "here".into(),
+        started_at: MONDAY,
+        finished_at: None,
+        outcome,
+        layers: crate::loopback::Layers {
+            backend_write: seen(Some(1.0)),
+            shim_tee_receipt: seen(shim_ms),
+            ..Default::default()
+        },
+        missing_layers: Vec::new(),
+        echo: Default::default(),
+        recipient_state: None,
+    }
+}
+
+#[test]
+fn delivery_counts_drops_and_times_by_surface_and_machine() {
+    let pushed = |surface: &str, after_us| DeliveryFact {
+        surface: surface.into(),
+        machine_id: "here".into(),
+        state: State::Pushed,
+        after_us,
+    };
+    let facts = DeliveryFacts {
+        runs: vec![
+            (day(0), probe("codex", Outcome::Complete, Some(4.0))),
+            (day(2), probe("codex", Outcome::Complete, Some(8.0))),
+            (day(2), probe("codex", Outcome::Partial, None)),
+            (day(2), probe("codex", Outcome::Timeout, None)),
+            (day(9), probe("codex", Outcome::Timeout, None)),
+        ],
+        deliveries: vec![
+            pushed("codex", 2_000),
+            pushed("codex", 1_000),
+            pushed("cursor", 500),
+        ],
+    };
+    let found = delivery(&facts, &days(3));
+    let [codex, cursor] = found.as_slice() else {
+        panic!("two places: {found:?}")
+    };
+    assert_eq!((codex.runs, codex.complete), (4, 2));
+    assert_eq!((codex.partial, codex.timeout), (1, 1));
+    assert_eq!(codex.drop_rate, Some(0.5));
+    assert_eq!((&codex.n, &codex.dropped), (&vec![1, 0, 3], &vec![0, 0, 2]));
+    assert_eq!(codex.last_run_at, Some(day(2)));
+    let tee = |l: &&LayerTimes| l.layer == Layer::ShimTeeReceipt;
+    let tee = codex.layers.iter().find(tee).unwrap();
+    assert_eq!((tee.observed, tee.missing), (2, 2));
+    assert_eq!((tee.p50_ms, tee.p95_ms), (Some(4.0), Some(8.0)));
+    let [pushed] = codex.signals.as_slice() else {
+        panic!("one state: {codex:?}")
+    };
+    assert_eq!((pushed.n, pushed.p50_ms), (2, Some(1.0)));
+    // Where signals went and no probe ever did, nothing is said of drops.
+    assert_eq!((cursor.runs, cursor.drop_rate), (0, None));
+    assert_eq!(cursor.signals[0].n, 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { call, problemOf, project, type Answer, type Ask, type Problem } from '../../api';
 import { Chip, When } from '../../parts/marks';
 import { Empty, Trouble } from '../../parts/panel';
-import { Judge, Verdicts } from '../../parts/verdicts';
+import { Judge, SomeWithoutVerdict, Verdicts } from '../../parts/verdicts';
 import { onChanges } from '../../live';
 import { useRead } from '../../read';
 import { param, setParams } from '../../route';
@@ -31,6 +31,7 @@ export function Results({ query }: { query: string }) {
   return (
     <>
       <Summary found={found} />
+      <SomeWithoutVerdict of={hits.map(({ hit }) => refersTo(hit))} />
       {hits.length === 0 ? (
         <section class="panel">
           <Empty title="Nothing is remembered about that.">

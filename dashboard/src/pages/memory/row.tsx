@@ -5,7 +5,7 @@ import { call } from '../../api';
 import { Chip, InputClass, When } from '../../parts/marks';
 import { Trouble } from '../../parts/panel';
 import { memoryHref } from '../../parts/signal';
-import { Judge, Verdicts } from '../../parts/verdicts';
+import { Judge, NoVerdict, Verdicts } from '../../parts/verdicts';
 import { useRead } from '../../read';
 import { setParams } from '../../route';
 import { count, short, words } from '../../text';
@@ -69,7 +69,7 @@ function Shown({ of }: { of: MemoryShown }) {
           <Judge pid={row.pid} refersTo={of.refers_to} />
         </div>
       ) : (
-        <p class="small dim">A verdict stands on work, specs and commits: judge the work that came of this.</p>
+        <NoVerdict />
       )}
       <Verdicts of={of.verdicts} />
       <Settle of={of} />

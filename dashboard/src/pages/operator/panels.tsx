@@ -1,15 +1,21 @@
 // What the operator's words and verdicts say: one panel a question.
 import { Chip, When } from '../../parts/marks';
-import { Empty, Figure, Panel, Scroll } from '../../parts/panel';
+import { Empty, Figure, Panel } from '../../parts/panel';
 import { Plot, Ranked } from '../../parts/plot';
 import { memoryHref } from '../../parts/signal';
+import { number, Table } from '../../parts/table';
 import { count, milliseconds, percent, words } from '../../text';
 import { shortDay } from '../../time';
 import type { MetricsAnswer, Pair } from '../../wire';
 
+/** Every metric, once all of them were read. */
+export type Metrics = { [K in keyof MetricsAnswer]-?: NonNullable<MetricsAnswer[K]> };
+
 interface Of {
-  of: MetricsAnswer;
+  of: Metrics;
 }
+
+const VERDICTS = ['works', 'broken', 'partial'];
 
 const sum = (lists: number[][], length: number): number[] =>
   Array.from({ length }, (_, i) => lists.reduce((total, list) => total + (list[i] ?? 0), 0));
@@ -55,32 +61,17 @@ export function ConfirmationRate({ of }: Of) {
             }),
           }}
         >
-          <Scroll label="Verdicts by who took them">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Via</th>
-                  {['works', 'broken', 'partial'].map((v) => (
-                    <th key={v} scope="col" class="n">
-                      {v}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {via.map((name) => (
-                  <tr key={name}>
-                    <td>{name}</td>
-                    {['works', 'broken', 'partial'].map((v) => (
-                      <td key={v} class="n">
-                        {series.find((s) => s.confirmed_via === name && s.verdict === v)?.total ?? 0}
-                      </td>
-                    ))}
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </Scroll>
+          <Table
+            label="Verdicts by who took them"
+            columns={['Via', ...VERDICTS.map(number)]}
+            rows={via.map((name) => ({
+              key: name,
+              cells: [
+                name,
+                ...VERDICTS.map((v) => series.find((s) => s.confirmed_via === name && s.verdict === v)?.total ?? 0),
+              ],
+            }))}
+          />
         </Panel>
       )}
     </div>
@@ -106,38 +97,14 @@ export function Misclassification({ of }: Of) {
           Agents appear here with the first input that you review.
         </Empty>
       ) : (
-        <Scroll label="Misclassification">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Agent</th>
-                <th scope="col" class="n">
-                  captured
-                </th>
-                <th scope="col" class="n">
-                  reviewed
-                </th>
-                <th scope="col" class="n">
-                  rejected
-                </th>
-                <th scope="col" class="n">
-                  rate
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((r) => (
-                <tr key={r.agent}>
-                  <td>{r.agent}</td>
-                  <td class="n">{r.captured}</td>
-                  <td class="n">{r.reviewed}</td>
-                  <td class="n">{r.rejected}</td>
-                  <td class="n">{rate(r.rate)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table
+          label="Misclassification"
+          columns={['Agent', ...['captured', 'reviewed', 'rejected', 'rate'].map(number)]}
+          rows={rows.map((r) => ({
+            key: r.agent,
+            cells: [r.agent, r.captured, r.reviewed, r.rejected, rate(r.rate)],
+          }))}
+        />
       )}
     </Panel>
   );
@@ -264,38 +231,14 @@ export function PrismVsNative({ of: { surfaces } }: Of) {
           Each surface shows how often you confirmed and how often you corrected.
         </Empty>
       ) : (
-        <Scroll label="Surfaces">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Surface</th>
-                <th scope="col" class="n">
-                  confirmed
-                </th>
-                <th scope="col" class="n">
-                  corrected
-                </th>
-                <th scope="col" class="n">
-                  redirected
-                </th>
-                <th scope="col" class="n">
-                  agreement
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {surfaces.map((s) => (
-                <tr key={s.surface}>
-                  <td>{words(s.surface)}</td>
-                  <td class="n">{s.confirmations}</td>
-                  <td class="n">{s.corrections}</td>
-                  <td class="n">{s.direction_pivots}</td>
-                  <td class="n">{rate(s.rate)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table
+          label="Surfaces"
+          columns={['Surface', ...['confirmed', 'corrected', 'redirected', 'agreement'].map(number)]}
+          rows={surfaces.map((s) => ({
+            key: s.surface,
+            cells: [words(s.surface), s.confirmations, s.corrections, s.direction_pivots, rate(s.rate)],
+          }))}
+        />
       )}
     </Panel>
   );

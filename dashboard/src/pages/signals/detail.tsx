@@ -5,6 +5,7 @@ import { Acknowledge, Reply } from '../../parts/answer';
 import { Category, When } from '../../parts/marks';
 import { Said, Scroll, Trouble } from '../../parts/panel';
 import { FromTo, signalHref, Standing, until, Way } from '../../parts/signal';
+import { Judge } from '../../parts/verdicts';
 import { useRead } from '../../read';
 import { href, setParams } from '../../route';
 import { exact } from '../../time';
@@ -75,6 +76,11 @@ function Shown({ of }: { of: SignalShown }) {
         receipt.sessions.map((s) => <Way key={s.session_id} receipt={receipt} session={s} />)
       )}
       <Acts of={of} />
+      {signal.signal_type !== 'Loopback' && (
+        <div data-row>
+          <Judge pid={signal.pid} refersTo={`signal:${signal.signal_id}`} />
+        </div>
+      )}
       <p class="small dim">
         {signal.waiting ? (
           <>

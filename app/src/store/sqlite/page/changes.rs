@@ -3,10 +3,10 @@
 use super::super::{Result, Sqlite, column, failed};
 use super::signals::one_signal;
 use crate::live::{Table, Touched};
+use crate::store::sql::{self, Connection, OptionalExtension};
 use prism_core::api::page::EVERYWHERE;
 use prism_core::api::page::live::{Change, Changed};
 use rusqlite::hooks::Action;
-use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
 
 /// What a page is told of a write to a table. Some are written with every signal and say nothing
@@ -72,10 +72,8 @@ fn change(c: &Connection, touched: Touched) -> Result<Option<(Option<Uuid>, Chan
         Touched::Row(Table::Probes, _) => ("loopback_runs", "loopback_id", Changed::Probe),
     };
     let (by, value) = match touched {
-        Touched::Session(id) | Touched::Signal(id) => {
-            ("t.id", rusqlite::types::Value::Text(id.to_string()))
-        }
-        Touched::Row(_, row) => ("t.rowid", rusqlite::types::Value::Integer(row)),
+        Touched::Session(id) | Touched::Signal(id) => ("t.id", sql::Value::Text(id.to_string())),
+        Touched::Row(_, row) => ("t.rowid", sql::Value::Integer(row)),
     };
     c.prepare_cached(&format!(
         "select t.{column_of} as id, p.id as project_id, p.pid from {table} t

@@ -3,10 +3,10 @@
 use super::super::directory::the_tenant;
 use super::super::{Result, Sqlite, failed};
 use crate::demo::{GateIn, RecallIn, Rows, SessionIn, SignalIn};
+use crate::store::sql::{Connection, ToSql, params};
 use prism_core::Problem;
 use prism_core::loopback::Probe;
 use prism_core::signal::sha256_hex;
-use rusqlite::{Connection, ToSql, params};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ impl Sqlite {
     }
 
     pub async fn write_demo(&self, rows: Rows) -> Result<BTreeMap<String, u64>> {
+        let rows = std::sync::Arc::new(rows);
         self.write(move |c| {
             let project = rows.project.to_string();
             let tenant = the_tenant(c)?.to_string();
@@ -86,8 +87,11 @@ impl Sqlite {
                 return Ok(None);
             }
             // Whoever refers to a row goes before it.
-            c.execute_batch("pragma defer_foreign_keys = on")
-                .map_err(failed)?;
+            c.execute_batch(c.either(
+                "pragma defer_foreign_keys = on",
+                "set constraints all deferred",
+            ))
+            .map_err(failed)?;
             let mut gone = BTreeMap::new();
             for (name, sql) in REMOVED {
                 let n = run(c, sql, params![project])?;
@@ -233,9 +237,15 @@ fn add_session(
     )?;
     run(
         c,
-        "insert or replace into last_proven (persona_id, session_id, state, at, surface, evidence, signal_id)
-         values (?, ?, 'drained', ?, ?, null, ?)",
-        params![persona, s.id.to_string(), s.last.0, s.surface, s.id.to_string()],
+        "insert into last_proven (persona_id, session_id, state, at, surface, evidence, signal_id)
+         values (?, ?, 'drained', ?, ?, null, ?) on conflict do nothing",
+        params![
+            persona,
+            s.id.to_string(),
+            s.last.0,
+            s.surface,
+            s.id.to_string()
+        ],
     )?;
     Ok(())
 }

@@ -5,6 +5,8 @@ use super::{Listing, Where, find};
 use crate::store::page::{
     GateFilter, InputFilter, Listed, MemoryFilter, ProbeFilter, Range, RecallFilter, SessionFilter,
 };
+use crate::store::sql::Value;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use prism_core::api::memory::{GraphAnswer, GraphNode};
 use prism_core::api::page::house::ProbeRow;
 use prism_core::api::page::memory::{
@@ -17,8 +19,6 @@ use prism_core::limits::PAGE_TEXT_CHARS;
 use prism_core::loopback::Probe;
 use prism_core::presence::SessionState;
 use prism_core::text::{clip, one_line};
-use rusqlite::types::{Type, Value};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 /// Recall events that say how often a row is found.
@@ -34,18 +34,26 @@ pub(in super::super) const MEMORY: Listing = Listing {
             and c.refers_to_id = t.id order by c.confirmed_at desc limit 1) as verdict",
     joins: "left join projects p on p.id = t.project_id left join artifacts a on a.id = t.id
         left join entity_states s on s.node = t.id",
+    only: "true",
 };
 pub(in super::super) const RECALLS: Listing = Listing {
     table: "memory_recall_events",
     time: "occurred_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
 };
 pub(in super::super) const INPUTS: Listing = Listing {
     table: "operator_inputs",
     time: "captured_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
+};
+/// What nobody has reviewed, however much was.
+pub(in super::super) const INPUTS_LEFT: Listing = Listing {
+    only: "operator_review is null",
+    ..INPUTS
 };
 pub(in super::super) const GATE: Listing = Listing {
     table: "recallgate_events",
@@ -54,18 +62,26 @@ pub(in super::super) const GATE: Listing = Listing {
     joins: "left join projects p on p.id = t.project_id
         left join signal_queue q on q.id = t.assignment_id
         left join artifacts a on a.id = t.assignment_id",
+    only: "true",
+};
+/// Warnings that nobody has labelled, however many were.
+pub(in super::super) const GATE_LEFT: Listing = Listing {
+    only: "outcome = 'warned' and label is null",
+    ..GATE
 };
 pub(in super::super) const SESSIONS: Listing = Listing {
     table: "sessions",
     time: "created_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
 };
 pub(in super::super) const PROBES: Listing = Listing {
     table: "loopback_runs",
     time: "finished_at",
     columns: "t.*, p.pid",
     joins: PROJECT,
+    only: "true",
 };
 
 impl Sqlite {
@@ -84,7 +100,7 @@ impl Sqlite {
                     filter.kinds.into_iter().map(Value::Text),
                 );
             }
-            wanted.equal("t.identity = ? collate nocase", filter.identity);
+            wanted.equal("lower(t.identity) = lower(?)", filter.identity);
             wanted.words("coalesce(t.title, '') || ' ' || t.text", &filter.words);
             MEMORY.list(c, &projects, &range, &wanted, |r| view(r, PAGE_TEXT_CHARS))
         })
@@ -107,7 +123,7 @@ impl Sqlite {
     ) -> Result<Listed<RecallRow>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
-            wanted.equal("t.identity = ? collate nocase", filter.identity);
+            wanted.equal("lower(t.identity) = lower(?)", filter.identity);
             if let Some(session) = filter.session {
                 let quoted = prism_core::id::Quoted::parse("session_id", &session)?;
                 wanted.is(
@@ -143,16 +159,17 @@ impl Sqlite {
     ) -> Result<Listed<InputRow>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
+            let mut listing = INPUTS;
             match filter.review {
-                Some(ReviewWanted::Unreviewed) => wanted.is("t.operator_review is null", []),
+                Some(ReviewWanted::Unreviewed) => listing = INPUTS_LEFT,
                 Some(ReviewWanted::Accepted) => wanted.is("t.operator_review = 'accepted'", []),
                 Some(ReviewWanted::Rejected) => wanted.is("t.operator_review = 'rejected'", []),
                 Some(ReviewWanted::All) | None => {}
             }
             wanted.equal("t.class = ?", filter.class.map(|c| c.name()));
-            wanted.equal("t.captured_via = ? collate nocase", filter.identity);
+            wanted.equal("lower(t.captured_via) = lower(?)", filter.identity);
             wanted.equal("t.surface = ?", filter.surface);
-            INPUTS.list(c, &projects, &range, &wanted, input)
+            listing.list(c, &projects, &range, &wanted, input)
         })
         .await
     }
@@ -165,14 +182,15 @@ impl Sqlite {
     ) -> Result<Listed<GateRow>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
+            let mut listing = GATE;
             wanted.equal("t.outcome = ?", filter.outcome.map(|o| o.name()));
             match filter.labelled {
                 Some(true) => wanted.is("t.label is not null", []),
-                Some(false) => wanted.is("t.label is null and t.outcome = 'warned'", []),
+                Some(false) => listing = GATE_LEFT,
                 None => {}
             }
-            wanted.equal("t.actor_persona = ? collate nocase", filter.identity);
-            GATE.list(c, &projects, &range, &wanted, gate)
+            wanted.equal("lower(t.actor_persona) = lower(?)", filter.identity);
+            listing.list(c, &projects, &range, &wanted, gate)
         })
         .await
     }
@@ -205,7 +223,7 @@ impl Sqlite {
     ) -> Result<Listed<SessionRow>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
-            wanted.equal("t.identity = ? collate nocase", filter.identity);
+            wanted.equal("lower(t.identity) = lower(?)", filter.identity);
             wanted.equal("t.surface = ?", filter.surface);
             match filter.which {
                 Some(SessionsWanted::Open) => wanted.is("t.released_at is null", []),
@@ -225,7 +243,7 @@ impl Sqlite {
     ) -> Result<Listed<(Probe, ProbeRow)>> {
         self.read_memory(move |c| {
             let mut wanted = Where::default();
-            wanted.equal("t.identity = ? collate nocase", filter.identity);
+            wanted.equal("lower(t.identity) = lower(?)", filter.identity);
             wanted.equal("t.outcome = ?", filter.outcome.map(|o| o.name()));
             wanted.equal("t.envelope ->> '$.surface' = ?", filter.surface);
             wanted.equal("t.envelope ->> '$.machine_id' = ?", filter.machine_id);
@@ -242,7 +260,7 @@ pub(in super::super) const UNLABELLED: &str =
     "select count(*) from recallgate_events indexed by ix_gate_left
     where project_id = ? and outcome = 'warned' and label is null";
 
-fn view(r: &Row<'_>, chars: usize) -> rusqlite::Result<MemoryView> {
+fn view(r: &Row<'_>, chars: usize) -> sql::Result<MemoryView> {
     let text: String = r.get("text")?;
     let more = text.chars().count().saturating_sub(chars) as u64;
     Ok(MemoryView {
@@ -266,7 +284,7 @@ fn one<T>(
     c: &Connection,
     sql: &str,
     id: &str,
-    map: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    map: impl FnOnce(&Row<'_>) -> sql::Result<T>,
 ) -> Result<Option<T>> {
     c.prepare_cached(sql)
         .and_then(|mut s| s.query_row([id], map).optional())
@@ -380,7 +398,7 @@ fn shown(c: &Connection, id: &str) -> Result<MemoryShown> {
     })
 }
 
-fn confirmation(r: &Row<'_>) -> rusqlite::Result<ConfirmationView> {
+fn confirmation(r: &Row<'_>) -> sql::Result<ConfirmationView> {
     let (kind, what): (String, String) = (r.get("refers_to_kind")?, r.get("refers_to_id")?);
     Ok(ConfirmationView {
         id: column::id(r, "id")?,
@@ -394,7 +412,7 @@ fn confirmation(r: &Row<'_>) -> rusqlite::Result<ConfirmationView> {
     })
 }
 
-fn recalled(r: &Row<'_>) -> rusqlite::Result<RecallRow> {
+fn recalled(r: &Row<'_>) -> sql::Result<RecallRow> {
     let results: Vec<serde_json::Value> =
         serde_json::from_str(&r.get::<_, String>("results")?).unwrap_or_default();
     let results = results.iter().filter_map(|one| {
@@ -455,12 +473,12 @@ fn name_results(c: &Connection, row: &mut RecallRow) -> Result<()> {
     Ok(())
 }
 
-fn named<T>(r: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+fn named<T>(r: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> sql::Result<T> {
     let name: String = r.get(column)?;
-    parse(&name).ok_or_else(|| rusqlite::Error::InvalidColumnType(0, column.to_owned(), Type::Text))
+    parse(&name).ok_or_else(|| sql::Error::column(column, "unknown"))
 }
 
-fn input(r: &Row<'_>) -> rusqlite::Result<InputRow> {
+fn input(r: &Row<'_>) -> sql::Result<InputRow> {
     Ok(InputRow {
         pid: r.get::<_, Option<String>>("pid")?.unwrap_or_default(),
         id: column::id(r, "id")?,
@@ -477,7 +495,7 @@ fn input(r: &Row<'_>) -> rusqlite::Result<InputRow> {
     })
 }
 
-fn gate(r: &Row<'_>) -> rusqlite::Result<GateRow> {
+fn gate(r: &Row<'_>) -> sql::Result<GateRow> {
     let payload: Option<String> = r.get("payload")?;
     let summary = payload
         .and_then(|text| serde_json::from_str(&text).ok())
@@ -502,7 +520,7 @@ fn gate(r: &Row<'_>) -> rusqlite::Result<GateRow> {
 }
 
 /// A session as its row has it; who is live is known elsewhere.
-fn session(r: &Row<'_>) -> rusqlite::Result<SessionRow> {
+fn session(r: &Row<'_>) -> sql::Result<SessionRow> {
     let released_at = column::opt_moment(r, "released_at")?;
     let waits: Option<String> = r.get("waiting_for")?;
     Ok(SessionRow {
@@ -530,10 +548,9 @@ fn session(r: &Row<'_>) -> rusqlite::Result<SessionRow> {
     })
 }
 
-fn probe(r: &Row<'_>) -> rusqlite::Result<(Probe, ProbeRow)> {
+fn probe(r: &Row<'_>) -> sql::Result<(Probe, ProbeRow)> {
     let envelope: String = r.get("envelope")?;
-    let probe: Probe = serde_json::from_str(&envelope)
-        .map_err(|e| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(e)))?;
+    let probe: Probe = serde_json::from_str(&envelope).map_err(|e| sql::Error::column("", e))?;
     let row = ProbeRow {
         pid: r.get::<_, Option<String>>("pid")?.unwrap_or_default(),
         loopback_id: probe.loopback_id,

@@ -1,15 +1,15 @@
 //! The rows that metrics are counted from, each bounded, the newest first where there are more.
 
 use super::super::{Result, Sqlite, column, failed, memory::list};
+use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::Moment;
-use prism_core::api::page::metrics::Example;
+use prism_core::api::page::metrics::{Example, Metric};
 use prism_core::page::metrics::{
-    AttemptFact, DeliveryFact, DeliveryFacts, Facts, GateFact, InputFact, REPEAT_WEEKS, RecallFact,
-    VerdictFact,
+    AttemptFact, COMPARED_MAX, DeliveryFact, DeliveryFacts, Facts, GateFact, InputFact, InputTally,
+    REPEAT_WEEKS, RecallFact, VerdictFact,
 };
 use prism_core::receipt::State;
 use prism_core::text::{clip, one_line};
-use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
@@ -26,13 +26,20 @@ impl Sqlite {
     pub async fn metric_facts(
         &self,
         projects: Vec<Uuid>,
+        wanted: Vec<Metric>,
         since: Moment,
         until: Moment,
     ) -> Result<Facts> {
         self.read_memory(move |c| {
             let mut facts = Facts::default();
             for project in projects {
-                add_facts(c, &mut facts, &project.to_string(), since, until)?;
+                let within = Within {
+                    c,
+                    project: project.to_string(),
+                    since,
+                    until,
+                };
+                within.add(&mut facts, &wanted)?;
             }
             Ok(facts)
         })
@@ -107,120 +114,216 @@ fn deliveries(
     Ok(rows.into_iter().flatten().collect())
 }
 
-fn add_facts(
-    c: &Connection,
-    facts: &mut Facts,
-    project: &str,
+/// The inputs of a range, counted by everything that a metric looks at.
+pub(in super::super) const TALLIES: &str =
+    "select class, captured_via, surface, confidence, operator_review, count(*) as n from
+         (select class, captured_via, surface, confidence, operator_review from operator_inputs
+          where project_id = ? and captured_at >= ? and captured_at < ?
+          order by captured_at desc limit ?) t
+     group by 1, 2, 3, 4, 5";
+/// Corrections that count, of the range and before it: no more than are compared.
+pub(in super::super) const CORRECTIONS: &str =
+    "select id, captured_at, class, prompt_text, triggered_action, captured_via, surface, confidence,
+         operator_review
+     from operator_inputs where project_id = ? and captured_at >= ? and captured_at < ?
+         and class = 'correction' and (operator_review = 'accepted'
+             or (operator_review is null and confidence = 'high'))
+     order by captured_at desc limit ?";
+
+/// Deltas that ruled something out, of the range and before it.
+pub(in super::super) const RULED_OUT: &str =
+    "select id, created_at, identity, tried_and_ruled_out from session_deltas
+     where tried_and_ruled_out <> '[]' and project_id = ? and created_at >= ? and created_at < ?
+     order by created_at desc limit ?";
+/// What the operator said of warnings, of all time.
+pub(in super::super) const LABELS: &str =
+    "select count(*), coalesce(sum(label), 0) from recallgate_events
+     where project_id = ? and label is not null";
+
+/// One project in a range of time.
+struct Within<'a> {
+    c: &'a Connection,
+    project: String,
     since: Moment,
     until: Moment,
-) -> Result<()> {
-    let pid: String = c
-        .query_row("select pid from projects where id = ?", [project], |r| {
-            r.get(0)
-        })
-        .map_err(failed)?;
-    let within = params![project, since.0, until.0, FACTS_MAX];
-    // What is said again may have been said long before the range.
-    let before = since.plus_s(-REPEAT_WEEKS * 7 * 86_400).0;
-    let also_before = params![project, before, until.0, FACTS_MAX];
-    facts.verdicts.extend(list(
-        c,
-        "select confirmed_at, verdict, confirmed_via from operator_confirmations
-         where project_id = ? and confirmed_at >= ? and confirmed_at < ?
-         order by confirmed_at desc limit ?",
-        within,
-        |r| {
-            Ok(VerdictFact {
-                at: column::moment(r, "confirmed_at")?,
-                verdict: r.get("verdict")?,
-                via: r.get("confirmed_via")?,
-            })
-        },
-    )?);
-    facts.inputs.extend(list(
-        c,
-        "select * from operator_inputs where project_id = ? and captured_at >= ? and captured_at < ?
-         order by captured_at desc limit ?",
-        also_before,
-        |r| {
-            Ok(InputFact {
-                pid: pid.clone(),
-                id: column::id(r, "id")?,
-                at: column::moment(r, "captured_at")?,
-                class: r.get("class")?,
-                text: r.get("prompt_text")?,
-                action: r.get("triggered_action")?,
-                via: r.get("captured_via")?,
-                surface: r.get("surface")?,
-                confidence: r.get("confidence")?,
-                review: r.get("operator_review")?,
-            })
-        },
-    )?);
-    let tried: Vec<(Uuid, Moment, String, String)> = list(
-        c,
-        "select id, created_at, identity, tried_and_ruled_out from session_deltas
-         where project_id = ? and created_at >= ? and created_at < ?
-             and tried_and_ruled_out <> '[]' order by created_at desc limit ?",
-        also_before,
-        |r| {
-            Ok((
-                column::id(r, "id")?,
-                column::moment(r, "created_at")?,
-                r.get("identity")?,
-                r.get("tried_and_ruled_out")?,
-            ))
-        },
-    )?;
-    for (delta_id, at, identity, tried) in tried {
-        let tried: Vec<serde_json::Value> = serde_json::from_str(&tried).unwrap_or_default();
-        facts.attempts.extend(tried.iter().map(|one| AttemptFact {
-            pid: pid.clone(),
-            delta_id,
-            at,
-            identity: identity.clone(),
-            approach: one["approach"].as_str().unwrap_or_default().to_owned(),
-        }));
+}
+
+impl Within<'_> {
+    /// Reads what these metrics are counted from, and nothing else.
+    fn add(&self, facts: &mut Facts, wanted: &[Metric]) -> Result<()> {
+        let any = |of: &[Metric]| of.iter().any(|m| wanted.contains(m));
+        let pid: Option<String> = self
+            .c
+            .query_row(
+                "select pid from projects where id = ?",
+                [&self.project],
+                |r| r.get(0),
+            )
+            .optional()
+            .map_err(failed)?;
+        // It went away meanwhile.
+        let Some(pid) = pid else { return Ok(()) };
+        if any(&[Metric::Confirmations]) {
+            self.verdicts(facts)?;
+        }
+        if any(&[Metric::Misclassification, Metric::Surfaces]) {
+            self.inputs(facts)?;
+        }
+        if any(&[Metric::Corrections, Metric::Repeats]) {
+            self.corrections(facts, &pid)?;
+        }
+        if any(&[Metric::DeadEnds]) {
+            self.attempts(facts, &pid)?;
+        }
+        if any(&[Metric::Recall]) {
+            self.recalls(facts)?;
+            never_recalled(self.c, facts, &self.project, &pid)?;
+        }
+        if any(&[Metric::Gate]) {
+            self.gate(facts)?;
+        }
+        Ok(())
     }
-    facts.recalls.extend(list(
-        c,
-        "select e.occurred_at, e.identity, e.latency_us, exists
-             (select 1 from memory_citations c where c.recall_event_id = e.id) as cited
-         from memory_recall_events e where e.project_id = ? and e.occurred_at >= ?
-             and e.occurred_at < ? order by e.occurred_at desc limit ?",
-        within,
-        |r| {
-            Ok(RecallFact {
-                at: column::moment(r, "occurred_at")?,
-                identity: r.get("identity")?,
-                latency_us: r.get("latency_us")?,
-                cited: r.get("cited")?,
-            })
-        },
-    )?);
-    facts.gate.extend(list(
-        c,
-        "select occurred_at, outcome = 'warned' as warned from recallgate_events
-         where project_id = ? and occurred_at >= ? and occurred_at < ?
-         order by occurred_at desc limit ?",
-        within,
-        |r| {
-            Ok(GateFact {
-                at: column::moment(r, "occurred_at")?,
-                warned: r.get("warned")?,
-            })
-        },
-    )?);
-    let (labelled, right): (i64, i64) = c
-        .query_row(
-            "select count(label), coalesce(sum(label), 0) from recallgate_events where project_id = ?",
-            [project],
-            |r| Ok((r.get(0)?, r.get(1)?)),
-        )
-        .map_err(failed)?;
-    facts.labelled += labelled as u64;
-    facts.labelled_right += right as u64;
-    never_recalled(c, facts, project, &pid)
+
+    fn verdicts(&self, facts: &mut Facts) -> Result<()> {
+        facts.verdicts.extend(list(
+            self.c,
+            "select confirmed_at, verdict, confirmed_via from operator_confirmations
+             where project_id = ? and confirmed_at >= ? and confirmed_at < ?
+             order by confirmed_at desc limit ?",
+            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            |r| {
+                Ok(VerdictFact {
+                    at: column::moment(r, "confirmed_at")?,
+                    verdict: r.get("verdict")?,
+                    via: r.get("confirmed_via")?,
+                })
+            },
+        )?);
+        Ok(())
+    }
+
+    fn inputs(&self, facts: &mut Facts) -> Result<()> {
+        facts.inputs.extend(list(
+            self.c,
+            TALLIES,
+            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            |r| {
+                Ok(InputTally {
+                    class: r.get("class")?,
+                    via: r.get("captured_via")?,
+                    surface: r.get("surface")?,
+                    confidence: r.get("confidence")?,
+                    review: r.get("operator_review")?,
+                    n: r.get::<_, i64>("n")? as u64,
+                })
+            },
+        )?);
+        Ok(())
+    }
+
+    /// What is said again may have been said long before the range.
+    fn also_before(&self) -> i64 {
+        self.since.plus_s(-REPEAT_WEEKS * 7 * 86_400).0
+    }
+
+    fn corrections(&self, facts: &mut Facts, pid: &str) -> Result<()> {
+        facts.corrections.extend(list(
+            self.c,
+            CORRECTIONS,
+            params![
+                self.project,
+                self.also_before(),
+                self.until.0,
+                COMPARED_MAX as i64
+            ],
+            |r| {
+                Ok(InputFact {
+                    pid: pid.to_owned(),
+                    id: column::id(r, "id")?,
+                    at: column::moment(r, "captured_at")?,
+                    class: r.get("class")?,
+                    text: r.get("prompt_text")?,
+                    action: r.get("triggered_action")?,
+                    via: r.get("captured_via")?,
+                    surface: r.get("surface")?,
+                    confidence: r.get("confidence")?,
+                    review: r.get("operator_review")?,
+                })
+            },
+        )?);
+        Ok(())
+    }
+
+    fn attempts(&self, facts: &mut Facts, pid: &str) -> Result<()> {
+        let tried: Vec<(Uuid, Moment, String, String)> = list(
+            self.c,
+            RULED_OUT,
+            params![self.project, self.also_before(), self.until.0, FACTS_MAX],
+            |r| {
+                Ok((
+                    column::id(r, "id")?,
+                    column::moment(r, "created_at")?,
+                    r.get("identity")?,
+                    r.get("tried_and_ruled_out")?,
+                ))
+            },
+        )?;
+        for (delta_id, at, identity, tried) in tried {
+            let tried: Vec<serde_json::Value> = serde_json::from_str(&tried).unwrap_or_default();
+            facts.attempts.extend(tried.iter().map(|one| AttemptFact {
+                pid: pid.to_owned(),
+                delta_id,
+                at,
+                identity: identity.clone(),
+                approach: one["approach"].as_str().unwrap_or_default().to_owned(),
+            }));
+        }
+        Ok(())
+    }
+
+    fn recalls(&self, facts: &mut Facts) -> Result<()> {
+        facts.recalls.extend(list(
+            self.c,
+            "select e.occurred_at, e.identity, e.latency_us, exists
+                 (select 1 from memory_citations c where c.recall_event_id = e.id) as cited
+             from memory_recall_events e where e.project_id = ? and e.occurred_at >= ?
+                 and e.occurred_at < ? order by e.occurred_at desc limit ?",
+            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            |r| {
+                Ok(RecallFact {
+                    at: column::moment(r, "occurred_at")?,
+                    identity: r.get("identity")?,
+                    latency_us: r.get("latency_us")?,
+                    cited: r.get("cited")?,
+                })
+            },
+        )?);
+        Ok(())
+    }
+
+    fn gate(&self, facts: &mut Facts) -> Result<()> {
+        facts.gate.extend(list(
+            self.c,
+            "select occurred_at, outcome = 'warned' as warned from recallgate_events
+             where project_id = ? and occurred_at >= ? and occurred_at < ?
+             order by occurred_at desc limit ?",
+            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            |r| {
+                Ok(GateFact {
+                    at: column::moment(r, "occurred_at")?,
+                    warned: r.get("warned")?,
+                })
+            },
+        )?);
+        let (labelled, right): (i64, i64) = self
+            .c
+            .query_row(LABELS, [&self.project], |r| Ok((r.get(0)?, r.get(1)?)))
+            .map_err(failed)?;
+        facts.labelled += labelled as u64;
+        facts.labelled_right += right as u64;
+        Ok(())
+    }
 }
 
 /// Counts the rows that none of the newest recalls brought.

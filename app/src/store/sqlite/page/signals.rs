@@ -4,6 +4,8 @@ use super::super::trace::{category, facts};
 use super::super::{Result, Sqlite, column, failed};
 use super::{Listing, Where, find};
 use crate::store::page::{Doing, Listed, Look, LookedAt, Range, SignalFilter};
+use crate::store::sql::Value;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use prism_core::Moment;
 use prism_core::api::page::LastDelta;
 use prism_core::api::page::signals::{SignalRow, Standing};
@@ -12,8 +14,6 @@ use prism_core::limits::{PAGE_TEXT_CHARS, THREAD_MAX};
 use prism_core::receipt::{Receipt, SessionReceipt, SignalFacts};
 use prism_core::signal::{Category, SignalType};
 use prism_core::text::{clip, one_line};
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use uuid::Uuid;
 
@@ -29,6 +29,7 @@ pub(in super::super) const LISTING: Listing = Listing {
     time: "created_at",
     columns: COLUMNS,
     joins: JOINS,
+    only: "true",
 };
 
 /// The echo of a probe that is under way.
@@ -98,10 +99,10 @@ impl Sqlite {
                 let found = c
                     .prepare_cached(&sql)
                     .and_then(|mut s| {
-                        s.query_map(rusqlite::params_from_iter(values), |r| {
+                        s.query_map(sql::params_from_iter(values), |r| {
                             Ok((r.get::<_, i64>("seq")?, looked(r)?))
                         })?
-                        .collect::<rusqlite::Result<Vec<_>>>()
+                        .collect::<sql::Result<Vec<_>>>()
                     })
                     .map_err(failed)?;
                 rows.extend(found);
@@ -300,7 +301,7 @@ pub(super) fn thread(c: &Connection, id: &str) -> Result<(Vec<String>, u64)> {
             .prepare_cached(REPLIES)
             .and_then(|mut s| {
                 s.query_map([&next], |r| r.get(0))?
-                    .collect::<rusqlite::Result<_>>()
+                    .collect::<sql::Result<_>>()
             })
             .map_err(failed)?;
         for reply in replies {
@@ -328,12 +329,12 @@ fn conditions(filter: &SignalFilter) -> Where {
     let mut wanted = Where::default();
     if let Some(identity) = &filter.identity {
         wanted.is(
-            "(t.from_identity = ? collate nocase or t.to_identity = ? collate nocase)",
+            "(lower(t.from_identity) = lower(?) or lower(t.to_identity) = lower(?))",
             [Value::Text(identity.clone()), Value::Text(identity.clone())],
         );
     }
-    wanted.equal("t.from_identity = ? collate nocase", filter.from.clone());
-    wanted.equal("t.to_identity = ? collate nocase", filter.to.clone());
+    wanted.equal("lower(t.from_identity) = lower(?)", filter.from.clone());
+    wanted.equal("lower(t.to_identity) = lower(?)", filter.to.clone());
     wanted.equal("t.category = ?", filter.category.map(|c| c.name()));
     wanted.equal("t.signal_type = ?", filter.signal_type.clone());
     if !filter.probes {
@@ -366,7 +367,7 @@ const fn standing(state: Standing) -> &'static str {
 }
 
 /// A row before its deliveries are known.
-pub(super) fn looked(r: &Row<'_>) -> rusqlite::Result<LookedAt> {
+pub(super) fn looked(r: &Row<'_>) -> sql::Result<LookedAt> {
     let payload: String = r.get("payload")?;
     let payload = serde_json::from_str(&payload).unwrap_or_default();
     let signal_type: String = r.get("signal_type")?;
@@ -421,7 +422,7 @@ fn with_receipts(c: &Connection, looked: &mut LookedAt) -> Result<()> {
                     ..SessionReceipt::default()
                 })
             })?
-            .collect::<rusqlite::Result<_>>()
+            .collect::<sql::Result<_>>()
         })
         .map_err(failed)?;
     let receipt = Receipt::assemble(&known, looked.receipts.clone());

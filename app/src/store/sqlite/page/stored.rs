@@ -1,14 +1,16 @@
 //! What this store holds, and how large it is.
 
 use super::super::{Result, Sqlite, column, failed, memory::list};
+use crate::store::sql::{Connection, params};
 use prism_core::api::FolderView;
 use prism_core::api::page::house::{PersonaSeen, ProjectSettings, Stored, SurfaceSeen};
-use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 
 /// Sessions that say which surfaces there are; the newest count.
 const SESSIONS_LOOKED_AT: i64 = 5_000;
-/// Rows of one kind that are counted one by one; beyond that their numbering says it nearly.
+/// Rows of one kind that are counted one by one; of more their numbering says how many there are at
+/// the most.
+const COUNTED_MAX: i64 = 100_000;
 const COUNTED: &[(&str, &str)] = &[
     ("signals", "signal_queue"),
     ("deltas", "session_deltas"),
@@ -79,21 +81,24 @@ impl Sqlite {
 
     pub async fn stored(&self) -> Result<(Stored, Vec<SurfaceSeen>)> {
         self.read_memory(|c| {
-            let mut rows = BTreeMap::new();
+            let (mut rows, mut at_most) = (BTreeMap::new(), Vec::new());
             for (name, table) in COUNTED {
-                let n: i64 = c
-                    .query_row(&format!("select count(*) from {table}"), [], |r| r.get(0))
-                    .map_err(failed)?;
-                rows.insert((*name).to_owned(), n as u64);
+                let counted = how_many(c, table, COUNTED_MAX)?;
+                rows.insert((*name).to_owned(), counted.rows);
+                if counted.at_most {
+                    at_most.push((*name).to_owned());
+                }
             }
-            let pragma = |name: &str| {
-                c.query_row(&format!("pragma {name}"), [], |r| r.get::<_, i64>(0))
-                    .map_err(failed)
-            };
+            let size = c.either(
+                "select page_count * page_size from pragma_page_count, pragma_page_size",
+                "select pg_database_size(current_database())",
+            );
+            let bytes: i64 = c.query_row(size, [], |r| r.get(0)).map_err(failed)?;
             let stored = Stored {
-                database_bytes: (pragma("page_count")? * pragma("page_size")?) as u64,
+                database_bytes: bytes as u64,
                 journal_bytes: journal_bytes(c),
                 rows,
+                at_most,
             };
             let surfaces = list(
                 c,
@@ -117,9 +122,70 @@ impl Sqlite {
     }
 }
 
+/// How many rows a table has: exactly up to a number, beyond it at the most.
+pub(in super::super) struct HowMany {
+    pub rows: u64,
+    pub at_most: bool,
+}
+
+/// Looks at no more rows than are counted, however large the table is.
+fn how_many(c: &Connection, table: &str, counted_max: i64) -> Result<HowMany> {
+    let few = format!("select count(*) from (select 1 from {table} limit ?)");
+    let n: i64 = c
+        .prepare_cached(&few)
+        .and_then(|mut s| s.query_row([counted_max + 1], |r| r.get(0)))
+        .map_err(failed)?;
+    if n <= counted_max {
+        return Ok(HowMany {
+            rows: n as u64,
+            at_most: false,
+        });
+    }
+    let numbered =
+        format!("select (select max(rowid) from {table}) - (select min(rowid) from {table}) + 1");
+    let n: i64 = c
+        .prepare_cached(&numbered)
+        .and_then(|mut s| s.query_row([], |r| r.get(0)))
+        .map_err(failed)?;
+    Ok(HowMany {
+        rows: n as u64,
+        at_most: true,
+    })
+}
+
+/// The same for a table of history, as retention counts it.
+pub(in super::super) fn rows_of(c: &Connection, table: &str) -> Result<HowMany> {
+    how_many(c, table, COUNTED_MAX)
+}
+
 fn journal_bytes(c: &Connection) -> u64 {
     let size = |path: &str| std::fs::metadata(format!("{path}-wal")).map(|m| m.len());
-    c.path()
-        .and_then(|path| size(path).ok())
-        .unwrap_or_default()
+    match c {
+        Connection::Sqlite(c) => c.path().and_then(|path| size(path).ok()),
+        Connection::Postgres(_) => None,
+    }
+    .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_table_is_counted_and_of_a_large_one_its_numbering_says_at_most() {
+        let c = Connection::open_in_memory().unwrap();
+        c.execute_batch(
+            "create table t (x integer);
+             with recursive n(i) as (select 1 union all select i + 1 from n where i < 20)
+             insert into t select i from n;
+             delete from t where x in (5, 6, 7);",
+        )
+        .unwrap();
+        let of = |max| {
+            let found = how_many(&c, "t", max).unwrap();
+            (found.rows, found.at_most)
+        };
+        assert_eq!(of(17), (17, false));
+        assert_eq!(of(16), (20, true), "three of the numbers are gone");
+    }
 }

@@ -5,13 +5,13 @@ use super::super::{Result, Sqlite, column, failed, memory::list};
 use super::signals::{looked, thread};
 use super::{Listing, Where, find};
 use crate::store::page::{Listed, Range, StoryFilter};
+use crate::store::sql::Value;
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use prism_core::Moment;
 use prism_core::api::page::story::{StoryItem, StoryKind, StoryLink, StoryWhy};
 use prism_core::limits::PAGE_TEXT_CHARS;
 use prism_core::page::Cursor;
 use prism_core::text::clip;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
@@ -31,18 +31,21 @@ const DELTAS: Listing = Listing {
     time: "created_at",
     columns: "t.*, p.pid",
     joins: "left join projects p on p.id = t.project_id",
+    only: "true",
 };
 const RECALLS: Listing = Listing {
     table: "memory_recall_events",
     time: "occurred_at",
     columns: "t.*, p.pid, (select count(*) from memory_citations c where c.recall_event_id = t.id) as cited",
     joins: "left join projects p on p.id = t.project_id",
+    only: "true",
 };
 pub(in super::super) const VERDICTS: Listing = Listing {
     table: "operator_confirmations",
     time: "confirmed_at",
     columns: "t.*, p.pid",
     joins: "left join projects p on p.id = t.project_id",
+    only: "true",
 };
 
 impl Sqlite {
@@ -89,7 +92,7 @@ fn of_everything(
     filter: &StoryFilter,
     range: &Range,
 ) -> Result<Listed<StoryItem>> {
-    type Map = fn(&Row<'_>) -> rusqlite::Result<StoryItem>;
+    type Map = fn(&Row<'_>) -> sql::Result<StoryItem>;
     let named = |sql: &str, wanted: &mut Where| {
         if let Some(identity) = &filter.identity {
             let n = sql.matches('?').count();
@@ -100,27 +103,27 @@ fn of_everything(
     let mut wanted = Where::default();
     wanted.is("t.signal_type <> 'Loopback'", []);
     named(
-        "(t.from_identity = ? collate nocase or t.to_identity = ? collate nocase)",
+        "(lower(t.from_identity) = lower(?) or lower(t.to_identity) = lower(?))",
         &mut wanted,
     );
     sources.push((&super::signals::LISTING, wanted, signal));
     let mut wanted = Where::default();
-    named("t.identity = ? collate nocase", &mut wanted);
+    named("lower(t.identity) = lower(?)", &mut wanted);
     sources.push((&RECALLS, wanted, recall));
     let mut wanted = Where::default();
     wanted.is(TOLD, []);
-    named("t.identity = ? collate nocase", &mut wanted);
+    named("lower(t.identity) = lower(?)", &mut wanted);
     sources.push((&DELTAS, wanted, delta));
     let mut wanted = Where::default();
     // Via an agent, or on what it did.
     named(
         "(instr(lower(t.confirmed_via), lower(?)) = 1 or exists (select 1 from session_deltas d
-            where d.id = t.refers_to_id and d.identity = ? collate nocase))",
+            where d.id = t.refers_to_id and lower(d.identity) = lower(?)))",
         &mut wanted,
     );
     sources.push((&VERDICTS, wanted, verdict));
     let mut wanted = Where::default();
-    named("t.captured_via = ? collate nocase", &mut wanted);
+    named("lower(t.captured_via) = lower(?)", &mut wanted);
     sources.push((&super::memory::INPUTS, wanted, input));
 
     let mut rows = Vec::new();
@@ -234,13 +237,14 @@ fn rows_by(
     listing: &Listing,
     by: &str,
     value: &str,
-    map: fn(&Row<'_>) -> rusqlite::Result<StoryItem>,
+    map: fn(&Row<'_>) -> sql::Result<StoryItem>,
 ) -> Result<Vec<(i64, i64, StoryItem)>> {
     let Listing {
         table,
         columns,
         joins,
         time,
+        ..
     } = listing;
     let sql = format!(
         "select t.rowid as page_row, {columns} from {table} t {joins} where {by}
@@ -337,7 +341,7 @@ fn links(c: &Connection, item: &StoryItem, read: &mut Read) -> Result<Vec<StoryL
     Ok(links)
 }
 
-fn blank(r: &Row<'_>, kind: StoryKind, time: &str) -> rusqlite::Result<StoryItem> {
+fn blank(r: &Row<'_>, kind: StoryKind, time: &str) -> sql::Result<StoryItem> {
     Ok(StoryItem {
         pid: r.get::<_, Option<String>>("pid")?.unwrap_or_default(),
         kind,
@@ -362,7 +366,7 @@ fn short(text: &str) -> String {
     clip(text, PAGE_TEXT_CHARS)
 }
 
-fn signal(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
+fn signal(r: &Row<'_>) -> sql::Result<StoryItem> {
     let row = looked(r)?.row;
     let time = |name: &str| column::opt_moment(r, name);
     let ended: Option<String> = r.get("ended_as")?;
@@ -398,7 +402,7 @@ fn signal(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
     })
 }
 
-fn recall(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
+fn recall(r: &Row<'_>) -> sql::Result<StoryItem> {
     let results: Vec<serde_json::Value> =
         serde_json::from_str(&r.get::<_, String>("results")?).unwrap_or_default();
     Ok(StoryItem {
@@ -412,7 +416,7 @@ fn recall(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
     })
 }
 
-fn delta(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
+fn delta(r: &Row<'_>) -> sql::Result<StoryItem> {
     let effect: Option<String> = r.get("operator_visible_effect")?;
     Ok(StoryItem {
         identity: r.get("identity")?,
@@ -424,7 +428,7 @@ fn delta(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
     })
 }
 
-fn verdict(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
+fn verdict(r: &Row<'_>) -> sql::Result<StoryItem> {
     let (kind, id): (String, String) = (r.get("refers_to_kind")?, r.get("refers_to_id")?);
     let about = match kind.as_str() {
         "delta" => Some(StoryKind::Delta),
@@ -451,7 +455,7 @@ fn verdict(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
     })
 }
 
-fn input(r: &Row<'_>) -> rusqlite::Result<StoryItem> {
+fn input(r: &Row<'_>) -> sql::Result<StoryItem> {
     Ok(StoryItem {
         identity: r.get("captured_via")?,
         session_id: column::opt_id(r, "session_id")?,

@@ -1,0 +1,279 @@
+//! A connection to PostgreSQL that takes and gives the values that SQLite takes and gives.
+
+use super::dialect::for_postgres;
+use super::{Error, Result, ToSql, Value, ValueRef};
+use ::postgres::row::RowIndex;
+use ::postgres::types::private::BytesMut;
+use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
+use ::postgres::{Client, Config, NoTls, Row, Statement};
+use rusqlite::types::ToSqlOutput;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::error::Error as Cause;
+use std::sync::Arc;
+
+/// Statements that a connection keeps ready.
+const STATEMENTS_MAX: usize = 512;
+
+/// Where the database is, and how to get in.
+#[derive(Clone)]
+pub struct Server(Arc<Config>);
+
+impl Server {
+    pub fn parse(url: &str) -> Result<Self> {
+        let mut config: Config = url.parse()?;
+        if config.get_application_name().is_none() {
+            config.application_name("prism");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(std::time::Duration::from_secs(5));
+        }
+        Ok(Self(Arc::new(config)))
+    }
+
+    pub fn connect(&self) -> Result<Box<Link>> {
+        let mut client = self.0.connect(NoTls)?;
+        // Joins are written in the order in which they are to be taken, and a plan of its own for
+        // each question would cost more than it saves.
+        client.batch_execute(
+            "set join_collapse_limit = 1; set client_min_messages = warning; set jit = off;
+             set synchronous_commit = on; set statement_timeout = 60000;
+             set idle_in_transaction_session_timeout = 60000",
+        )?;
+        Ok(Box::new(Link {
+            client: RefCell::new(Some(client)),
+            ready: RefCell::default(),
+            in_transaction: Cell::new(false),
+            apart: false,
+        }))
+    }
+
+    /// A connection for whoever is inside an asynchronous runtime.
+    pub fn connect_apart(&self) -> Result<Box<Link>> {
+        let mut link = apart(|| self.connect())?;
+        link.apart = true;
+        Ok(link)
+    }
+}
+
+fn apart<T: Send>(ask: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|threads| match threads.spawn(ask).join() {
+        Ok(answer) => answer,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
+
+/// One connection and the statements it has ready.
+pub struct Link {
+    /// None once it ends.
+    client: RefCell<Option<Client>>,
+    ready: RefCell<Ready>,
+    in_transaction: Cell<bool>,
+    /// Asked from threads that must not wait: each question waits on one of its own.
+    apart: bool,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // To say goodbye takes a moment, which not every thread has.
+        if let Some(client) = self.client.take() {
+            std::thread::spawn(move || drop(client));
+        }
+    }
+}
+
+impl Link {
+    fn client<T: Send>(
+        &self,
+        ask: impl FnOnce(&mut Client) -> std::result::Result<T, ::postgres::Error> + Send,
+    ) -> Result<T> {
+        match self.client.borrow_mut().as_mut() {
+            Some(client) if self.apart => Ok(apart(|| ask(client))?),
+            Some(client) => Ok(ask(client)?),
+            None => Err(Error::NoRows),
+        }
+    }
+
+    /// A statement for values of these types. The same text may be asked with other types: with
+    /// nothing where there was a value.
+    fn statement(&self, sql: &str, types: &[Type]) -> Result<Statement> {
+        let mut ready = self.ready.borrow_mut();
+        let found = ready.get(sql).and_then(|kinds| {
+            let same = kinds.iter().find(|(t, _)| t == types);
+            same.map(|(_, statement)| statement.clone())
+        });
+        if let Some(statement) = found {
+            return Ok(statement);
+        }
+        let prepared = self.client(|c| c.prepare_typed(&for_postgres(sql), types))?;
+        if ready.len() >= STATEMENTS_MAX {
+            ready.clear();
+        }
+        let kinds = ready.entry(sql.to_owned()).or_default();
+        kinds.push((types.to_vec(), prepared.clone()));
+        Ok(prepared)
+    }
+
+    pub fn query(&self, sql: &str, values: &[&dyn ToSql]) -> Result<Vec<Row>> {
+        let values = bound(values)?;
+        let statement = self.statement(sql, &types(&values))?;
+        let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
+        self.client(|c| c.query(&statement, &values))
+    }
+
+    pub fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> Result<usize> {
+        let values = bound(values)?;
+        let statement = self.statement(sql, &types(&values))?;
+        let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
+        self.client(|c| c.execute(&statement, &values).map(|n| n as usize))
+    }
+
+    /// Runs statements as they stand: they are PostgreSQL's own.
+    pub fn batch(&self, sql: &str) -> Result<()> {
+        self.client(|c| c.batch_execute(sql))
+    }
+
+    pub fn begin(&self, how: &str) -> Result<()> {
+        self.batch(how)?;
+        self.in_transaction.set(true);
+        Ok(())
+    }
+
+    pub fn commit(&self) -> Result<()> {
+        self.in_transaction.set(false);
+        self.batch("commit")
+    }
+
+    pub fn rollback(&self) -> Result<()> {
+        self.in_transaction.set(false);
+        self.batch("rollback")
+    }
+
+    pub fn is_idle(&self) -> bool {
+        !self.in_transaction.get()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.client.borrow().as_ref().is_none_or(Client::is_closed)
+    }
+}
+
+/// A value on its way into a statement.
+#[derive(Debug)]
+struct Bound(Value);
+
+fn bound(values: &[&dyn ToSql]) -> Result<Vec<Bound>> {
+    let one = |value: &&dyn ToSql| {
+        Ok(Bound(match value.to_sql()? {
+            ToSqlOutput::Borrowed(value) => value.try_into().map_err(|e| Error::column("?", e))?,
+            ToSqlOutput::Owned(value) => value,
+            _ => return Err(Error::column("?", "a value of SQLite's own")),
+        }))
+    };
+    values.iter().map(one).collect()
+}
+
+fn types(values: &[Bound]) -> Vec<Type> {
+    let one = |value: &Bound| match value.0 {
+        // What the place is for says which kind of nothing it is.
+        Value::Null => Type::UNKNOWN,
+        Value::Integer(_) => Type::INT8,
+        Value::Real(_) => Type::FLOAT8,
+        Value::Text(_) => Type::TEXT,
+        Value::Blob(_) => Type::BYTEA,
+    };
+    values.iter().map(one).collect()
+}
+
+type Bytes = std::result::Result<IsNull, Box<dyn Cause + Sync + Send>>;
+
+impl Bind for Bound {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Bytes {
+        match &self.0 {
+            Value::Null => Ok(IsNull::Yes),
+            Value::Integer(n) => Bind::to_sql(n, ty, out),
+            Value::Real(x) => Bind::to_sql(x, ty, out),
+            Value::Text(text) => Bind::to_sql(text, ty, out),
+            Value::Blob(bytes) => Bind::to_sql(bytes, ty, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// A value on its way out of a row.
+struct Raw<'r>(ValueRef<'r>);
+
+impl<'r> FromSql<'r> for Raw<'r> {
+    fn from_sql(
+        ty: &Type,
+        raw: &'r [u8],
+    ) -> std::result::Result<Self, Box<dyn Cause + Sync + Send>> {
+        Ok(Self(match *ty {
+            Type::INT8 => ValueRef::Integer(FromSql::from_sql(ty, raw)?),
+            Type::INT4 => ValueRef::Integer(i64::from(<i32 as FromSql>::from_sql(ty, raw)?)),
+            Type::INT2 => ValueRef::Integer(i64::from(<i16 as FromSql>::from_sql(ty, raw)?)),
+            Type::BOOL => ValueRef::Integer(i64::from(<bool as FromSql>::from_sql(ty, raw)?)),
+            Type::FLOAT8 => ValueRef::Real(FromSql::from_sql(ty, raw)?),
+            Type::FLOAT4 => ValueRef::Real(f64::from(<f32 as FromSql>::from_sql(ty, raw)?)),
+            Type::NUMERIC => numeric(raw).ok_or("a number that does not fit")?,
+            Type::BYTEA => ValueRef::Blob(raw),
+            _ => ValueRef::Text(raw),
+        }))
+    }
+
+    fn from_sql_null(_: &Type) -> std::result::Result<Self, Box<dyn Cause + Sync + Send>> {
+        Ok(Self(ValueRef::Null))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(ty.kind(), Kind::Simple | Kind::Enum(_))
+    }
+}
+
+/// Sums and averages of whole numbers come as decimal digits, four at a time.
+fn numeric(raw: &[u8]) -> Option<ValueRef<'static>> {
+    let mut halves = raw
+        .chunks_exact(2)
+        .map(|b| i16::from_be_bytes([b[0], b[1]]));
+    let (n, weight, sign, scale) = (
+        halves.next()?,
+        halves.next()?,
+        halves.next()?,
+        halves.next()?,
+    );
+    let digits: Vec<i16> = halves.take(n as usize).collect();
+    let negative = sign as u16 == 0x4000;
+    if scale == 0 {
+        let mut whole: i64 = 0;
+        for at in 0..=i32::from(weight) {
+            let digit = digits.get(at as usize).copied().unwrap_or(0);
+            whole = whole.checked_mul(10_000)?.checked_add(i64::from(digit))?;
+        }
+        return Some(ValueRef::Integer(if negative { -whole } else { whole }));
+    }
+    let part = |(at, digit): (usize, &i16)| {
+        f64::from(*digit) * 10_000_f64.powi(i32::from(weight) - at as i32)
+    };
+    let sum: f64 = digits.iter().enumerate().map(part).sum();
+    Some(ValueRef::Real(if negative { -sum } else { sum }))
+}
+
+/// A value of a row, by number or name.
+pub fn value<I: RowIndex + std::fmt::Display>(row: &Row, column: I) -> Result<ValueRef<'_>> {
+    Ok(row.try_get::<_, Raw<'_>>(column).map(|raw| raw.0)?)
+}
+
+/// What the server said, without the values it was given.
+pub fn said(error: &::postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} ({})", db.message(), db.code().code()),
+        None => error.to_string(),
+    }
+}

@@ -1,21 +1,32 @@
-//! The bus: tells whoever holds the recipient's sockets that a signal was committed.
+//! The bus: tells whoever holds the recipient's sockets what was committed, here and at other servers.
 //!
 //! The store publishes in commit order, right after the commit. The bus is a doorbell: what it
-//! loses, a socket reads from the store. In one process it is the hub; an engine that several
-//! servers share puts its own arm here, and nothing else knows which one is in use.
+//! loses, a socket reads from the store. In one process it is the hub; where several servers share
+//! a database, a carrier takes the same to the others, and nothing else knows which one is in use.
+
+mod carrier;
+mod health;
+mod pg_notify;
+mod redis;
+
+pub use carrier::{Carrier, Heard, Incoming, Member};
+pub use health::{Condition, Health};
 
 use crate::clock;
 use crate::hub::Hub;
 use crate::store::{Audience, Committed};
 use prism_core::Moment;
 use prism_core::api::ServerFrame;
+use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
-#[derive(Clone)]
-pub enum Bus {
-    InProcess(Arc<Hub>),
+#[derive(Clone, Default)]
+pub struct Bus {
+    hub: Arc<Hub>,
+    /// Set once, when the server joins others.
+    carrier: Arc<OnceLock<Carrier>>,
 }
 
 /// What became of the push of one signal.
@@ -30,23 +41,28 @@ pub struct Pushed {
     pub path: PublishPath,
 }
 
-impl Default for Bus {
-    fn default() -> Self {
-        Self::InProcess(Arc::default())
-    }
-}
-
 impl Bus {
     /// The sockets of this process.
     pub fn hub(&self) -> &Arc<Hub> {
-        match self {
-            Self::InProcess(hub) => hub,
+        &self.hub
+    }
+
+    /// From now on others are told, too.
+    pub fn join(&self, carrier: Carrier) {
+        let others = !matches!(carrier, Carrier::Alone);
+        if self.carrier.set(carrier).is_ok() && others {
+            self.hub.live().tells_others();
         }
+    }
+
+    pub fn carrier(&self) -> &Carrier {
+        self.carrier.get().unwrap_or(&Carrier::Alone)
     }
 
     /// What a push will most likely come to, so that the row can say it from the start.
     pub fn expects(&self, persona: Uuid, audience: Audience, live: bool) -> PublishPath {
-        PublishPath::of(self.hub().is_subscribed(persona, audience), live)
+        let subscribed = self.hub.is_subscribed(persona, audience);
+        PublishPath::of(subscribed, live, self.carrier().reaches_others())
     }
 
     /// Offers a committed signal to the recipient's sockets and shows it to the project's watchers.
@@ -61,12 +77,21 @@ impl Bus {
             None => Default::default(),
         };
         let subscribed = !offered.took.is_empty() || !offered.reading.is_empty();
-        let path = PublishPath::of(subscribed, committed.recipient_live);
+        let carried = self.carrier().reaches_others();
+        let path = PublishPath::of(subscribed, committed.recipient_live, carried);
         // Probes are no signals of the mesh, and what failed never went anywhere.
         if envelope.seq.is_some() && !envelope.is_loopback() {
             hub.show(committed.project, || ServerFrame::Watched {
                 envelope: committed.whole(),
                 publish_path: path,
+            });
+        }
+        if let Some(seq) = envelope.seq {
+            self.carrier().say(|| News::Sent {
+                project: committed.project,
+                persona: committed.to_persona,
+                seq,
+                signal_id: envelope.signal_id,
             });
         }
         Pushed {
@@ -75,5 +100,30 @@ impl Bus {
             reading: offered.reading,
             path,
         }
+    }
+
+    /// Tells the sessions of an identity, except one, wherever they are.
+    pub fn tell(&self, persona: Uuid, except: Option<Uuid>, frame: ServerFrame) {
+        self.hub.tell(persona, except, &frame);
+        self.carrier().say(|| News::Tell {
+            persona,
+            except,
+            frame,
+        });
+    }
+
+    /// Tells everybody in a project, except one session, wherever they are.
+    pub fn tell_project(&self, project: Uuid, except: Option<Uuid>, frame: ServerFrame) {
+        self.hub.tell_project(project, except, &frame);
+        self.carrier().say(|| News::TellProject {
+            project,
+            except,
+            frame,
+        });
+    }
+
+    /// Says that keys, projects or personas are others in the store now.
+    pub fn directory_changed(&self) {
+        self.carrier().say(|| News::Directory);
     }
 }

@@ -26,6 +26,8 @@ pub struct Env {
     pub prism_home: Option<String>,
     /// Where the rows are, if not in this home.
     pub database: Option<String>,
+    /// What tells the servers of one database of each other.
+    pub redis: Option<String>,
     pub identity: Option<String>,
     pub surface: Option<String>,
     pub pid: Option<String>,
@@ -83,6 +85,7 @@ impl Env {
             home: var("HOME"),
             prism_home: var("PRISM_HOME"),
             database: var("PRISM_DATABASE"),
+            redis: var("PRISM_REDIS"),
             identity: var("PRISM_AGENT_IDENTITY"),
             surface: var("PRISM_AGENT_SURFACE"),
             pid: var("PRISM_PID"),
@@ -332,6 +335,9 @@ pub struct ServerConfig {
     /// The PostgreSQL database that this and other servers stand on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
+    /// The Redis that tells those servers of each other's commits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis: Option<String>,
 }
 
 impl ServerConfig {

@@ -131,7 +131,7 @@ impl Prism {
         }
         for (persona, notices) in climbing {
             let frame = ServerFrame::Escalated { notices };
-            self.hub.tell(persona, None, &frame);
+            self.bus().tell(persona, None, frame);
         }
     }
 

@@ -272,6 +272,11 @@ impl Hub {
         }
     }
 
+    /// Whether somebody watches a project here.
+    pub fn is_watched(&self, project: Uuid) -> bool {
+        lock(&self.watchers).iter().any(|s| s.project_id == project)
+    }
+
     /// Shows something to those who watch a project; encoding is skipped when nobody does.
     pub fn show(&self, project: Uuid, frame: impl FnOnce() -> ServerFrame) {
         let watchers: Vec<_> = lock(&self.watchers)

@@ -3,9 +3,10 @@
 
 use axum::extract::ws::Utf8Bytes;
 use prism_core::api::page::live::{Change, WatchFrame};
+use prism_core::bus::TouchedRows;
 use prism_core::limits::{PAGE_CHANGES_MAX, PAGE_FRAMES_MAX, PAGES_MAX};
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -23,6 +24,29 @@ pub enum Table {
     Settings,
 }
 
+impl Table {
+    const NAMES: [(Self, &str); 8] = [
+        (Self::Signals, "signals"),
+        (Self::Sessions, "sessions"),
+        (Self::Memory, "memory"),
+        (Self::Inputs, "inputs"),
+        (Self::Recalls, "recalls"),
+        (Self::Gate, "gate"),
+        (Self::Probes, "probes"),
+        (Self::Settings, "settings"),
+    ];
+
+    fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(table, _)| *table == self);
+        named.map_or("", |(_, name)| name)
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let named = Self::NAMES.iter().find(|(_, known)| *known == name);
+        named.map(|(table, _)| *table)
+    }
+}
+
 /// Something that a commit wrote, or that was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Touched {
@@ -38,6 +62,8 @@ pub struct Live {
     watchers: Mutex<Vec<Arc<Watcher>>>,
     /// For nobody, nothing is collected.
     watching: AtomicUsize,
+    /// Other servers have pages, too.
+    others: AtomicBool,
     collected: Mutex<Collected>,
     wake: Notify,
     mark: AtomicU64,
@@ -45,6 +71,13 @@ pub struct Live {
 
 #[derive(Default)]
 struct Collected {
+    here: Noted,
+    /// At other servers, which tell each other themselves.
+    elsewhere: Noted,
+}
+
+#[derive(Default)]
+struct Noted {
     touched: HashSet<Touched>,
     /// More than there is room for.
     too_many: bool,
@@ -54,6 +87,34 @@ struct Collected {
 pub enum Told {
     These(Vec<Touched>),
     TooMany,
+}
+
+impl Noted {
+    fn note(&mut self, what: impl IntoIterator<Item = Touched>) {
+        for one in what {
+            if self.touched.len() >= PAGE_CHANGES_MAX {
+                self.too_many = true;
+                break;
+            }
+            self.touched.insert(one);
+        }
+    }
+
+    /// As other servers are told of it; none when there is nothing to tell.
+    fn rows(&self) -> Option<TouchedRows> {
+        let mut rows = TouchedRows {
+            too_many: self.too_many,
+            ..TouchedRows::default()
+        };
+        for touched in &self.touched {
+            match *touched {
+                Touched::Row(table, row) => rows.rows.push((table.name().to_owned(), row)),
+                Touched::Signal(id) => rows.signals.push(id),
+                Touched::Session(id) => rows.sessions.push(id),
+            }
+        }
+        (rows != TouchedRows::default()).then_some(rows)
+    }
 }
 
 /// One open page.
@@ -152,8 +213,19 @@ impl Live {
         self.watching.store(watchers.len(), Ordering::Release);
     }
 
-    pub fn watching(&self) -> usize {
+    /// The open pages of this server.
+    pub fn pages(&self) -> usize {
         self.watching.load(Ordering::Acquire)
+    }
+
+    /// Who wants to know: the pages of this server, and other servers for theirs.
+    pub fn watching(&self) -> usize {
+        self.pages() + usize::from(self.others.load(Ordering::Acquire))
+    }
+
+    /// Other servers are told from now on, whether or not this one has pages.
+    pub fn tells_others(&self) {
+        self.others.store(true, Ordering::Release);
     }
 
     /// Notes what a commit wrote: a set in memory, and no more.
@@ -161,21 +233,38 @@ impl Live {
         if self.watching() == 0 {
             return;
         }
-        let mut collected = lock(&self.collected);
-        for one in what {
-            if collected.touched.len() >= PAGE_CHANGES_MAX {
-                collected.too_many = true;
-                break;
-            }
-            collected.touched.insert(one);
+        lock(&self.collected).here.note(what);
+        self.wake.notify_one();
+    }
+
+    /// Notes what another server says was written.
+    pub fn heard(&self, rows: TouchedRows) {
+        if self.pages() == 0 {
+            return;
         }
+        let numbered = rows.rows.iter().filter_map(|(table, row)| {
+            Table::from_name(table).map(|table| Touched::Row(table, *row))
+        });
+        let signals = rows.signals.iter().map(|id| Touched::Signal(*id));
+        let sessions = rows.sessions.iter().map(|id| Touched::Session(*id));
+        let mut collected = lock(&self.collected);
+        collected
+            .elsewhere
+            .note(numbered.chain(signals).chain(sessions));
+        collected.elsewhere.too_many |= rows.too_many;
         drop(collected);
         self.wake.notify_one();
     }
 
     /// More was written than was noted: who watches reads everything again.
     pub fn too_many(&self) {
-        lock(&self.collected).too_many = true;
+        lock(&self.collected).here.too_many = true;
+        self.wake.notify_one();
+    }
+
+    /// Something may have been written that nobody was told of.
+    pub fn behind(&self) {
+        lock(&self.collected).elsewhere.too_many = true;
         self.wake.notify_one();
     }
 
@@ -184,12 +273,18 @@ impl Live {
         self.wake.notified().await;
     }
 
-    pub fn take(&self) -> Told {
-        let Collected { touched, too_many } = std::mem::take(&mut *lock(&self.collected));
-        match too_many {
+    /// What the pages are to be told, and what other servers are.
+    pub fn take(&self) -> (Told, Option<TouchedRows>) {
+        let Collected { here, elsewhere } = std::mem::take(&mut *lock(&self.collected));
+        let for_others = match self.others.load(Ordering::Acquire) {
+            true => here.rows(),
+            false => None,
+        };
+        let told = match here.too_many || elsewhere.too_many {
             true => Told::TooMany,
-            false => Told::These(touched.into_iter().collect()),
-        }
+            false => Told::These(here.touched.union(&elsewhere.touched).copied().collect()),
+        };
+        (told, for_others)
     }
 
     /// Tells each watcher what concerns it.
@@ -286,12 +381,44 @@ mod tests {
     fn nothing_is_collected_for_nobody_and_too_much_is_one_word() {
         let live = Live::default();
         live.touched([Touched::Signal(Uuid::nil())]);
-        assert!(matches!(live.take(), Told::These(none) if none.is_empty()));
+        assert!(matches!(live.take(), (Told::These(none), None) if none.is_empty()));
         live.join(Watcher::new(Uuid::nil(), None)).unwrap();
         live.touched((0..PAGE_CHANGES_MAX as i64 + 1).map(|n| Touched::Row(Table::Signals, n)));
-        assert!(matches!(live.take(), Told::TooMany));
+        assert!(matches!(live.take(), (Told::TooMany, None)));
         live.touched([Touched::Signal(Uuid::nil())]);
-        assert!(matches!(live.take(), Told::These(one) if one.len() == 1));
+        assert!(matches!(live.take(), (Told::These(one), None) if one.len() == 1));
+    }
+
+    #[test]
+    fn what_is_written_here_is_told_to_other_servers_and_what_they_say_is_not_told_back() {
+        let live = Live::default();
+        live.tells_others();
+        let here = [
+            Touched::Row(Table::Gate, 7),
+            Touched::Signal(Uuid::from_u128(1)),
+            Touched::Session(Uuid::from_u128(2)),
+        ];
+        live.touched(here);
+        let (_, said) = live.take();
+        let said = said.expect("others are told even where no page is open");
+        let other = Live::default();
+        other.heard(said.clone());
+        assert!(matches!(other.take(), (Told::These(none), None) if none.is_empty()));
+        other.tells_others();
+        other.join(Watcher::new(Uuid::nil(), None)).unwrap();
+        other.heard(said);
+        let (Told::These(heard), None) = other.take() else {
+            panic!("rows, and nothing to tell back")
+        };
+        assert_eq!(HashSet::from_iter(heard), HashSet::from(here));
+    }
+
+    #[test]
+    fn every_table_has_a_name_of_its_own() {
+        for (table, name) in Table::NAMES {
+            assert_eq!(Table::from_name(table.name()), Some(table));
+            assert_eq!(table.name(), name);
+        }
     }
 
     #[test]

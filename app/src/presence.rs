@@ -31,6 +31,8 @@ struct Live {
     dirty: bool,
     /// When its agent last asked for its inbox.
     read_at: Option<Moment>,
+    /// Known from its row alone: another server hears it.
+    elsewhere: bool,
 }
 
 /// How a sign of life changes what the peers of a session know of it.
@@ -54,6 +56,7 @@ impl Live {
     fn seen(&mut self, now: Moment) -> Came {
         self.row.last_seen_at = now;
         self.dirty = true;
+        self.elsewhere = false;
         let was_gone = std::mem::replace(&mut self.left, false);
         match was_gone && self.row.first_verb_at.is_some() {
             true => Came::Back,
@@ -124,11 +127,48 @@ impl Presence {
                         left: false,
                         dirty: false,
                         read_at: None,
+                        elsewhere: false,
                     },
                 );
             }
         }
         presence
+    }
+
+    /// Takes over what the rows say of sessions that other servers hear. A session that the rows have
+    /// no more was released there; one that began while they were read may not be in them yet.
+    pub fn learn(&self, open: Vec<SessionRow>, read_at: Moment) {
+        let mut inner = self.lock();
+        let known: HashSet<Uuid> = open.iter().map(|row| row.id).collect();
+        for (_, live) in inner
+            .sessions
+            .iter_mut()
+            .filter(|(id, _)| !known.contains(id))
+        {
+            if live.elsewhere && live.row.created_at < read_at {
+                live.row.released_at.get_or_insert(read_at);
+            }
+        }
+        for row in open {
+            inner.started.insert(row.persona_id);
+            let live = inner.sessions.entry(row.id).or_insert_with(|| Live {
+                row: row.clone(),
+                sockets: 0,
+                left: false,
+                dirty: false,
+                read_at: None,
+                elsewhere: true,
+            });
+            if live.elsewhere && live.row.released_at.is_none() {
+                live.row = SessionRow {
+                    last_seen_at: live.row.last_seen_at.max(row.last_seen_at),
+                    ..row
+                };
+            } else if row.last_seen_at > live.row.last_seen_at {
+                // It has gone to another server, or speaks with both.
+                live.row.last_seen_at = row.last_seen_at;
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -164,6 +204,7 @@ impl Presence {
                 left: false,
                 dirty: false,
                 read_at: None,
+                elsewhere: false,
             },
         );
         Ok(())
@@ -253,7 +294,6 @@ impl Presence {
         }
     }
 
-    /// Ends a session; returns it when its peers knew of it and have not heard that it left.
     /// The open sessions of an identity, in whatever project.
     pub fn open_sessions_of(&self, identity: &Identity) -> Vec<SessionRow> {
         let inner = self.lock();
@@ -264,6 +304,7 @@ impl Presence {
         open.map(|l| l.row.clone()).collect()
     }
 
+    /// Ends a session; returns it when its peers knew of it and have not heard that it left.
     pub fn release(&self, session: Uuid, now: Moment) -> Option<SessionRow> {
         let mut inner = self.lock();
         let live = inner.sessions.get_mut(&session)?;
@@ -364,7 +405,8 @@ impl Presence {
             .values_mut()
             .filter(|l| l.row.released_at.is_none() && l.facts().state(now) == SessionState::Stale)
         {
-            if !std::mem::replace(&mut live.left, true) && live.row.first_verb_at.is_some() {
+            let told = std::mem::replace(&mut live.left, true) || live.elsewhere;
+            if !told && live.row.first_verb_at.is_some() {
                 gone.push(live.row.clone());
             }
             if now.since_us(live.row.last_seen_at) >= SWEPT_US {
@@ -391,5 +433,65 @@ impl Presence {
                 )
             })
             .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u128, seen_s: i64) -> SessionRow {
+        SessionRow {
+            id: Uuid::from_u128(id),
+            project_id: Uuid::nil(),
+            persona_id: Uuid::from_u128(9),
+            identity: Identity::parse("Texi").unwrap(),
+            surface: "other".into(),
+            machine_id: "m".into(),
+            process_pid: 1,
+            name: None,
+            created_at: Moment(0),
+            last_seen_at: Moment(0).plus_s(seen_s),
+            first_verb_at: Some(Moment(0)),
+            last_verb_at: None,
+            released_at: None,
+            waits: None,
+            attention: None,
+        }
+    }
+
+    fn at(s: i64) -> Moment {
+        Moment(0).plus_s(s)
+    }
+
+    #[test]
+    fn a_session_that_another_server_hears_is_live_by_its_row_and_nobody_here_says_that_it_left() {
+        let presence = Presence::default();
+        presence.learn(vec![row(1, 0)], at(1));
+        let live = |now| presence.recipient_state(Uuid::from_u128(9), false, now);
+        assert_eq!(live(at(2)), RecipientState::Live);
+        presence.learn(vec![row(1, 80)], at(81));
+        assert_eq!(live(at(120)), RecipientState::Live);
+        assert_eq!(live(at(300)), RecipientState::Stale);
+        assert!(presence.sweep(at(300)).0.is_empty());
+        assert!(presence.take_dirty().is_empty(), "its row is another's");
+        presence.learn(Vec::new(), at(301));
+        assert_eq!(live(at(301)), RecipientState::Offline);
+    }
+
+    #[test]
+    fn a_session_that_speaks_here_is_this_servers_and_older_rows_change_nothing() {
+        let presence = Presence::default();
+        presence.learn(vec![row(1, 0)], at(1));
+        presence.seen(Uuid::from_u128(1), at(50));
+        presence.learn(vec![row(1, 20)], at(51));
+        assert_eq!(
+            presence.get(Uuid::from_u128(1)).unwrap().last_seen_at,
+            at(50)
+        );
+        presence.learn(Vec::new(), at(52));
+        let state = presence.recipient_state(Uuid::from_u128(9), false, at(53));
+        assert_eq!(state, RecipientState::Live, "it may not be written yet");
+        assert_eq!(presence.sweep(at(300)).0.len(), 1);
     }
 }

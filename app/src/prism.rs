@@ -3,12 +3,14 @@
 mod browsers;
 mod caller;
 mod enrolment;
+mod hearing;
 mod house;
 
 pub use browsers::Browsers;
 pub use caller::Caller;
 pub use enrolment::Formerly;
 
+use crate::bus::Bus;
 use crate::clock;
 use crate::config::{Config, Limits};
 use crate::directory::Directory;
@@ -33,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 /// Verbs under way at once; more wait for one to end.
@@ -49,6 +51,8 @@ pub struct Prism {
     pub metrics: Metrics,
     pub gate: Gate,
     pub embedder: Embedder,
+    /// Whose rows these are.
+    pub tenant: Uuid,
     pub operator: Identity,
     pub home: Home,
     pub allowed_hosts: Vec<String>,
@@ -65,7 +69,10 @@ pub struct Prism {
     /// Held by whoever writes or removes the demonstration.
     pub demo: tokio::sync::Mutex<()>,
     /// The names in memory may be older than those of the store.
-    pub(crate) names_are_old: AtomicBool,
+    names_are_old: AtomicBool,
+    names_wake: Notify,
+    /// When the store was last asked for names that memory did not know.
+    looked_at: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Prism {
@@ -94,6 +101,7 @@ impl Prism {
             metrics: Metrics::default(),
             gate,
             embedder,
+            tenant: loaded.tenant_id,
             operator: config.operator.clone(),
             home: home.clone(),
             allowed_hosts,
@@ -107,10 +115,17 @@ impl Prism {
             ready_at: tokio::sync::Mutex::default(),
             demo: tokio::sync::Mutex::default(),
             names_are_old: AtomicBool::new(false),
+            names_wake: Notify::new(),
+            looked_at: tokio::sync::Mutex::default(),
             store,
         });
         prism.know_operator(&config.api_key).await?;
         Ok(prism)
+    }
+
+    /// How others are told, here and at other servers.
+    pub fn bus(&self) -> &Bus {
+        self.store.bus()
     }
 
     /// Runs what was admitted to its end, whether or not its client still listens: what follows a

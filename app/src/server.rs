@@ -8,8 +8,9 @@ mod sign_in;
 mod stream;
 pub mod typescript;
 mod upgrade;
-mod watch;
+pub mod watch;
 
+use crate::bus::{Carrier, Member};
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
@@ -75,6 +76,8 @@ pub struct Options {
     pub public_url: Option<String>,
     /// A database that other servers stand on as well.
     pub database: Option<String>,
+    /// What tells those servers of each other's commits.
+    pub redis: Option<String>,
     /// Whoever started it holds the other end of its standard input: it ends with them, however
     /// they end.
     pub ends_with_stdin: bool,
@@ -113,7 +116,16 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .as_ref()
         .and_then(|b| b.replaces.as_deref());
     let database = options.database.clone().or_else(|| env.database.clone());
-    let (store, backup) = match database.or_else(|| config.server.database.clone()) {
+    let database = database.or_else(|| config.server.database.clone());
+    let redis = options.redis.clone().or_else(|| env.redis.clone());
+    let redis = redis.or_else(|| config.server.redis.clone());
+    if redis.is_some() && database.is_none() {
+        bail!(
+            "a Redis tells servers that share a database of each other, and this one is alone with its \
+             file: name the database (--database), or leave out the Redis"
+        );
+    }
+    let (store, backup) = match database.clone() {
         None => upgrade::open(home, replaces)?,
         Some(url) => {
             let store = tokio::task::spawn_blocking(move || Store::open_shared(&url)).await?;
@@ -129,6 +141,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let prism = Prism::open(store.clone(), &config, home, gate_mode, embedder)
         .await
         .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    let joined = database
+        .map(|database| join_others(&prism, &database, redis.as_deref()))
+        .transpose()?;
     let any_port = options.background.as_ref().is_some_and(|b| b.any_port);
     let listener = match bind(&options.host, options.port).await {
         Err(_) if any_port => bind(&options.host, 0).await?,
@@ -168,6 +183,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let embedding = tokio::spawn(embedding.run(store));
     let result = run(listener, prism.clone(), stop).await;
     embedding.abort();
+    if let Some(joined) = joined {
+        joined.abort();
+    }
     let was_lost = was_lost.try_recv().ok();
     // Without its lock, the home may have another server by now, and that file may be its.
     if was_lost != Some(ServerFile::LOCK) {
@@ -186,6 +204,27 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         );
     }
     result
+}
+
+/// Lets other servers of the same database know what this one commits, and hears what they do.
+fn join_others(
+    prism: &Arc<Prism>,
+    database: &str,
+    redis: Option<&str>,
+) -> Result<tokio::task::JoinHandle<()>> {
+    let tenant = prism.tenant;
+    let member = Member {
+        tenant,
+        server: clock::new_id(),
+        name: format!("{}:{}", config::machine_id(), std::process::id()),
+        channel: format!("prism_{}", tenant.simple()),
+    };
+    let carrier = match redis {
+        Some(url) => Carrier::redis(url, member),
+        None => Carrier::pg_notify(database, member),
+    };
+    let (carrier, incoming) = carrier.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
+    Ok(tokio::spawn(prism.clone().join(carrier, incoming)))
 }
 
 /// The files that a server stands on. Nobody would find it, or what it writes, without them.
@@ -427,7 +466,7 @@ async fn answer(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Answered, Problem> {
-    let key = sign_in::who(prism, headers)?;
+    let key = prism.known(|| sign_in::who(prism, headers)).await?;
     let verb = verb::by_path(path).ok_or_else(|| {
         let paths = verb::VERBS.iter().map(|v| v.path);
         let near = prism_core::id::nearest(path, paths.filter(|p| !p.is_empty()), 3);
@@ -467,7 +506,9 @@ async fn answer(
                 running.ensure_project(ProjectName::parse(&pid)?).await?;
             }
             // Whoever is nobody here binds no folder, and learns of none.
-            let caller = running.caller(&key, &pid, session)?;
+            let caller = running
+                .known(|| running.caller(&key, &pid, session))
+                .await?;
             running.enter(&caller.project.pid, place).await?;
             let elsewhere = running.elsewhere(&caller.project, speaks_from).await;
             timing::admitted();

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod api;
 pub mod bell;
+pub mod bus;
 pub mod connect;
 pub mod delivery;
 pub mod envelope;

@@ -137,6 +137,24 @@ pub const LATER_JOBS_MAX: usize = 4_096;
 /// Deliveries (one signal in one session) with facts that wait for a commit.
 pub const RIDING_FACTS_MAX: usize = 20_000;
 
+/// Bytes of one message between servers: PostgreSQL's NOTIFY takes 7,999.
+pub const BUS_MESSAGE_BYTES_MAX: usize = 7_900;
+/// Ids or rows that one such message lists; a longer list goes in several.
+pub const BUS_LIST_MAX: usize = 100;
+/// Messages that wait to be carried to other servers; what comes on top is not carried.
+pub const BUS_WAITING_MAX: usize = 8_192;
+/// Messages that one write to the carrier takes along.
+pub const BUS_BATCH_MAX: usize = 128;
+/// Seconds between two signs of life of a server.
+pub const BUS_BEAT_S: u64 = 5;
+/// Seconds of silence, its own signs of life included, after which a server listens anew.
+pub const BUS_SILENCE_S: u64 = 15;
+/// Milliseconds of the first and of the longest pause before a carrier is tried again.
+pub const BUS_PAUSE_MS: u64 = 100;
+pub const BUS_PAUSE_MAX_MS: u64 = 3_000;
+/// Seconds that a carrier may take to answer.
+pub const BUS_ANSWER_S: u64 = 5;
+
 /// Envelopes that ride on the answer of one verb.
 pub const PIGGYBACK_SIGNALS_MAX: usize = 20;
 /// Bytes of payloads that ride on the answer of one verb; the first one rides whatever its size.

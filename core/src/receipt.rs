@@ -36,18 +36,26 @@ names! {
 }
 
 names! {
-    /// What the server could do with a signal the moment it was durable.
-    PublishPath { PushedToWs = "pushed_to_ws", QueuedOffline = "queued_offline", NoSubscriber = "no_subscriber" }
+    /// What the server could do with a signal the moment it was durable: `published` says that other
+    /// servers were told, one of which may hold the recipient's socket.
+    PublishPath {
+        PushedToWs = "pushed_to_ws",
+        Published = "published",
+        QueuedOffline = "queued_offline",
+        NoSubscriber = "no_subscriber",
+    }
 }
 
 impl PublishPath {
     /// A socket that has the frame, or reads the store and comes to it there, beats a session
-    /// without one, and that beats nobody.
-    pub const fn of(subscribed: bool, live: bool) -> Self {
-        match (subscribed, live) {
-            (true, _) => Self::PushedToWs,
-            (false, true) => Self::NoSubscriber,
-            (false, false) => Self::QueuedOffline,
+    /// without one, and that beats nobody. A socket that is not here may be at another server, if the
+    /// signal was `carried` there.
+    pub const fn of(subscribed: bool, live: bool, carried: bool) -> Self {
+        match (subscribed, live, carried) {
+            (true, ..) => Self::PushedToWs,
+            (false, true, true) => Self::Published,
+            (false, true, false) => Self::NoSubscriber,
+            (false, false, _) => Self::QueuedOffline,
         }
     }
 }
@@ -390,12 +398,15 @@ mod tests {
 
     #[test]
     fn a_path_is_the_best_that_could_be_done() {
-        for (subscribed, live, path) in [
-            (true, true, PublishPath::PushedToWs),
-            (false, true, PublishPath::NoSubscriber),
-            (false, false, PublishPath::QueuedOffline),
+        for (subscribed, live, carried, path) in [
+            (true, true, false, PublishPath::PushedToWs),
+            (true, true, true, PublishPath::PushedToWs),
+            (false, true, true, PublishPath::Published),
+            (false, true, false, PublishPath::NoSubscriber),
+            (false, false, true, PublishPath::QueuedOffline),
+            (false, false, false, PublishPath::QueuedOffline),
         ] {
-            assert_eq!(PublishPath::of(subscribed, live), path);
+            assert_eq!(PublishPath::of(subscribed, live, carried), path);
         }
     }
 

@@ -1485,7 +1485,7 @@ export interface SendSignal {
 
 export interface Sent {
   /** What the server could do with a signal the moment it was durable. */
-  publish_path: "pushed_to_ws" | "queued_offline" | "no_subscriber";
+  publish_path: "pushed_to_ws" | "published" | "queued_offline" | "no_subscriber";
   receipt: Receipt;
   recipient_state: "live" | "stale" | "offline" | "never_started" | "operator";
   signal_id: string;
@@ -1690,7 +1690,7 @@ export interface SignalShown {
   from_session?: string | null;
   payload: Record<string, unknown>;
   /** What the server could do with a signal the moment it was durable. */
-  publish_path: "pushed_to_ws" | "queued_offline" | "no_subscriber";
+  publish_path: "pushed_to_ws" | "published" | "queued_offline" | "no_subscriber";
   receipt: Receipt;
   signal: SignalRow;
   /** The whole conversation, oldest first, this signal included. */

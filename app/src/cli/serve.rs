@@ -27,6 +27,10 @@ pub struct Serve {
     /// [default: PRISM_DATABASE, else server.database in config.toml, else a file in the home]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
+    /// The Redis that tells the servers of one database of each other's commits: redis://host:port
+    /// [default: PRISM_REDIS, else server.redis in config.toml, else PostgreSQL's own NOTIFY]
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
     /// A proxy in front ends TLS, so listening beyond this machine is safe
     #[arg(long)]
     behind_proxy: bool,
@@ -69,6 +73,7 @@ impl Serve {
                 behind_proxy: self.behind_proxy,
                 public_url: self.public_url,
                 database: self.database,
+                redis: self.redis,
                 ends_with_stdin: self.ends_with_stdin,
                 background,
             },

@@ -91,6 +91,9 @@ impl Send {
         }
         let told = match sent.publish_path.name() {
             "pushed_to_ws" => format!("pushed to {} session(s)", sent.receipt.sessions.len()),
+            "published" => {
+                "queued; told to the other servers, one of which has the recipient".into()
+            }
             "no_subscriber" => "queued; the recipient is live but has no socket just now".into(),
             _ => format!("queued; the recipient is {}", sent.recipient_state),
         };

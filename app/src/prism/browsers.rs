@@ -141,6 +141,7 @@ impl Prism {
         let row = self.store.add_key(row).await?;
         if let Some(row) = row {
             self.directory.add_key(row);
+            self.bus().directory_changed();
         }
         for oldest in beyond_room(&self.directory.keys(), now) {
             crate::verb::keys::shut(self, oldest).await?;

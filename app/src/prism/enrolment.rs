@@ -36,6 +36,7 @@ impl Prism {
             )
         })?;
         self.directory.add_key(row.clone());
+        self.bus().directory_changed();
         Ok(row)
     }
 
@@ -75,12 +76,22 @@ impl Prism {
 
     /// Reads the names of projects and personas again, where memory's may be older than the store's.
     pub async fn read_names(&self) -> Result<(), Problem> {
-        while self.names_are_old.load(Ordering::Relaxed) {
-            let version = self.directory.version();
-            let loaded = self.store.load().await?;
-            if self.directory.replace(version, &loaded) {
+        // Taken back before they are read: whoever says so meanwhile is heard.
+        while self.names_are_old.swap(false, Ordering::AcqRel) {
+            let (version, began) = (self.directory.version(), clock::now());
+            let loaded = self.store.load().await;
+            let replaced = loaded
+                .as_ref()
+                .is_ok_and(|loaded| self.directory.replace(version, loaded));
+            if !replaced {
+                self.names_are_old.store(true, Ordering::Release);
+            }
+            let loaded = loaded?;
+            if replaced {
                 self.presence.have_started(loaded.started_personas);
-                self.names_are_old.store(false, Ordering::Relaxed);
+            }
+            if self.bus().carrier().is_shared() {
+                self.presence.learn(loaded.open_sessions, began);
             }
         }
         Ok(())
@@ -142,6 +153,7 @@ impl Prism {
             .await?;
         self.directory.add_persona(operator);
         self.directory.add_project(project.clone());
+        self.bus().directory_changed();
         Ok(project)
     }
 
@@ -161,6 +173,9 @@ impl Prism {
         };
         let (persona, created) = self.store.add_persona(new).await?;
         self.directory.add_persona(persona.clone());
+        if created {
+            self.bus().directory_changed();
+        }
         Ok((persona, created))
     }
 }

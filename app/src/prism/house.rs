@@ -7,6 +7,7 @@ use crate::presence::Came;
 use crate::retention::Pruner;
 use crate::store::{ReturnedRow, SessionRow};
 use prism_core::api::{ServerFrame, close};
+use prism_core::bus::News;
 use prism_core::envelope::Envelope;
 use prism_core::limits::HEARTBEAT_S;
 use prism_core::receipt::State;
@@ -43,10 +44,10 @@ impl Prism {
             seq: None,
             pid: None,
         };
-        self.hub.tell_project(
+        self.bus().tell_project(
             session.project_id,
             Some(session.id),
-            &ServerFrame::Event { envelope },
+            ServerFrame::Event { envelope },
         );
     }
 
@@ -77,6 +78,10 @@ impl Prism {
     ) {
         let left = self.presence.release(session.id, now);
         self.hub.close_session(session.id, close::RELEASED, reason);
+        self.bus().carrier().say(|| News::Released {
+            session: session.id,
+            reason: reason.to_owned(),
+        });
         self.tell_returned(returned);
         if let Some(left) = left {
             self.announce(&left, SignalType::PeerLeft);
@@ -93,8 +98,8 @@ impl Prism {
                 .push(row.signal_id);
         }
         for (persona, signal_ids) in by_inbox {
-            self.hub
-                .tell(persona, None, &ServerFrame::Returned { signal_ids });
+            self.bus()
+                .tell(persona, None, ServerFrame::Returned { signal_ids });
         }
     }
 
@@ -106,10 +111,10 @@ impl Prism {
             self.metrics
                 .expired
                 .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            self.hub.tell(
+            self.bus().tell(
                 ended.to_persona,
                 None,
-                &ServerFrame::Ended {
+                ServerFrame::Ended {
                     signal_ids: vec![ended.signal_id],
                     state: State::Expired,
                 },
@@ -167,6 +172,9 @@ impl Prism {
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
             }
+            if self.is_deaf() {
+                self.names_heard();
+            }
             if let Err(problem) = self.read_names().await {
                 tracing::warn!(%problem, "Names that a merge changed could not be read yet");
             }
@@ -182,6 +190,10 @@ impl Prism {
                 let dirty = self.presence.take_dirty();
                 if !dirty.is_empty() {
                     self.store.touch_sessions(dirty);
+                }
+                // What the others have written of theirs.
+                if self.bus().carrier().is_shared() {
+                    self.names_heard();
                 }
             }
         }

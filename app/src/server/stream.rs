@@ -39,7 +39,8 @@ pub async fn open(
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let key = match prism.authenticate(text(&headers, header::AUTHORIZATION.as_str())) {
+    let bearer = text(&headers, header::AUTHORIZATION.as_str());
+    let key = match prism.known(|| prism.authenticate(bearer)).await {
         Ok(key) => key,
         Err(problem) => return Refusal(problem).into_response(),
     };
@@ -173,7 +174,7 @@ async fn first_frame(prism: &Prism, key: &KeyRow, ws: &mut WebSocket) -> Result<
         let why = "the first frame was no hello";
         return Err(Problem::new(Code::InvalidRequest, why, hint));
     };
-    let caller = prism.caller(key, &pid, session_id)?;
+    let caller = prism.known(|| prism.caller(key, &pid, session_id)).await?;
     if session_id.is_none() && !caller.is_operator {
         return Err(Problem::new(
             Code::OperatorOnly,

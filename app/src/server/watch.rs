@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt};
 use prism_core::api::close;
 use prism_core::api::page::{EVERYWHERE, live::WatchFrame};
+use prism_core::bus::News;
 use prism_core::limits::{PAGE_BEAT_S, PAGES_MAX};
 use prism_core::{Code, Problem};
 use std::sync::Arc;
@@ -38,8 +39,8 @@ pub async fn open(
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let admitted = admit(&prism, &headers, wanted.pid.as_deref());
-    let (key, project, pid) = match admitted {
+    let admitted = prism.known(|| admit(&prism, &headers, wanted.pid.as_deref()));
+    let (key, project, pid) = match admitted.await {
         Ok(admitted) => admitted,
         Err(problem) => return Refusal(problem).into_response(),
     };
@@ -146,7 +147,14 @@ pub async fn tell(prism: Arc<Prism>) {
     loop {
         live.something().await;
         tokio::time::sleep(COLLECT).await;
-        let touched = match live.take() {
+        let (told, for_others) = live.take();
+        if let Some(rows) = for_others {
+            prism.bus().carrier().say(|| News::Touched(rows));
+        }
+        if live.pages() == 0 {
+            continue;
+        }
+        let touched = match told {
             Told::These(touched) if touched.is_empty() => continue,
             Told::These(touched) => touched,
             Told::TooMany => {

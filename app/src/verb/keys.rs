@@ -4,6 +4,7 @@ use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::KeyRow;
 use prism_core::api::close;
+use prism_core::bus::News;
 use prism_core::id::Quoted;
 use prism_core::{Code, Identity, Problem, api};
 use uuid::Uuid;
@@ -118,6 +119,7 @@ pub async fn shut(prism: &Prism, key: Uuid) -> Result<(), Problem> {
     prism
         .hub
         .close_key(key, close::RELEASED, close::KEY_REVOKED);
+    prism.bus().carrier().say(|| News::Revoked { key });
     release_opened(prism, key, &opened).await
 }
 

@@ -92,7 +92,7 @@ pub async fn issue(
         probe.layers.redis_publish.seen =
             probe.seen(at, probe.layers.backend_write.elapsed_ms.unwrap_or(0.0));
     }
-    probe.layers.redis_publish.transport = Some("in_process".into());
+    probe.layers.redis_publish.transport = Some(prism.bus().carrier().transport().into());
     Ok(probe.finish(
         &prism_core::loopback::ShimEvidence::default(),
         None,
@@ -377,7 +377,7 @@ fn judged(prism: &Prism, issued: &TraceRow, said: &Probe, now: Moment) -> Probe 
             .map(|state| state.name().to_owned()),
     };
     probe.layers.backend_write = probe.seen(queued, 0.0);
-    probe.layers.redis_publish.transport = Some("in_process".into());
+    probe.layers.redis_publish.transport = Some(prism.bus().carrier().transport().into());
     let reached = issued
         .sessions
         .iter()

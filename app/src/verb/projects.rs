@@ -5,7 +5,6 @@ use crate::config::failpoint;
 use crate::prism::{Caller, Prism};
 use prism_core::access::{FoundBy, Place};
 use prism_core::{Code, Problem, api};
-use std::sync::atomic::Ordering;
 
 pub async fn list(prism: &Prism, _: &Caller, _: api::Nothing) -> Result<api::ProjectList, Problem> {
     let folders = prism.store.project_folders().await?;
@@ -89,7 +88,7 @@ pub async fn merge(
         .merge_projects(old, caller.project.clone())
         .await?;
     // They are one now, whatever follows: names that cannot be read again now are read later.
-    prism.names_are_old.store(true, Ordering::Relaxed);
+    prism.names_changed();
     if failpoint("merge.names_stay_old") {
         return Ok(api::Ok { ok: true });
     }

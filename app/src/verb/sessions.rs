@@ -46,6 +46,7 @@ pub async fn register(
         prism.presence.remove(row.id);
         return Err(error.into());
     }
+    prism.bus().directory_changed();
     let answer = api::SessionRegistered {
         session_id: row.id,
         pid: caller.project.pid.to_string(),

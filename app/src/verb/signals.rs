@@ -197,7 +197,7 @@ pub async fn confirm_leases(
             signal_ids,
             by_session,
         };
-        prism.hub.tell(persona, by_session, &drained);
+        prism.bus().tell(persona, by_session, drained);
     }
     Ok(n)
 }
@@ -319,10 +319,10 @@ pub async fn take_back(
         .await?
     {
         Ok(ended) => {
-            prism.hub.tell(
+            prism.bus().tell(
                 ended.to_persona,
                 None,
-                &ServerFrame::Ended {
+                ServerFrame::Ended {
                     signal_ids: vec![ended.signal_id],
                     state: State::Recalled,
                 },

@@ -1,3 +1,6 @@
 //! What needs a real PostgreSQL or Redis: `make test-engines`.
 
+mod carriers;
+mod cluster_story;
 mod provisioning;
+mod two_servers;

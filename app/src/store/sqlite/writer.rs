@@ -471,14 +471,14 @@ mod tests {
             |()| (),
         );
         written.await.unwrap();
-        assert!(matches!(live.take(), crate::live::Told::TooMany));
+        assert!(matches!(live.take().0, crate::live::Told::TooMany));
         let row = |c: &Connection| {
             c.execute("insert into memory values (2)", [])
                 .map(drop)
                 .map_err(failed)
         };
         writer.write(row, |()| ()).await.unwrap();
-        assert!(matches!(live.take(), crate::live::Told::These(one) if one.len() == 1));
+        assert!(matches!(live.take().0, crate::live::Told::These(one) if one.len() == 1));
     }
 
     #[tokio::test]

@@ -11,7 +11,6 @@ use prism_core::hook::Waiting;
 use prism_core::memory::operator::Review;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<DemoDone, Problem> {
     // Several at once take turns: the second finds what the first has made.
@@ -40,7 +39,7 @@ pub async fn demo(prism: &Prism, caller: &Caller, request: AskDemo) -> Result<De
             prism.presence.forget_project(project.id);
             let gone = "its project is gone";
             prism.hub.close_project(project.id, close::REFUSED, gone);
-            prism.names_are_old.store(true, Ordering::Relaxed);
+            prism.names_changed();
             prism.read_names().await?;
             Ok(answer(true, rows))
         }

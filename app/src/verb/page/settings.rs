@@ -50,7 +50,7 @@ pub async fn settings(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Sett
         stored,
         gate_mode: prism.gate.mode().name().into(),
         embedder_off: prism.embedder.off(),
-        watchers: prism.hub.live().watching() as u64,
+        watchers: prism.hub.live().pages() as u64,
         watchers_max: PAGES_MAX as u64,
     })
 }

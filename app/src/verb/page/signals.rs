@@ -149,7 +149,7 @@ pub async fn read(
             signal_ids: read,
             by_session: None,
         };
-        prism.hub.tell(persona, None, &drained);
+        prism.bus().tell(persona, None, drained);
     }
     Ok(InboxRead { read: n })
 }

@@ -189,6 +189,11 @@ impl Postgres {
         assert!(own.go(), "PostgreSQL does not start again");
     }
 
+    /// Its superuser's own database.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// A fresh database, which ends with the value.
     pub fn database(&self) -> Database {
         let name = format!("t{}", prism::clock::new_id().simple());

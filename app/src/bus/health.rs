@@ -1,0 +1,172 @@
+//! How a carrier does: whether it speaks and hears, since when, and who else is there.
+
+use crate::clock;
+use prism_core::Moment;
+use prism_core::limits::BUS_SILENCE_S;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use uuid::Uuid;
+
+pub struct Health {
+    inner: Mutex<Inner>,
+    lost: AtomicU64,
+}
+
+struct Inner {
+    speaks: Side,
+    hears: Side,
+    /// From this server through the carrier and back.
+    hop_ms: Option<f64>,
+    peers: HashMap<Uuid, (String, Moment)>,
+}
+
+/// One direction.
+#[derive(Clone, Debug)]
+struct Side {
+    up: bool,
+    since: Moment,
+    why: Option<String>,
+    /// It was not tried yet.
+    untried: bool,
+}
+
+/// What is known at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// It speaks and hears.
+    pub connected: bool,
+    /// Since when that is so, or not.
+    pub since: Moment,
+    /// Why not.
+    pub why: Option<String>,
+    pub hop_ms: Option<f64>,
+    /// The other servers that were heard of lately.
+    pub peers: Vec<String>,
+    /// Messages that did not fit into the queue.
+    pub lost: u64,
+}
+
+impl Side {
+    /// Whether it was otherwise before.
+    fn becomes(&mut self, up: bool, why: Option<String>) -> bool {
+        let changed = self.up != up || std::mem::take(&mut self.untried);
+        if changed {
+            self.since = clock::now();
+        }
+        self.up = up;
+        self.why = why;
+        changed
+    }
+}
+
+impl Health {
+    pub(super) fn new(now: Moment) -> Self {
+        let down = Side {
+            up: false,
+            since: now,
+            why: Some("not connected yet".into()),
+            untried: true,
+        };
+        Self {
+            inner: Mutex::new(Inner {
+                speaks: down.clone(),
+                hears: down,
+                hop_ms: None,
+                peers: HashMap::new(),
+            }),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing is left half-changed by a holder that panicked.
+        self.inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(super) fn speaks(&self) {
+        if self.lock().speaks.becomes(true, None) {
+            tracing::info!("Other servers can be told");
+        }
+    }
+
+    pub(super) fn hears(&self) {
+        if self.lock().hears.becomes(true, None) {
+            tracing::info!("Other servers can be heard");
+        }
+    }
+
+    /// Answers whether that is new.
+    pub(super) fn cannot_speak(&self, why: String) -> bool {
+        let changed = self.lock().speaks.becomes(false, Some(why.clone()));
+        if changed {
+            tracing::warn!(
+                why,
+                "Other servers cannot be told; they look every two seconds"
+            );
+        }
+        changed
+    }
+
+    /// Answers whether that is new.
+    pub(super) fn cannot_hear(&self, why: String) -> bool {
+        let changed = self.lock().hears.becomes(false, Some(why.clone()));
+        if changed {
+            tracing::warn!(
+                why,
+                "Other servers cannot be heard; this one looks every two seconds"
+            );
+        }
+        changed
+    }
+
+    pub(super) fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A sign of life came, this server's own or another's.
+    pub(super) fn beat(&self, own: bool, server: Uuid, name: String, at: Moment) {
+        let now = clock::now();
+        let mut inner = self.lock();
+        if own {
+            inner.hop_ms = Some(now.since_us(at).max(0) as f64 / 1_000.0);
+        } else {
+            inner.peers.insert(server, (name, now));
+        }
+        let silent = |at: Moment| now.since_us(at) > 2 * BUS_SILENCE_S as i64 * 1_000_000;
+        inner.peers.retain(|_, (_, at)| !silent(*at));
+    }
+
+    pub fn is_up(&self) -> bool {
+        let inner = self.lock();
+        inner.speaks.up && inner.hears.up
+    }
+
+    /// Whether what others say is heard.
+    pub fn is_hearing(&self) -> bool {
+        self.lock().hears.up
+    }
+
+    pub fn condition(&self) -> Condition {
+        let inner = self.lock();
+        let connected = inner.speaks.up && inner.hears.up;
+        let sides = [&inner.speaks, &inner.hears];
+        let decides = sides.into_iter().filter(|side| side.up == connected);
+        let mut peers: Vec<String> = inner.peers.values().map(|(name, _)| name.clone()).collect();
+        peers.sort();
+        Condition {
+            connected,
+            since: match connected {
+                true => decides.clone().map(|side| side.since).max(),
+                false => decides.clone().map(|side| side.since).min(),
+            }
+            .unwrap_or_default(),
+            why: decides.filter_map(|side| side.why.clone()).next(),
+            hop_ms: inner.hop_ms,
+            peers,
+            lost: self.lost.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What other servers say, and what is read again for it.
+
+use super::Prism;
+use crate::bus::{Carrier, Heard, Incoming};
+use prism_core::api::{ServerFrame, close};
+use prism_core::bus::News;
+use prism_core::receipt::PublishPath;
+use prism_core::{Code, Problem};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+/// Between two readings of all names: many may be added at once.
+const NAMES_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at the store for names that memory does not know: anybody may ask for any.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Signals of other servers that wait to be shown to whoever watches.
+const TO_SHOW_MAX: usize = 256;
+
+/// A signal that another server has stored.
+struct ToShow {
+    project: Uuid,
+    persona: Uuid,
+    seq: i64,
+}
+
+impl Prism {
+    /// Becomes one of several servers: tells them, and hears what they say until the server stops.
+    pub async fn join(self: Arc<Self>, carrier: Carrier, mut incoming: Incoming) {
+        self.bus().join(carrier);
+        let (show, to_show) = mpsc::channel(TO_SHOW_MAX);
+        let hearing = async {
+            while let Some(heard) = incoming.next().await {
+                self.hear(heard, &show).await;
+            }
+        };
+        tokio::select! {
+            () = hearing => {}
+            () = self.keep_names() => {}
+            () = self.show(to_show) => {}
+        }
+    }
+
+    /// Whether other servers may have said something that nobody here has heard.
+    pub(super) fn is_deaf(&self) -> bool {
+        let health = self.bus().carrier().health();
+        health.is_some_and(|health| !health.is_hearing())
+    }
+
+    /// The names of the store have changed: here and everywhere they are read again.
+    pub fn names_changed(&self) {
+        self.names_are_old.store(true, Ordering::Release);
+        self.bus().directory_changed();
+    }
+
+    /// Somebody else has changed the names of the store.
+    pub(super) fn names_heard(&self) {
+        self.names_are_old.store(true, Ordering::Release);
+        self.names_wake.notify_one();
+    }
+
+    /// Asks memory; where another server may have written the row since, the store is read first and
+    /// memory asked again: whoever registered there may be here a moment later.
+    pub async fn known<T>(&self, ask: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
+        let asked = Instant::now();
+        match ask() {
+            Err(problem) if self.may_be_news(&problem) => {
+                self.look_again(asked).await?;
+                ask()
+            }
+            answer => answer,
+        }
+    }
+
+    fn may_be_news(&self, problem: &Problem) -> bool {
+        let unknown = [
+            Code::InvalidKey,
+            Code::UnknownProject,
+            Code::NoPersona,
+            Code::SessionReleased,
+        ];
+        self.bus().carrier().is_shared()
+            && !problem.is_revoked()
+            && unknown.iter().any(|code| problem.code == code.name())
+    }
+
+    /// Reads names and sessions, unless somebody has begun to since `asked`.
+    async fn look_again(&self, asked: Instant) -> Result<(), Problem> {
+        let mut looked_at = self.looked_at.lock().await;
+        if looked_at.is_some_and(|at| at > asked) {
+            return Ok(());
+        }
+        if let Some(at) = *looked_at {
+            tokio::time::sleep_until((at + LOOK_PAUSE).into()).await;
+        }
+        let began = Instant::now();
+        self.names_are_old.store(true, Ordering::Release);
+        self.read_names().await?;
+        *looked_at = Some(began);
+        Ok(())
+    }
+
+    async fn hear(&self, heard: Heard, show: &mpsc::Sender<ToShow>) {
+        let Heard::News { news, .. } = heard else {
+            return self.hear_of_a_gap().await;
+        };
+        match *news {
+            News::Sent {
+                project,
+                persona,
+                seq,
+                ..
+            } => {
+                self.hub.heard_of(&[(persona, seq)]);
+                if self.hub.is_watched(project) {
+                    // Who watches sees what there is time for.
+                    let _ = show.try_send(ToShow {
+                        project,
+                        persona,
+                        seq,
+                    });
+                }
+            }
+            News::Tell {
+                persona,
+                except,
+                frame,
+            } => self.hub.tell(persona, except, &frame),
+            News::TellProject {
+                project,
+                except,
+                frame,
+            } => self.hub.tell_project(project, except, &frame),
+            News::Directory => self.names_heard(),
+            News::Revoked { key } => self.hear_revoked(key).await,
+            News::Released { session, reason } => {
+                self.presence.release(session, crate::clock::now());
+                self.hub.close_session(session, close::RELEASED, &reason);
+            }
+            News::Touched(rows) => self.hub.live().heard(rows),
+            News::Lost | News::Here { .. } | News::Unknown => {}
+        }
+    }
+
+    /// What was opened here with a key ends here; who revoked it ends what it knows of.
+    async fn hear_revoked(&self, key: Uuid) {
+        self.directory.set_revoked(key, Some(crate::clock::now()));
+        let opened = self.hub.sessions_of_key(key);
+        self.hub.close_key(key, close::RELEASED, close::KEY_REVOKED);
+        self.names_heard();
+        for session in opened.into_iter().filter_map(|id| self.presence.get(id)) {
+            if let Err(problem) = self.release(&session, "key_revoked").await {
+                tracing::warn!(%problem, "A session of a revoked key is still open");
+            }
+        }
+    }
+
+    /// Something was missed: everything that others may have changed is read again.
+    async fn hear_of_a_gap(&self) {
+        self.names_heard();
+        self.hub.live().behind();
+        match self.store.heads(self.hub.personas()).await {
+            Ok(heads) => self.hub.heard_of(&heads),
+            Err(error) => tracing::warn!(%error, "Inboxes are looked at again in two seconds"),
+        }
+    }
+
+    async fn keep_names(&self) {
+        loop {
+            self.names_wake.notified().await;
+            if let Err(problem) = self.read_names().await {
+                tracing::warn!(%problem, "Names that another server changed could not be read yet");
+            }
+            tokio::time::sleep(NAMES_PAUSE).await;
+        }
+    }
+
+    /// Shows signals of other servers to whoever watches here.
+    async fn show(&self, mut signals: mpsc::Receiver<ToShow>) {
+        while let Some(ToShow {
+            project,
+            persona,
+            seq,
+        }) = signals.recv().await
+        {
+            let page = self.store.replay(persona, None, seq - 1, false, 1).await;
+            let Ok(page) = page else { continue };
+            let signal = page.rows.into_iter().find(|row| row.seq == seq);
+            if let Some(signal) = signal.filter(|row| !row.envelope.is_loopback()) {
+                self.hub.show(project, || ServerFrame::Watched {
+                    envelope: signal.envelope,
+                    publish_path: PublishPath::Published,
+                });
+            }
+        }
+    }
+}

@@ -10,6 +10,8 @@ pub mod typescript;
 mod upgrade;
 mod watch;
 
+pub use upgrade::DATABASE;
+
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;

@@ -40,7 +40,7 @@ const WORDS: &str = "select rowid, title, text, coalesce(
 #[derive(Clone)]
 pub enum Place {
     File(PathBuf),
-    Server(Server),
+    Server(Box<Server>),
 }
 
 impl Place {
@@ -56,7 +56,7 @@ impl Place {
                 "write postgres://user:password@host:5432/name",
             )
         })?;
-        Ok(Self::Server(parsed))
+        Ok(Self::Server(Box::new(parsed)))
     }
 
     /// The place as it may be shown: without a password.

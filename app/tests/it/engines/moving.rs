@@ -201,8 +201,16 @@ fn a_move_that_was_cut_off_goes_on_and_doubles_nothing() {
     // Nobody works on half of the rows.
     let mut start = server.command(None);
     start.args(["serve", "--port", "0", "--database", &database.url]);
-    let said = stderr(&start.output().unwrap());
-    assert!(said.contains("migrate-store"), "{said}");
+    let mut start = start.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(start.stderr.take().unwrap()).lines();
+    let ended = ["is listening", "migrate-store"];
+    let last = said.find_map(|line| {
+        let line = line.unwrap();
+        ended.iter().any(|end| line.contains(end)).then_some(line)
+    });
+    start.kill().unwrap();
+    start.wait().unwrap();
+    assert!(last.as_ref().unwrap().contains("migrate-store"), "{last:?}");
     let back = server.folder().join("back.db");
     refused(&server, &database.url, &sqlite(&back), "is not done");
     cut_off(&server, &from, &database.url);

@@ -1,6 +1,7 @@
 //! The operator's command line: every verb, drawn for people, or `--json`.
 
 mod artifacts;
+mod backup;
 mod coder;
 mod connect;
 mod dashboard;
@@ -14,6 +15,7 @@ mod lists;
 mod loopback;
 mod memory;
 mod model;
+mod moving;
 mod projects;
 mod review;
 mod roster;
@@ -204,6 +206,12 @@ enum Command {
     Connect(connect::Connect),
     /// Take Prism out of an agent host again
     Disconnect(connect::Disconnect),
+    /// Copy this home's database into a file, while a server runs too
+    Backup(backup::Backup),
+    /// Put such a copy in the place of this home's database
+    Restore(backup::Restore),
+    /// Move every row from SQLite to PostgreSQL, or back
+    MigrateStore(moving::MigrateStore),
     /// Look at this machine's Prism and say what is wrong
     Doctor,
     /// Measure this machine's Prism
@@ -591,6 +599,9 @@ fn dispatch(cli: Cli) -> Outcome {
             return block_on(many_threads, boxed(|| bench.run(context)));
         }
         Command::Model(model) => return model.run(&context),
+        Command::Backup(backup) => return backup.run(&context),
+        Command::Restore(restore) => return restore.run(&context),
+        Command::MigrateStore(moving) => return moving.run(&context),
         Command::Up(up) => return up.run(&context),
         Command::Down(down) => return down.run(&context),
         Command::Restart(restart) => return restart.run(&context),
@@ -654,6 +665,9 @@ fn dispatch(cli: Cli) -> Outcome {
         | Command::Hook { .. }
         | Command::Serve(_)
         | Command::Mcp
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::MigrateStore(_)
         | Command::Up(_)
         | Command::Down(_)
         | Command::Restart(_)

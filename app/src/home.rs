@@ -9,6 +9,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a lock is tried for that is held for an instant, and the pause between.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -178,6 +183,36 @@ impl Home {
             .with_context(|| format!("cannot write {}", self.path(to).display()))
     }
 
+    /// The same, unless something stands under that name already: that stays.
+    pub fn put(&self, from: &str, to: &str) -> Result<()> {
+        let (unfinished, path) = (self.path(from), self.path(to));
+        match fs::hard_link(&unfinished, &path) {
+            Ok(()) => fs::remove_file(&unfinished)?,
+            // Not every file system knows a second name.
+            Err(_) if !path.exists() => self.rename(from, to)?,
+            Err(_) => bail!("{} exists already", path.display()),
+        }
+        self.settle_names()
+    }
+
+    /// Puts a file in the place of another, which is kept under a third name. There is always one or
+    /// the other under `to`, whenever this is cut off.
+    pub fn replace_keeping(&self, from: &str, to: &str, kept: &str) -> Result<()> {
+        fs::hard_link(self.path(to), self.path(kept))
+            // Not every file system knows a second name.
+            .or_else(|_| fs::rename(self.path(to), self.path(kept)))
+            .with_context(|| format!("cannot write {}", self.path(kept).display()))?;
+        self.rename(from, to)?;
+        self.settle_names()
+    }
+
+    /// Waits until names that were given are on disk.
+    fn settle_names(&self) -> Result<()> {
+        let shown = || format!("cannot write {}", self.dir.display());
+        let folder = File::open(&self.dir).with_context(shown)?;
+        folder.sync_all().with_context(shown)
+    }
+
     /// Which file stands under this name now; none when there is none.
     pub fn file_id(&self, name: &str) -> Option<FileId> {
         let found = fs::metadata(self.path(name)).ok()?;
@@ -233,6 +268,17 @@ impl Home {
                 Err(e).with_context(|| format!("cannot lock {}", self.path(name).display()))
             }
         }
+    }
+
+    /// The same, patiently: a client that asks who holds a lock has it for an instant itself.
+    pub fn try_lock_soon(&self, name: &str) -> Result<std::result::Result<Lock, String>> {
+        for _ in 0..LOCK_TRIES {
+            if let Ok(lock) = self.try_lock(name)? {
+                return Ok(Ok(lock));
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        self.try_lock(name)
     }
 
     /// The pid that holds a lock now; none when nobody does.

@@ -10,6 +10,8 @@ pub mod typescript;
 mod upgrade;
 pub mod watch;
 
+pub use upgrade::DATABASE;
+
 use crate::bus::{Carrier, Member};
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};

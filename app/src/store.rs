@@ -9,6 +9,8 @@ pub mod page;
 pub mod sql;
 pub mod sqlite;
 
+pub use sqlite::{backup, moving};
+
 use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
 use memory::{
@@ -451,7 +453,7 @@ impl Store {
 
     /// Copies an embedded store whole into a file that does not exist yet.
     pub fn copy(file: &Path, to: &Path) -> Result<()> {
-        sqlite::copy(file, to)
+        backup::copy(file, to)
     }
 
     pub async fn load(&self) -> Result<Loaded> {

@@ -1,5 +1,6 @@
 //! The embedded store: one SQLite file, one writer thread, and readers of two kinds.
 
+pub mod backup;
 mod candidates;
 mod directory;
 mod embed_queue;
@@ -11,6 +12,7 @@ mod inboxes;
 mod memory;
 mod metrics;
 mod migrate;
+pub mod moving;
 mod opening;
 mod page;
 #[cfg(test)]
@@ -233,13 +235,6 @@ pub fn older_schema(file: &Path) -> Result<Option<usize>> {
     }
     let found = migrate::schema(&rusqlite::Connection::open(file).map_err(failed)?)?;
     Ok(Some(found).filter(|found| (1..migrate::NEWEST).contains(found)))
-}
-
-/// Copies a database whole, with what its log still holds.
-pub fn copy(file: &Path, to: &Path) -> Result<()> {
-    let from = rusqlite::Connection::open(file).map_err(failed)?;
-    let progress: Option<fn(rusqlite::backup::Progress)> = None;
-    from.backup("main", to, progress).map_err(failed)
 }
 
 /// A row that is written beside its project must have found it: two projects may have become one

@@ -2,5 +2,6 @@
 
 mod carriers;
 mod cluster_story;
+mod moving;
 mod provisioning;
 mod two_servers;

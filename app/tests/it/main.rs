@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod ask_story;
+mod backup_story;
 mod bell_story;
 mod bounds_story;
 mod cache;

@@ -10,6 +10,7 @@ use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as Cause;
+use std::io::Write;
 use std::sync::Arc;
 
 /// Statements that a connection keeps ready.
@@ -29,6 +30,18 @@ impl Server {
             config.connect_timeout(std::time::Duration::from_secs(5));
         }
         Ok(Self(Arc::new(config)))
+    }
+
+    /// The place without who comes in and with which password.
+    pub fn shown(&self) -> String {
+        let host = match self.0.get_hosts().first() {
+            Some(::postgres::config::Host::Tcp(name)) => name.clone(),
+            Some(::postgres::config::Host::Unix(folder)) => folder.display().to_string(),
+            None => "localhost".to_owned(),
+        };
+        let port = self.0.get_ports().first().copied().unwrap_or(5432);
+        let name = self.0.get_dbname().or(self.0.get_user());
+        format!("postgres://{host}:{port}/{}", name.unwrap_or_default())
     }
 
     pub fn connect(&self) -> Result<Box<Link>> {
@@ -133,6 +146,16 @@ impl Link {
     /// Runs statements as they stand: they are PostgreSQL's own.
     pub fn batch(&self, sql: &str) -> Result<()> {
         self.client(|c| c.batch_execute(sql))
+    }
+
+    /// Writes many rows at once, as lines that COPY reads; answers how many it took.
+    pub fn copy_in(&self, copy: &str, lines: &[u8]) -> Result<u64> {
+        self.client(|c| {
+            let mut writer = c.copy_in(copy)?;
+            // Why it could not be sent is told at the end.
+            drop(writer.write_all(lines));
+            writer.finish()
+        })
     }
 
     pub fn begin(&self, how: &str) -> Result<()> {
@@ -274,6 +297,9 @@ pub fn value<I: RowIndex + std::fmt::Display>(row: &Row, column: I) -> Result<Va
 pub fn said(error: &::postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} ({})", db.message(), db.code().code()),
-        None => error.to_string(),
+        None => match error.source() {
+            Some(why) => format!("{error}: {why}"),
+            None => error.to_string(),
+        },
     }
 }

@@ -1,6 +1,6 @@
 //! Numbered migrations: only ever added, and run together or not at all.
 
-use super::{Result, StoreError, failed};
+use super::{Result, StoreError, failed, moving};
 use crate::store::sql::{Connection, Link};
 
 const MIGRATIONS: &[(&str, &str)] = &[
@@ -117,7 +117,7 @@ pub fn schema(connection: &rusqlite::Connection) -> Result<usize> {
     Ok(found.map_err(failed)? as usize)
 }
 
-fn known(found: usize) -> Result<()> {
+pub fn known(found: usize) -> Result<()> {
     match found > NEWEST {
         true => Err(StoreError::Failed(format!(
             "the database has schema {found} and this prism knows {NEWEST}: a newer prism wrote it; use that one, or another $PRISM_HOME",
@@ -167,6 +167,7 @@ fn shared(link: &Link) -> Result<()> {
 }
 
 fn migrate_shared(link: &Link) -> Result<Vec<&'static str>> {
+    moving::not_half_way(link)?;
     let found = link
         .query("select version from prism_schema", &[])
         .map_err(failed)?;

@@ -1,0 +1,197 @@
+//! `prism migrate-store`: all rows from one engine to the other.
+
+use super::{Context, print_json};
+use crate::config::ServerFile;
+use crate::home::{Home, Lock};
+use crate::server::DATABASE;
+use crate::store::StoreError;
+use crate::store::moving::{self, Moved, Place};
+use crate::ui::{Failure, Outcome, Progress, out, table};
+use prism_core::{Code, Problem};
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  prism migrate-store sqlite: postgres://prism:secret@db.example/prism    this home's rows
+  prism migrate-store sqlite:/var/lib/prism/prism.db postgres://prism@127.0.0.1/prism
+  prism migrate-store postgres://prism@127.0.0.1/prism sqlite:prism.db    and back
+
+Stop the servers first. What was cut off goes on when it is run again. The source is read and never
+changed; the target must be empty, and no server starts on it before every table was counted and
+hashed on both sides. docs/moving.md says how to go on.")]
+pub struct MigrateStore {
+    /// Where the rows are: sqlite:FILE (sqlite: alone is this home's) or postgres://...
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// Where they are to go: sqlite:FILE or postgres://...
+    #[arg(value_name = "TO")]
+    to: String,
+}
+
+/// What PostgreSQL says with a code, and what to do then.
+const KNOWN: [(&str, &str); 5] = [
+    ("(28P01)", "check the password in the URL"),
+    (
+        "(28000)",
+        "check the user in the URL, and what pg_hba.conf says of it",
+    ),
+    (
+        "(3D000)",
+        "make that database first (`createdb NAME`), or check the URL's last part",
+    ),
+    (
+        "(42501)",
+        "this user may not do that: connect as the owner of the database",
+    ),
+    ("newer prism wrote it", "use that prism for the move"),
+];
+
+impl MigrateStore {
+    pub fn run(self, context: &Context) -> Outcome {
+        only_for_this_user();
+        let (from, to) = (place(context, &self.from)?, place(context, &self.to)?);
+        moving::check(&from, &to).map_err(failure)?;
+        // No server starts there meanwhile.
+        let _held = [stopped(&from)?, stopped(&to)?];
+        let mut shown: Option<(&str, u64, Progress)> = None;
+        let moved = moving::run(&from, &to, &mut |what, at, of| {
+            if shown.as_ref().is_none_or(|(was, ..)| *was != what) {
+                shown = Some((what, 0, Progress::new(what, of as usize)));
+            }
+            // A line for each row would take longer than the row.
+            if let Some((_, last, progress)) = &mut shown
+                && (at >= *last + 500 || at == of)
+            {
+                *last = at;
+                progress.at(at as usize);
+            }
+        });
+        if let Some((_, _, mut progress)) = shown {
+            progress.done();
+        }
+        let moved = moved.map_err(failure)?;
+        match context.json {
+            true => print_json(&serde_json::to_value(&moved).map_err(anyhow::Error::from)?),
+            false => tell(&moved, &to),
+        }
+        Ok(())
+    }
+}
+
+fn tell(moved: &Moved, to: &Place) {
+    let rows = moved.tables.iter().filter(|t| t.rows > 0);
+    let rows = rows.map(|t| {
+        vec![
+            t.table.clone(),
+            t.rows.to_string(),
+            t.sha256[..16].to_owned(),
+        ]
+    });
+    let heading = ["table", "rows", "sha256"].map(str::to_owned).to_vec();
+    out(&table(
+        &std::iter::once(heading).chain(rows).collect::<Vec<_>>(),
+    ));
+    if moved.began_anew {
+        out("The source had changed since a move was cut off, so it began anew.");
+    } else if moved.resumed {
+        out("It went on with a move that was cut off.");
+    }
+    out(&format!(
+        "{} rows of {} tables are in {} now; every table was counted and hashed on both sides. {} is as it was.",
+        moved.rows,
+        moved.tables.len(),
+        moved.to,
+        moved.from
+    ));
+    out(match to {
+        Place::Server(_) => {
+            "Next: `prism serve --database URL`, or `database = \"URL\"` under [server] in config.toml and `prism up`."
+        }
+        Place::File(_) => {
+            "Next: take `database` out of config.toml (and PRISM_DATABASE away), and `prism up` in the folder's home."
+        }
+    });
+}
+
+/// Whatever is written from here on is for this user alone.
+pub fn only_for_this_user() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
+fn place(context: &Context, said: &str) -> Result<Place, Failure> {
+    if said.starts_with("postgres://") || said.starts_with("postgresql://") {
+        return Place::server(said).map_err(failure);
+    }
+    let Some(file) = said.strip_prefix("sqlite:") else {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            "a store is sqlite:FILE or postgres://user:password@host/name",
+            "`prism migrate-store --help` has examples",
+        )
+        .into());
+    };
+    let home = context.env.home.as_deref().map(Path::new);
+    let file = match (file, file.strip_prefix("~/"), home) {
+        ("", ..) => context.home.path(DATABASE),
+        // The shell leaves it alone behind a colon.
+        (_, Some(rest), Some(home)) => home.join(rest),
+        (file, ..) => PathBuf::from(file.strip_prefix("//").unwrap_or(file)),
+    };
+    Ok(Place::file(file))
+}
+
+/// Holds the lock of the home that a file is in, if it is in one.
+fn stopped(place: &Place) -> Result<Option<Lock>, Failure> {
+    let Place::File(file) = place else {
+        return Ok(None);
+    };
+    let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
+    let home = Home::at(folder.unwrap_or(Path::new(".")));
+    match home.path(ServerFile::LOCK).exists() {
+        true => no_server(&home).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Keeps servers from a home while this is held; refuses where one runs.
+pub fn no_server(home: &Home) -> Result<Lock, Failure> {
+    home.try_lock_soon(ServerFile::LOCK)?.map_err(|pid| {
+        let problem = Problem::new(
+            Code::Conflict,
+            format!(
+                "a server runs on {} (pid {pid}); nothing was done",
+                home.dir().display()
+            ),
+            "stop it first: `prism down`, or end the `prism serve` that runs in a terminal",
+        );
+        problem.into()
+    })
+}
+
+/// What the store said, with what to do next.
+pub fn failure(error: StoreError) -> Failure {
+    let (message, hint) = match error {
+        StoreError::Refused(problem) => return Failure::Refused(*problem),
+        StoreError::Unwritable(why) => (
+            format!("cannot write: {why}"),
+            "make room there, or make it writable, then run it again",
+        ),
+        StoreError::Again(why) => (
+            format!("the database could not be asked: {why}"),
+            "check host, port and network, and whether it runs; then run it again: what was done is kept",
+        ),
+        StoreError::Failed(why) => {
+            let next = KNOWN.iter().find(|(code, _)| why.contains(code));
+            let next = next.map_or(
+                "mend that, then run it again: the source is as it was",
+                |k| k.1,
+            );
+            (format!("the database answered: {why}"), next)
+        }
+        error => (error.to_string(), "the source is as it was"),
+    };
+    Failure::Unable {
+        message,
+        hint: Some(hint.to_owned()),
+    }
+}

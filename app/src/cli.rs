@@ -196,6 +196,8 @@ enum Command {
     Disconnect(connect::Disconnect),
     /// Look at this machine's Prism and say what is wrong
     Doctor,
+    /// Say whether the server takes what it is sent, for whoever watches over it (exit 1: not now)
+    Ready,
     /// Measure this machine's Prism
     Bench(crate::bench::Bench),
     /// One line for a host's status bar
@@ -554,6 +556,7 @@ fn dispatch(cli: Cli) -> Outcome {
             Command::Connect(connect) => connect.run(context, pins).await,
             Command::Disconnect(disconnect) => disconnect.run(context),
             Command::Doctor => doctor::run(context).await,
+            Command::Ready => doctor::ready(context).await,
             Command::Coder(coder) => coder.run(context).await,
             // Handled before any of this is set up, or above.
             Command::Statusline { .. }

@@ -8,6 +8,7 @@ pub mod access;
 pub mod api;
 pub mod bell;
 pub mod connect;
+pub mod database;
 pub mod delivery;
 pub mod envelope;
 pub mod escalation;

@@ -32,6 +32,7 @@ mod mcp;
 mod memory_story;
 mod page_story;
 mod project_story;
+mod reach_story;
 mod recall_story;
 mod shim_story;
 mod signal_story;

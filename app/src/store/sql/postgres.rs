@@ -1,11 +1,13 @@
 //! A connection to PostgreSQL that takes and gives the values that SQLite takes and gives.
 
 use super::dialect::for_postgres;
+use super::secure::Secure;
 use super::{Error, Result, ToSql, Value, ValueRef};
+use ::postgres::config::{Host, SslMode};
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
-use ::postgres::{Client, Config, NoTls, Row, Statement};
+use ::postgres::{Client, Config, Row, Statement};
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,22 +18,29 @@ const STATEMENTS_MAX: usize = 512;
 
 /// Where the database is, and how to get in.
 #[derive(Clone)]
-pub struct Server(Config);
+pub struct Server {
+    config: Config,
+    secure: Secure,
+}
 
 impl Server {
     pub fn parse(url: &str) -> Result<Self> {
+        let (url, secure) = Secure::taken_from(url)?;
         let mut config: Config = url.parse()?;
+        if secure.is_demanded() {
+            config.ssl_mode(SslMode::Require);
+        }
         if config.get_application_name().is_none() {
             config.application_name("prism");
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(std::time::Duration::from_secs(5));
         }
-        Ok(Self(config))
+        Ok(Self { config, secure })
     }
 
     pub fn connect(&self) -> Result<Link> {
-        let mut client = self.0.connect(NoTls)?;
+        let mut client = self.config.connect(self.secure.clone())?;
         // Joins are written in the order in which they are to be taken, and a plan of its own for
         // each question would cost more than it saves.
         client.batch_execute(
@@ -44,6 +53,22 @@ impl Server {
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
         })
+    }
+}
+
+/// Host, port and name, and who comes: never the password.
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(folder) => folder.display().to_string(),
+        });
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        let user = self.config.get_user().unwrap_or_default();
+        let ports = self.config.get_ports().iter().map(|p| format!(":{p}"));
+        let ports = ports.collect::<Vec<_>>().join(",");
+        let name = self.config.get_dbname().unwrap_or(user);
+        write!(f, "{user}@{hosts}{ports}/{name}")
     }
 }
 
@@ -255,6 +280,10 @@ pub fn value<I: RowIndex + std::fmt::Display>(row: &Row, column: I) -> Result<Va
 pub fn said(error: &::postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} ({})", db.message(), db.code().code()),
-        None => error.to_string(),
+        // Its own words say only that something went wrong; what it was stands behind it.
+        None => match error.source() {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        },
     }
 }

@@ -170,7 +170,8 @@ pub fn said(error: &io::Error) -> Option<(String, &'static str)> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     let (what, hint) = match error {
         Error::InvalidCertificate(bad) => match bad {
-            C::UnknownIssuer => (
+            // One that signs as somebody known, with another key, is as unknown.
+            C::UnknownIssuer | C::BadSignature => (
                 "its certificate is of an authority that is not known here",
                 "set PRISM_CA_FILE to that authority's certificate (PEM), if this is your server",
             ),
@@ -210,9 +211,5 @@ pub fn said(error: &io::Error) -> Option<(String, &'static str)> {
             "`prism serve` there says why, in its log at level debug",
         ),
     };
-    let detail = match error {
-        Error::InvalidCertificate(_) => format!(" ({error})"),
-        other => format!(" ({other})"),
-    };
-    Some((format!("{what}{detail}"), hint))
+    Some((format!("{what} ({error})"), hint))
 }

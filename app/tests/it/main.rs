@@ -14,6 +14,7 @@ mod cli;
 mod commands;
 mod connect_story;
 mod crash_story;
+mod deploy;
 mod door;
 mod engines;
 mod escalation_story;

@@ -59,9 +59,20 @@ fn a_server_with_a_certificate_is_reached_from_here_and_from_elsewhere() {
     let bell = texi.bell();
     assert!(bell.contains("frank"), "{bell}");
     drop(texi);
+    let said_by = |args: &[&str]| {
+        let output = server.cli(None, args);
+        (output.status.code(), said(&output))
+    };
+    let (_, doctor) = said_by(&["doctor"]);
+    assert!(
+        doctor.contains(&format!("{}, version", server.url())),
+        "{doctor}"
+    );
+    let (code, ready) = said_by(&["ready"]);
+    assert!(code == Some(0) && ready.contains("ready: "), "{ready}");
 
     let pair = authority.certificate("other", HERE);
-    let server = start(&pair, &["--host", "0.0.0.0"]);
+    let mut server = start(&pair, &["--host", "0.0.0.0"]);
     let url = format!("https://localhost:{}", port(&server));
     let status = elsewhere(&server, &url, Some(&authority))
         .arg("status")
@@ -79,6 +90,10 @@ fn a_server_with_a_certificate_is_reached_from_here_and_from_elsewhere() {
     server.ok(None, &["send", "Donna", "far away"]);
     let bell = donna.bell();
     assert!(bell.contains("frank"), "{bell}");
+    drop(donna);
+    server.terminate();
+    let over = server.cli(None, &["ready"]);
+    assert_eq!(over.status.code(), Some(1), "{}", said(&over));
 }
 
 #[test]

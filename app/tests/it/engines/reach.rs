@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Starts a server that must refuse, and returns what it says.
-fn refused(server: &Server, url: &str) -> String {
+/// Starts a server that must refuse, and returns what it and `prism doctor` say.
+fn refused(server: &Server, url: &str) -> [String; 2] {
     let mut serve = server.command(None);
     serve.env("PRISM_DATABASE", url);
     let output = serve.args(["serve", "--port", "0"]).output().unwrap();
@@ -22,12 +22,12 @@ fn refused(server: &Server, url: &str) -> String {
     let doctor = doctor.env("PRISM_DATABASE", url).arg("doctor").output();
     let doctor = String::from_utf8_lossy(&doctor.unwrap().stdout).into_owned();
     assert!(!doctor.contains("s3cret"), "the password is said: {doctor}");
-    format!("{said}\n{doctor}")
+    [said, doctor]
 }
 
 #[track_caller]
-fn says_twice(said: &str, words: &str) {
-    assert_eq!(said.matches(words).count(), 2, "{words}: {said}");
+fn both_say(said: &[String; 2], words: &str) {
+    assert!(said.iter().all(|s| s.contains(words)), "{words}: {said:?}");
 }
 
 #[test]
@@ -43,15 +43,15 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     let name = database.url.rsplit_once('/').unwrap().1;
 
     let said = refused(&server, "postgres://prism:s3cret@127.0.0.1:1/x");
-    says_twice(&said, "prism@127.0.0.1:1/x cannot be used");
+    both_say(&said, "prism@127.0.0.1:1/x cannot be used");
     let said = refused(&server, "postgres://prism:s3cret@no.such.host.invalid/x");
-    says_twice(&said, "no.such.host.invalid");
+    both_say(&said, "no.such.host.invalid");
     let said = refused(&server, &at("prism:s3cret", "not_there"));
-    says_twice(&said, "createdb");
+    both_say(&said, "createdb");
     let said = refused(&server, "mysql://prism:s3cret@127.0.0.1/x");
-    says_twice(&said, "not the URL of a PostgreSQL database");
+    both_say(&said, "not the URL of a PostgreSQL database");
     let said = refused(&server, &format!("{}?sslmode=require", database.url));
-    says_twice(&said, "TLS");
+    both_say(&said, "does not support TLS");
 
     database.sql(
         "create role limited login password 'other';
@@ -61,19 +61,19 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
          select pg_reload_conf()",
     );
     let said = refused(&server, &at("limited:s3cret", name));
-    says_twice(&said, "password authentication failed");
+    both_say(&said, "password authentication failed");
 
     database.sql(&format!(
         "alter database {name} set default_transaction_read_only = on"
     ));
-    says_twice(&refused(&server, &database.url), "only be read");
+    both_say(&refused(&server, &database.url), "only be read");
     // To read only what says so is nothing that can be said once it is so.
     postgres.sql(&format!(
         "alter database {name} reset default_transaction_read_only"
     ));
     database
         .sql("create table prism_schema (version bigint); insert into prism_schema values (999)");
-    says_twice(&refused(&server, &database.url), "schema 999");
+    both_say(&refused(&server, &database.url), "schema 999");
 }
 
 #[test]
@@ -177,6 +177,6 @@ async fn a_database_is_reached_over_tls_and_its_certificate_is_checked_as_asked_
     ] {
         let url = url(port, &options);
         let said = tokio::task::spawn_blocking(move || refused(&Server::none(), &url));
-        says_twice(&said.await.unwrap(), says);
+        both_say(&said.await.unwrap(), says);
     }
 }

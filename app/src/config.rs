@@ -874,6 +874,38 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_comes_from_the_argument_the_environment_or_the_home() {
+        let home = Home::at("/home/of/prism");
+        let pair = |name: &str| (Some(PathBuf::from(name)), Some(PathBuf::from(name)));
+        let env = |name: &str| Env {
+            tls_cert: Some(name.into()),
+            tls_key: Some(name.into()),
+            ..Env::default()
+        };
+        let config = |name: &str| ServerConfig {
+            tls_cert: Some(name.into()),
+            tls_key: Some(name.into()),
+            ..ServerConfig::default()
+        };
+        let (none, unset) = (Env::default(), ServerConfig::default());
+        for (argument, env, config, expected) in [
+            ((None, None), &none, &unset, None),
+            (pair("a"), &env("b"), &config("c"), Some("a")),
+            ((None, None), &env("b"), &config("c"), Some("b")),
+            ((None, None), &none, &config("c"), Some("/home/of/prism/c")),
+            ((None, None), &none, &config("/c"), Some("/c")),
+        ] {
+            let files = tls_files(argument, env, config, &home).unwrap();
+            let files = files.map(|f| (f.cert, f.key));
+            let expected = expected.map(|name| (PathBuf::from(name), PathBuf::from(name)));
+            assert_eq!(files, expected);
+        }
+        // Half of one is not made whole by half of another.
+        assert!(tls_files((pair("a").0, None), &env("b"), &unset, &home).is_err());
+        assert!(tls_files((None, pair("a").1), &none, &unset, &home).is_err());
+    }
+
+    #[test]
     fn an_operators_key_of_the_environment_is_the_one_of_the_home() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path().join("home"));

@@ -8,8 +8,12 @@ use prism::config::ServerFile;
 use prism::shim::socket;
 use prism::tls::Trust;
 use prism_core::api::{ClientFrame, ServerFrame, close};
+use prism_core::limits::FIRST_REQUEST_S;
 use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output};
+use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
 fn start(pair: &Pair, more: &[&str]) -> Server {
@@ -254,10 +258,26 @@ fn a_server_starts_beyond_loopback_only_with_what_keeps_keys_secret() {
     }
 }
 
+#[test]
+fn who_begins_a_handshake_and_does_not_go_on_is_not_waited_for() {
+    let authority = Authority::new();
+    let server = start(&authority.certificate("silent", HERE), &[]);
+    let address = server.url().replace("https://", "");
+    let mut silent = TcpStream::connect(address).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.write_all(&[0x16, 3, 1]).unwrap();
+    server.advance(Duration::from_secs(FIRST_REQUEST_S + 1));
+    let ended = match silent.read(&mut [0; 64]) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    assert!(ended, "it is still open");
+}
+
 #[tokio::test]
 async fn the_page_behind_tls_has_a_secure_cookie_and_sockets_end_with_their_key() {
     let authority = Authority::new();
-    let pair = authority.certificate("page", HERE);
+    let pair = authority.certificate("page", &format!("{HERE},DNS:prism.example"));
     let config = format!(
         "[server]\ntls_cert = {:?}\ntls_key = {:?}\n",
         pair.cert, pair.key
@@ -279,9 +299,10 @@ async fn the_page_behind_tls_has_a_secure_cookie_and_sockets_end_with_their_key(
     assert!(cookie.ends_with("; Secure"), "{cookie}");
     // A name of the certificate is a name of the server, and no other is.
     let named = format!("https://localhost:{}/healthz", port(&server));
-    assert_eq!(browser.get(&named).send().await.unwrap().status(), 200);
-    let foreign = browser.get(&named).header("host", "evil.example");
-    assert_eq!(foreign.send().await.unwrap().status(), 403);
+    for (host, status) in [("prism.example", 200), ("evil.example", 403)] {
+        let called = browser.get(&named).header("host", host);
+        assert_eq!(called.send().await.unwrap().status(), status, "{host}");
+    }
 
     let (texi, session) = server.session("Texi").await;
     let to = texi.locator().target().unwrap();

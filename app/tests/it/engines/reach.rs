@@ -1,8 +1,8 @@
 //! How a database is reached, and what is said of one that cannot be used.
 
-use crate::harness::Server;
 use crate::harness::authority::{Authority, HERE, Pair};
 use crate::harness::engines::Postgres;
+use crate::harness::{Server, wait_for};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
@@ -102,6 +102,25 @@ fn a_running_server_says_what_it_stands_on() {
         "{said}"
     );
     assert!(!said.contains("s3cret"), "{said}");
+}
+
+#[test]
+fn a_server_is_not_ready_while_its_database_is_away_and_ready_once_it_is_back() {
+    let mut postgres = Postgres::start();
+    let database = postgres.database();
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &database.url)]);
+    let is_ready = |code| {
+        wait_for("what `prism ready` says", || {
+            let output = server.cli(None, &["ready"]);
+            (output.status.code() == Some(code)).then_some(())
+        });
+    };
+    is_ready(0);
+    postgres.stop();
+    is_ready(1);
+    postgres.start_again();
+    is_ready(0);
 }
 
 /// Stands in front of a PostgreSQL without TLS and gives it a certificate.

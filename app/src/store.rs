@@ -6,7 +6,7 @@
 pub mod gate;
 pub mod memory;
 pub mod page;
-mod sql;
+pub mod sql;
 pub mod sqlite;
 
 use crate::bus::{Bus, Pushed};
@@ -651,9 +651,7 @@ impl Store {
 
     /// Whether a drain may find something. A no is certain; a yes may turn out empty.
     pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
-        match self {
-            Self::Sqlite(s) => Ok(s.may_have_pending(persona, now)),
-        }
+        on_engine!(self, s => s.may_have_pending(persona, now))
     }
 
     pub async fn lease(

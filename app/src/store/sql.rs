@@ -374,12 +374,13 @@ impl Statement<'_> {
     }
 }
 
-#[cfg(test)]
 impl Connection {
+    /// The embedded engine's file, for whoever looks at it from outside.
     pub fn open(file: impl AsRef<std::path::Path>) -> Result<Self> {
         Ok(Self::Sqlite(rusqlite::Connection::open(file)?))
     }
 
+    #[cfg(test)]
     pub fn open_in_memory() -> Result<Self> {
         Ok(Self::Sqlite(rusqlite::Connection::open_in_memory()?))
     }

@@ -27,14 +27,14 @@ async fn a_full_inbox_is_refused_to_the_sender_by_name_until_somebody_reads() {
         .unwrap();
     server.terminate();
     // As if they had been sent one by one.
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     db.execute(
         "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity,
             seq, from_identity, signal_type, category, payload, delivery_class, body_sha256,
             created_at, expires_at)
          with recursive n(i) as (select 2 union all select i + 1 from n where i < ?)
-         select lower(hex(randomblob(4))) || '-0000-4000-8000-' || lower(hex(randomblob(6))),
-            tenant_id, project_id, lower(hex(randomblob(4))) || '-0000-4000-8000-000000000000',
+         select (10000000 + n.i) || '-0000-4000-8000-000000000000',
+            tenant_id, project_id, (10000000 + n.i) || '-0000-4000-8000-000000000001',
             to_persona_id, to_identity, n.i, from_identity, signal_type, category, payload,
             delivery_class, body_sha256, created_at, expires_at
          from n, signal_queue where seq = 1",
@@ -220,7 +220,7 @@ async fn a_payload_nested_too_deep_is_refused_and_an_old_one_blocks_no_inbox() {
     }
     let last = donna.call(PID, "signal", task("Texi", "plain")).await;
     let last = last.unwrap()["signal_id"].clone();
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     for (i, levels) in levels.into_iter().enumerate() {
         let sql = "update signal_queue set payload = ? where to_identity = 'Texi' and seq = ?";
         db.execute(sql, rusqlite::params![nested(levels), i as i64 + 1])
@@ -281,19 +281,20 @@ async fn a_path_without_end_is_left_out_and_the_checkpoint_is_kept() {
     let many = json!({"summary": "many", "touched_files": vec!["f"; 501]});
     let answer = eve.call(PID, "checkpoint", many).await.unwrap();
     assert_eq!(kinds(&answer), ["touched_files_cut"]);
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let mut rows = db
         .prepare(
-            "select json_array_length(touched_files) from session_deltas
+            "select touched_files from session_deltas
              where delta_kind = 'checkpoint' order by created_at",
         )
         .unwrap();
-    let kept: Vec<i64> = rows
-        .query_map([], |r| r.get(0))
-        .unwrap()
-        .collect::<Result<_, _>>()
-        .unwrap();
-    assert_eq!(kept, [1, 1, 1, 500]);
+    let kept = rows.query_map([], |r| r.get::<_, String>(0)).unwrap();
+    let kept = kept.map(|files| {
+        serde_json::from_str::<Vec<String>>(&files.unwrap())
+            .unwrap()
+            .len()
+    });
+    assert_eq!(kept.collect::<Vec<_>>(), [1, 1, 1, 500]);
 }
 
 fn project_says(server: &Server, text: &str) {

@@ -200,7 +200,7 @@ fn a_golden_day_is_warned_only_where_work_began_without_recall() {
             expect("Texi", "todo_add", "satisfied"),
         ]
     );
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let count = |sql: &str| db.query_row(sql, [], |r| r.get::<_, i64>(0)).unwrap();
     assert_eq!(
         count("select count(*) from edges where kind = 'REFERENCES_RECALL'"),
@@ -208,9 +208,14 @@ fn a_golden_day_is_warned_only_where_work_began_without_recall() {
         "the last todo is covered by both of Texi's recalls"
     );
     assert_eq!(
-        count(
-            "select count(*) from pragma_table_info('recallgate_events') where name in ('query', 'text', 'payload', 'results')"
-        ),
+        count(&format!(
+            "select count(*) from {} where name in ('query', 'text', 'payload', 'results')",
+            db.either(
+                "pragma_table_info('recallgate_events')",
+                "(select attname as name from pg_attribute
+                  where attrelid = 'recallgate_events'::regclass) a"
+            )
+        )),
         0,
         "ids and counts only"
     );
@@ -320,10 +325,7 @@ fn acked(agent: &mut Agent, id: &str) -> Vec<String> {
 }
 
 fn rows(server: &Server, sql: &str) -> i64 {
-    rusqlite::Connection::open(server.home().path("prism.db"))
-        .unwrap()
-        .query_row(sql, [], |r| r.get(0))
-        .unwrap()
+    server.rows().query_row(sql, [], |r| r.get(0)).unwrap()
 }
 
 #[test]
@@ -504,16 +506,16 @@ async fn fifty_labels_are_a_verdict_and_one_less_is_not() {
     let mut server = Server::start();
     server.identity("Texi").await;
     server.terminate();
-    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let database = server.rows();
     database
         .execute_batch(
             "with recursive n(i) as (select 1 union all select i + 1 from n where i < 51)
              insert into recallgate_events (id, tenant_id, project_id, assignment_id, task_class,
                 gate_mode, outcome, trigger, actor_persona, actor_surface, recall_count,
                 occurred_at, is_first, label)
-             select printf('%08d-0000-4000-8000-000000000000', i), p.tenant_id, p.id, 'a' || i,
+             select (10000000 + i) || '-0000-4000-8000-000000000000', p.tenant_id, p.id, 'a' || i,
                 'tier1', 'advisory', 'warned', 'ack', 'Texi', 'cli', 0,
-                cast(strftime('%s', 'now') as integer) * 1000000 + i, 1,
+                (select max(created_at) from personas) + i, 1,
                 case when i <= 14 then 0 when i <= 49 then 1 end
              from n, projects p;",
         )

@@ -5,8 +5,8 @@ use crate::harness::{PID, Server, wait_until};
 use crate::recall_story::installed_models;
 use prism::client::Client;
 use prism::embed::encoder::Encoder;
+use prism::store::sql::{Connection, Row, params};
 use prism_core::memory::generation::{BGE_SMALL, BOTH, FIRST, Generation, MINILM, Model};
-use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 const MODELS: [&str; 2] = ["all-minilm-l6-v2-int8", "bge-small-en-v1.5-int8"];
@@ -73,13 +73,13 @@ async fn found_by(client: &Client, question: &str, models: &[&str]) {
 }
 
 fn database(server: &Server) -> Connection {
-    Connection::open(server.home().path("prism.db")).unwrap()
+    server.rows()
 }
 
 /// Rows that have vectors of this generation.
 fn rows_of(server: &Server, generation: &Generation) -> u64 {
     let rows = "select count(distinct memory_row) from memory_vectors where model = ?";
-    let count = |r: &rusqlite::Row<'_>| r.get::<_, i64>(0);
+    let count = |r: &Row<'_>| r.get::<_, i64>(0);
     database(server)
         .query_row(rows, [generation.id], count)
         .unwrap() as u64
@@ -153,10 +153,10 @@ async fn found_on(client: &Client) {
 }
 
 fn as_the_first_build_made_it(server: &Server) {
-    let mut database = database(server);
-    let change = database.transaction().unwrap();
+    let database = database(server);
+    database.begin_writing().unwrap();
     {
-        let mut all = change
+        let mut all = database
             .prepare("select id, vector from memory_vectors")
             .unwrap();
         let rows = all.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap();
@@ -167,12 +167,14 @@ fn as_the_first_build_made_it(server: &Server) {
             });
             let half: Vec<u8> = half.collect();
             let update = "update memory_vectors set model = ?, vector = ? where id = ?";
-            change.execute(update, params![FIRST.id, half, id]).unwrap();
+            database
+                .execute(update, params![FIRST.id, half, id])
+                .unwrap();
         }
     }
     let answering = "update vector_generation set generation = ?";
-    change.execute(answering, [FIRST.id]).unwrap();
-    change.commit().unwrap();
+    database.execute(answering, [FIRST.id]).unwrap();
+    database.commit().unwrap();
 }
 
 #[tokio::test]

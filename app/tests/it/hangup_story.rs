@@ -26,11 +26,7 @@ fn hang_up(server: &Server, key: &str, path: &str, extra: &str, body: &Value, co
         body.len()
     )
     .unwrap();
-    let database = rusqlite::Connection::open_with_flags(
-        server.home().path("prism.db"),
-        rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY,
-    )
-    .unwrap();
+    let database = server.rows();
     wait_for("the row is committed", || {
         database
             .query_row(committed, [], |row| row.get::<_, bool>(0))

@@ -5,7 +5,6 @@ use crate::recall_story::give_model;
 use prism::client::Client;
 use prism::config::ServerFile;
 use prism::home::Home;
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -67,9 +66,7 @@ async fn a_server_that_is_killed_takes_its_worker_along_even_one_that_hangs() {
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn count(server: &Server, sql: &str) -> i64 {
-    let file = server.home().path("prism.db");
-    let connection = Connection::open(file).unwrap();
-    connection.query_row(sql, [], |r| r.get(0)).unwrap()
+    server.rows().query_row(sql, [], |r| r.get(0)).unwrap()
 }
 
 /// Sends a task and drains it, so that it is over.
@@ -201,7 +198,7 @@ async fn an_upgraded_home_hears_for_seven_days_what_will_go() {
     let old = drained(&donna, &texi, "water the plants").await;
     server.terminate();
     // As a home is left by the migration that brought retention.
-    let connection = Connection::open(server.home().path("prism.db")).unwrap();
+    let connection = server.rows();
     let upgraded = "update retention set begins_at = null";
     connection.execute(upgraded, []).unwrap();
     drop(connection);

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
-fn database(server: &Server) -> rusqlite::Connection {
-    rusqlite::Connection::open(server.home().path("prism.db")).unwrap()
+fn database(server: &Server) -> prism::store::sql::Connection {
+    server.rows()
 }
 
 fn rename_operator(server: &Server, name: &str) {
@@ -46,7 +46,7 @@ async fn an_operator_is_renamed_although_the_new_name_once_sent_under_the_same_k
     keyed["idempotency_key"] = json!("once");
     let operator = server.operator();
     operator.call(PID, "signal", keyed.clone()).await.unwrap();
-    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let database = server.rows();
     let earlier = "update signal_queue set from_identity = 'boss'";
     assert_eq!(database.execute(earlier, []).unwrap(), 1);
     operator.call(PID, "signal", keyed).await.unwrap();
@@ -232,7 +232,7 @@ async fn what_the_store_has_and_memory_has_not_is_found_again() {
         db.execute(
             "insert into personas
              (id, tenant_id, project_id, identity, identity_folded, is_operator, created_at)
-             values (?, ?, ?, ?, lower(?4), ?, 1)",
+             values (?, ?, ?, ?, lower(?4), cast(? as integer), 1)",
             [
                 &Uuid::new_v4().to_string(),
                 &tenant,

@@ -358,7 +358,7 @@ async fn a_probe_for_nobody_is_queued_offline_and_in_no_sockets_way() {
         .await
         .unwrap();
     assert!(issued["requested_by_session"].is_null());
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let path = wait_for("what became of the push", || {
         let sql = "select publish_path from signal_queue where id = ?";
         let id = issued["signal_id"].as_str().unwrap();
@@ -707,7 +707,7 @@ async fn a_result_is_what_the_server_knows_and_only_then_what_it_is_told() {
             "model_ack"
         ])
     );
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let kept: String = db
         .query_row("select envelope from loopback_runs", [], |r| r.get(0))
         .unwrap();

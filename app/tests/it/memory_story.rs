@@ -493,7 +493,7 @@ async fn numbers_never_collide_and_versions_are_kept() {
     let hits = recall(&texi, "second", 5).await;
     assert_eq!(hits[0]["kind"], "spec");
     // The words of the others are gone from the index as well as from the row that is shown.
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let held = |word: &str| -> i64 {
         let sql = "select count(*) from memory_fts f cross join memory m on m.rowid = f.rowid
              where memory_fts match ? and m.id = ?";
@@ -976,7 +976,7 @@ fn touched_files_are_found_with_git_when_nobody_names_them() {
         ),
         (Some("git"), &json!(["dashboard/new.rs"]))
     );
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let touched = wait_for("the row", || {
         db.query_row(
             "select touched_files from session_deltas where summary = 'changed two files'",

@@ -481,7 +481,7 @@ async fn a_demonstration_whose_words_were_counted_goes_all_the_same() {
     server.ok(None, &["import", file.to_str().unwrap()]);
     server.ok(None, &["demo"]);
     let counted = || {
-        let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+        let database = server.rows();
         let of_demo = "select count(*) from memory_words w join projects p on p.id = w.project_id
             where p.pid = 'PID-DEMO'";
         database

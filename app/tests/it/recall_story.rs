@@ -3,7 +3,6 @@
 
 use crate::harness::{PID, Server, ids, task, wait_for, wait_until};
 use prism::client::Client;
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -296,7 +295,7 @@ async fn vectors_of_another_model_are_never_compared_and_are_made_anew() {
     server.terminate();
     // The other model's vectors of one note mean what another note says: whoever compares them
     // with a question gets a wrong answer.
-    let database = Connection::open(server.home().path("prism.db")).unwrap();
+    let database = server.rows();
     let meaning = |note: &str| -> Vec<u8> {
         let of_note = "select v.vector from memory_vectors v join memory m
             on m.rowid = v.memory_row where m.text like ? order by v.ordinal desc limit 1";
@@ -307,8 +306,9 @@ async fn vectors_of_another_model_are_never_compared_and_are_made_anew() {
     let (right, wrong) = (meaning("resize observer"), meaning("courier mail"));
     let changed = database
         .execute(
-            "update memory_vectors set model = 'some-other-model', vector = iif(memory_row =
-                (select rowid from memory where text like '%resize observer%'), ?2, ?1)",
+            "update memory_vectors set model = 'some-other-model', vector = case when
+                memory_row = (select rowid from memory where text like '%resize observer%')
+                then ?2 else ?1 end",
             [right, wrong],
         )
         .unwrap();
@@ -671,22 +671,31 @@ async fn a_recall_leaves_an_event_that_says_who_asked_what_came_and_where_each_s
     let question = "the pool of the ledger";
     let answer = recall(&mira, question).await;
     let results = answer["results"].as_array().unwrap();
-    let database = Connection::open(server.home().path("prism.db")).unwrap();
-    let event = database
+    let database = server.rows();
+    type Event = (String, String, String, String, i64, i64, i64, String);
+    let event: Event = database
         .query_row(
-            "select json_array(session_id, identity, surface, query, latency_us > 0, tokens,
-                occurred_at > 0), results from memory_recall_events where id = ?",
+            "select session_id, identity, surface, query, latency_us, tokens, occurred_at, results
+             from memory_recall_events where id = ?",
             [answer["recall_event_id"].as_str().unwrap()],
-            |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)),
+            |r| {
+                let (who, what) = ((r.get(0)?, r.get(1)?, r.get(2)?), (r.get(3)?, r.get(4)?));
+                let (tokens, at, results) = (r.get(5)?, r.get(6)?, r.get(7)?);
+                Ok((who.0, who.1, who.2, what.0, what.1, tokens, at, results))
+            },
         )
         .unwrap();
+    let (by, identity, surface, asked, latency_us, tokens, at, kept) = event;
     let texts = results.iter().map(|hit| hit["text"].as_str().unwrap());
-    let tokens: usize = texts.map(|text| text.chars().count().div_ceil(4)).sum();
+    let counted: usize = texts.map(|text| text.chars().count().div_ceil(4)).sum();
+    assert_eq!(by, session.to_string());
     assert_eq!(
-        serde_json::from_str::<Value>(&event.0).unwrap(),
-        json!([session.to_string(), "Mira", "other", question, 1, tokens, 1])
+        [&*identity, &*surface, &*asked],
+        ["Mira", "other", question]
     );
-    let kept: Vec<Value> = serde_json::from_str(&event.1).unwrap();
+    assert_eq!(tokens, counted as i64);
+    assert!(latency_us > 0 && at > 0);
+    let kept: Vec<Value> = serde_json::from_str(&kept).unwrap();
     assert_eq!(kept.len(), results.len());
     for (i, (kept, hit)) in kept.iter().zip(results).enumerate() {
         assert_eq!((&kept["id"], &kept["score"]), (&hit["id"], &hit["score"]));

@@ -694,7 +694,7 @@ async fn whoever_has_no_session_dismisses_what_it_was_given_lately_and_is_told_h
     let again = texi.call(PID, "signals_ack", json!({})).await.unwrap();
     assert_eq!(again["dismissed"], 0);
     server.terminate();
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     db.execute_batch("update personas set inbox_seq = 2001 where identity = 'Texi'")
         .unwrap();
     drop(db);

@@ -380,7 +380,7 @@ async fn a_todo_is_open_until_it_is_done_or_dropped_and_its_tags_stay_a_list() {
     assert_eq!(fields().await["tags"], json!(["gutter"]));
     let found = recall(&texi, "gutter").await;
     assert_eq!(found[0]["title"], "job 2", "found by its new tag");
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let held = |word: &str| -> i64 {
         let sql = "select count(*) from memory_fts f cross join memory m on m.rowid = f.rowid
              where memory_fts match ? and m.id = ?";
@@ -427,7 +427,7 @@ fn what_was_proven_of_an_agent_outlives_its_session() {
 /// The bits of a row that say whether it answers "what works".
 fn works(server: &Server, id: &Value) -> u32 {
     use prism_core::memory::question::cue::{CONFIRMATION, HALF_CONFIRMED};
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let cues: u32 = db
         .query_row("select cues from memory where id = ?", [text(id)], |r| {
             r.get(0)
@@ -540,13 +540,13 @@ async fn a_rejected_input_leaves_the_graph_and_what_was_said_around_it_and_undo_
     let after = ask(&donna, "note", json!({"text": "the other wall"})).await["id"].clone();
     let operator = server.operator();
     let queued = || -> Vec<String> {
-        let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+        let db = server.rows();
         let mut ids = db.prepare("select memory_id from embed_intents").unwrap();
         let ids = ids.query_map([], |r| r.get(0)).unwrap();
         ids.collect::<Result<_, _>>().unwrap()
     };
     let embedded = || {
-        let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+        let db = server.rows();
         db.execute("delete from embed_intents", []).unwrap();
     };
     let seen = async || {
@@ -585,7 +585,7 @@ async fn a_decision_of_digits_is_a_number_or_an_id_and_says_when_it_may_be_eithe
     let (old, prefix) = digits.expect("an id that begins with digits");
     let number: i64 = prefix.parse().unwrap();
     {
-        let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+        let db = server.rows();
         let renumber = "update artifacts set number = ? where number = 1 and kind = 'decision'";
         if number > 2_000 {
             db.execute(renumber, [number]).unwrap();
@@ -691,7 +691,7 @@ async fn a_recalls_event_keeps_who_asked_what_and_what_came() {
     let answer = ask(&texi, "recall", json!({"query": "zebra crossing"})).await;
     let results = answer["results"].as_array().unwrap();
     assert_eq!(results.len(), 2);
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let event = db
         .query_row(
             "select e.*, p.pid from memory_recall_events e join projects p on p.id = e.project_id
@@ -763,7 +763,7 @@ async fn a_session_is_wrapped_once_however_many_try_and_then_writes_no_checkpoin
     assert_eq!((wrapped.len(), written.len()), (1, 1), "{written:#?}");
     assert_eq!(written[0]["id"], wrapped[0]);
     // A request that came in before the session ended, and is written after it.
-    let db = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
+    let db = server.rows();
     let release = "update sessions set released_at = 1 where identity = 'Donna'";
     assert_eq!(db.execute(release, []).unwrap(), 1);
     for verb in ["wrap", "checkpoint"] {

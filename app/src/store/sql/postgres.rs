@@ -52,8 +52,23 @@ impl Server {
             client: RefCell::new(Some(client)),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
+            apart: false,
         })
     }
+
+    /// A connection for whoever is inside an asynchronous runtime.
+    pub fn connect_apart(&self) -> Result<Link> {
+        let mut link = apart(|| self.connect())?;
+        link.apart = true;
+        Ok(link)
+    }
+}
+
+fn apart<T: Send>(ask: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|threads| match threads.spawn(ask).join() {
+        Ok(answer) => answer,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 /// Host, port and name, and who comes: never the password.
@@ -80,6 +95,8 @@ pub struct Link {
     client: RefCell<Option<Client>>,
     ready: RefCell<Ready>,
     in_transaction: Cell<bool>,
+    /// Asked from threads that must not wait: each question waits on one of its own.
+    apart: bool,
 }
 
 impl Drop for Link {
@@ -92,11 +109,12 @@ impl Drop for Link {
 }
 
 impl Link {
-    fn client<T>(
+    fn client<T: Send>(
         &self,
-        ask: impl FnOnce(&mut Client) -> std::result::Result<T, ::postgres::Error>,
+        ask: impl FnOnce(&mut Client) -> std::result::Result<T, ::postgres::Error> + Send,
     ) -> Result<T> {
         match self.client.borrow_mut().as_mut() {
+            Some(client) if self.apart => Ok(apart(|| ask(client))?),
             Some(client) => Ok(ask(client)?),
             None => Err(Error::NoRows),
         }

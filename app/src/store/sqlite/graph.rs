@@ -14,9 +14,8 @@ use uuid::Uuid;
 /// Edges followed from one node in each direction; a hub says little.
 const FAN_OUT: usize = 50;
 /// One hop, out of a node and into it. Both must be a search, never a scan.
-const HOP_OUT: &str =
-    "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' limit ?";
-const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') limit ?";
+const HOP_OUT: &str = "select dst as node, kind from edges where src = ? and kind <> 'REFERENCES_RECALL' order by kind, dst limit ?";
+const HOP_IN: &str = "select src as node, kind from edges where dst = ? and kind in ('CONFIRMS','LABELS','COMBINES','RULED_OUT_IN','REPLIES_TO','MENTIONS','SUPERSEDES') order by kind, src limit ?";
 
 impl Sqlite {
     pub async fn graph_of(&self, project: Uuid, wanted: String) -> Result<GraphAnswer> {

@@ -131,8 +131,18 @@ impl Sqlite {
         }
     }
 
-    pub fn may_have_pending(&self, persona: Uuid, now: Moment) -> bool {
-        self.inboxes.may_hold(persona, now)
+    pub async fn may_have_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
+        if self.pool.is_none() {
+            return Ok(self.inboxes.may_hold(persona, now));
+        }
+        // Another server may have filled it.
+        self.read(move |c| {
+            let free = format!("select exists (select 1 from signal_queue q where {FREE})");
+            c.prepare_cached(&free)
+                .and_then(|mut s| s.query_row(params![persona.to_string(), now.0], |r| r.get(0)))
+                .map_err(failed)
+        })
+        .await
     }
 
     pub async fn lease(

@@ -14,6 +14,7 @@ pub use wire::{Sockets, Wire};
 use prism::client::{Client, Locator};
 use prism::config::{Config, ServerFile};
 use prism::home::Home;
+use prism::store::sql;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -219,6 +220,22 @@ impl Server {
             String::from_utf8_lossy(&output.stderr)
         );
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Its rows, for a story that looks at them or spoils them.
+    pub fn rows(&self) -> sql::Connection {
+        match &self.database {
+            None => sql::Connection::open(self.home().path("prism.db")).unwrap(),
+            Some(database) => {
+                let there = sql::Server::parse(&database.url).unwrap();
+                sql::Connection::Postgres(there.connect_apart().unwrap())
+            }
+        }
+    }
+
+    /// Whether its rows are in a file of its home, which a story about that file needs.
+    pub fn is_embedded(&self) -> bool {
+        self.database.is_none()
     }
 
     pub fn operator_key(&self) -> String {

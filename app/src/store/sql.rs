@@ -176,6 +176,10 @@ pub enum Rows<'s> {
 }
 
 impl Rows<'_> {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a row lasts until the next one"
+    )]
     pub fn next(&mut self) -> Result<Option<Row<'_>>> {
         Ok(match self {
             Self::Sqlite(rows) => rows.next()?.map(Row::Sqlite),
@@ -256,6 +260,10 @@ impl Statement<'_> {
 }
 
 /// A connection to either engine, in a transaction wherever an operation gets it.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a few, and they stay where they are"
+)]
 pub enum Connection {
     Sqlite(rusqlite::Connection),
     Postgres(Link),

@@ -12,6 +12,7 @@ use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as Cause;
+use std::sync::Arc;
 
 /// Statements that a connection keeps ready.
 const STATEMENTS_MAX: usize = 512;
@@ -19,7 +20,7 @@ const STATEMENTS_MAX: usize = 512;
 /// Where the database is, and how to get in.
 #[derive(Clone)]
 pub struct Server {
-    config: Config,
+    config: Arc<Config>,
     secure: Secure,
 }
 
@@ -36,7 +37,10 @@ impl Server {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(std::time::Duration::from_secs(5));
         }
-        Ok(Self { config, secure })
+        Ok(Self {
+            config: Arc::new(config),
+            secure,
+        })
     }
 
     pub fn connect(&self) -> Result<Link> {

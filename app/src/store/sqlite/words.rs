@@ -318,7 +318,7 @@ fn read(c: &Connection, hits: &mut WordHits, sought: &Sought, rows: &[i64]) -> R
     while let Some(row) = texts.next().map_err(failed)? {
         let text = |i: usize| {
             let value = row.get_ref(i).map_err(failed)?;
-            value.as_str().map_err(|e| failed(e))
+            value.as_str().map_err(failed)
         };
         let id: i64 = row.get(0).map_err(failed)?;
         let (mut times, mut words) = sought.count(text(2)?);

@@ -58,6 +58,7 @@ check: dashboard/node_modules/.package-lock.json tests/page/node_modules/.packag
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cd dashboard && npm run --silent check
 	cd tests/page && npm run --silent check
+	deploy/check
 
 wire: ## Make the page's types from the server's
 	cargo run --locked --quiet --bin prism -- wire-types > dashboard/src/wire.ts.new

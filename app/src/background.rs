@@ -15,6 +15,7 @@ use prism_core::launch::{Meeting, is_older, meet};
 use prism_core::text::one_line;
 use prism_core::{Code, Problem};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::{ClientConnection, StreamOwned};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -203,15 +204,26 @@ fn too_slow(what: String) -> Problem {
 /// What is wrong with a server that holds its home and answers nothing; none when it answers.
 pub fn silence(server: &ServerFile) -> Option<Problem> {
     let asked = || -> std::io::Result<()> {
-        let address = server.url.trim_start_matches("http://");
+        let address = server.url.split_once("://").map_or("", |(_, at)| at);
         let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
         let mut stream = TcpStream::connect_timeout(&address, ANSWERS_WITHIN)?;
         stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
         let request =
             format!("GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes())?;
+        let tls = client::Target::from(server.clone()).tls();
         // Any word of it will do.
-        stream.read_exact(&mut [0])
+        match tls.map_err(std::io::Error::other)? {
+            None => {
+                stream.write_all(request.as_bytes())?;
+                stream.read_exact(&mut [0])
+            }
+            Some(tls) => {
+                let tls = ClientConnection::new(tls, address.ip().into());
+                let mut stream = StreamOwned::new(tls.map_err(std::io::Error::other)?, stream);
+                stream.write_all(request.as_bytes())?;
+                stream.read_exact(&mut [0])
+            }
+        }
     };
     asked().is_err().then(|| {
         let (url, pid) = (&server.url, server.pid);

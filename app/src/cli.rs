@@ -214,6 +214,8 @@ enum Command {
     MigrateStore(moving::MigrateStore),
     /// Look at this machine's Prism and say what is wrong
     Doctor,
+    /// Say whether the server takes what it is sent, for whoever watches over it (exit 1: not now)
+    Ready,
     /// Measure this machine's Prism
     Bench(crate::bench::Bench),
     /// One line for a host's status bar
@@ -659,6 +661,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Connect(connect) => boxed(|| connect.run(context, pins)),
         Command::Disconnect(disconnect) => boxed(|| async { disconnect.run(context) }),
         Command::Doctor => boxed(|| doctor::run(context)),
+        Command::Ready => boxed(|| doctor::ready(context)),
         Command::Coder(coder) => boxed(|| coder.run(context)),
         // Handled before any of this is set up, or above.
         Command::Statusline { .. }

@@ -11,7 +11,9 @@ use crate::server::{
     CREATE_HEADER, ELSEWHERE_HEADER, FOLDER_HEADER, FORMERLY_HEADER, FOUND_HEADER, MACHINE_HEADER,
     SESSION_HEADER, VERSION_HEADER,
 };
+use crate::tls::{self, Trust};
 use http::{Http, Post};
+use hyper::Method;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use prism_core::access::may_carry_key;
 use prism_core::api::page::EVERYWHERE;
@@ -34,11 +36,51 @@ pub const GLANCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub enum Locator {
     /// Wherever the environment says, with the key that the environment brings.
-    Url(String),
+    Url(Target),
     /// The server of this home.
     Home(Home),
     /// `PRISM_URL` without `PRISM_API_KEY`: good while it is the server of this home.
     HomeAt(Home, String),
+}
+
+/// A server's address, and whom to believe that it is the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub url: String,
+    pub trust: Trust,
+}
+
+impl<U: Into<String>> From<U> for Target {
+    fn from(url: U) -> Self {
+        Self {
+            url: url.into(),
+            trust: Trust::System,
+        }
+    }
+}
+
+impl Target {
+    /// How to speak TLS with it; none where it is plain HTTP.
+    pub fn tls(&self) -> Result<Option<Arc<rustls::ClientConfig>>, Problem> {
+        let https = self.url.starts_with("https:");
+        https.then(|| self.trust.config()).transpose()
+    }
+
+    /// A connection that did not come to be, for the reasons that TLS has.
+    pub fn refused(&self, error: &std::io::Error) -> Option<Problem> {
+        let (what, hint) = tls::said(error)?;
+        let message = format!("the server at {} is not trusted: {what}", self.url);
+        Some(Problem::new(Code::ServerUnreachable, message, hint))
+    }
+}
+
+impl From<ServerFile> for Target {
+    fn from(file: ServerFile) -> Self {
+        Self {
+            url: file.url,
+            trust: Trust::Known(file.certificates),
+        }
+    }
 }
 
 impl Locator {
@@ -48,24 +90,34 @@ impl Locator {
         };
         let url = checked_url(url, env.allow_http)?;
         Ok(match env.api_key {
-            Some(_) => Self::Url(url),
+            Some(_) => Self::Url(Target {
+                url,
+                trust: match &env.ca_file {
+                    Some(file) => Trust::Authority(file.into()),
+                    None => Trust::System,
+                },
+            }),
             None => Self::HomeAt(home.clone(), url),
         })
     }
 
     pub fn url(&self) -> Result<String, Problem> {
-        let of_home = |home: &Home| -> Result<Option<String>, Problem> {
+        self.target().map(|target| target.url)
+    }
+
+    pub fn target(&self) -> Result<Target, Problem> {
+        let of_home = |home: &Home| -> Result<Option<Target>, Problem> {
             home.check().map_err(untrusted)?;
-            Ok(ServerFile::load(home).map(|f| f.url))
+            Ok(ServerFile::load(home).map(Target::from))
         };
         match self {
-            Self::Url(url) => Ok(url.clone()),
+            Self::Url(target) => Ok(target.clone()),
             Self::Home(home) => of_home(home)?.ok_or_else(|| {
                 not_running(&format!("no prism server runs on {}", home.dir().display()))
             }),
             // A key of this home never goes to a server that is not of this home.
             Self::HomeAt(home, url) => match of_home(home)? {
-                Some(own) if own == *url => Ok(own),
+                Some(own) if own.url == *url => Ok(own),
                 None => Err(not_running(&format!(
                     "no prism server runs on {}",
                     home.dir().display()
@@ -88,10 +140,6 @@ impl Locator {
             Self::Url(_) => false,
             Self::Home(home) | Self::HomeAt(home, _) => crate::background::is_changing(home),
         }
-    }
-
-    fn is_https(&self) -> bool {
-        matches!(self, Self::Url(url) if url.starts_with("https:"))
     }
 }
 
@@ -153,9 +201,8 @@ pub fn not_running(message: &str) -> Problem {
     )
 }
 
-/// The one way a client is made for whatever else speaks HTTP: hosts, shims' doors, servers behind
-/// TLS.
-pub fn http_client(https: bool, timeout: Duration) -> Result<reqwest::Client, Problem> {
+/// The one way a client is made for whatever else speaks HTTP on this machine: hosts, shims' doors.
+pub fn http_client(timeout: Duration) -> Result<reqwest::Client, Problem> {
     // The first provider installed wins; a second call changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder()
@@ -165,9 +212,9 @@ pub fn http_client(https: bool, timeout: Duration) -> Result<reqwest::Client, Pr
         .pool_idle_timeout(http::KEPT)
         // Wherever a server points, the key does not follow.
         .redirect(reqwest::redirect::Policy::none())
-        .no_proxy();
-    // Reading the machine's certificates takes longer than a whole call within it.
-    let http = if https { http } else { http.tls_certs_only([]) };
+        .no_proxy()
+        // Reading the machine's certificates takes longer than a whole call within it.
+        .tls_certs_only([]);
     http.build().map_err(|e| {
         Problem::new(
             Code::Internal,
@@ -324,11 +371,28 @@ impl Client {
                 .to_string(),
         };
         let post = Post {
+            method: Method::POST,
             path: format!("/api/v1/{pid}/{path}"),
             headers: self.headers(),
             body: serde_json::to_vec(body).map_err(|e| Unanswered::unsent(unwritten(&e)))?,
             patience,
         };
+        self.answer(post).await
+    }
+
+    /// What the server says of itself and of what it stands on.
+    pub async fn ready(&self) -> Result<Value, Problem> {
+        let look = Post {
+            method: Method::GET,
+            path: "/readyz".into(),
+            headers: self.headers(),
+            body: Vec::new(),
+            patience: self.patience,
+        };
+        self.answer(look).await.map_err(|f| f.problem)
+    }
+
+    async fn answer(&self, post: Post) -> Result<Value, Unanswered> {
         let answered = self.http.post(&self.locator, post).await?;
         let (url, status) = (answered.url, answered.status);
         if let Some(folder) = answered.headers.get(ELSEWHERE_HEADER) {

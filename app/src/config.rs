@@ -4,6 +4,7 @@
 
 use crate::clock;
 use crate::home::Home;
+use crate::tls::Files;
 use anyhow::{Context, Result, bail};
 use prism_core::access::{FoundBy, PublicUrl};
 use prism_core::escalation::Escalation;
@@ -33,6 +34,13 @@ pub struct Env {
     pub pid: Option<String>,
     pub url: Option<String>,
     pub api_key: Option<String>,
+    /// The operator's key of a server whose home may not outlive it.
+    pub operator_key: Option<String>,
+    /// The authority of a server elsewhere, if this machine does not know it.
+    pub ca_file: Option<String>,
+    /// The certificate that a server shows, and its key.
+    pub tls_cert: Option<String>,
+    pub tls_key: Option<String>,
     /// Keys may travel in the clear to another machine.
     pub allow_http: bool,
     pub doorbell: Option<String>,
@@ -91,6 +99,10 @@ impl Env {
             pid: var("PRISM_PID"),
             url: var("PRISM_URL"),
             api_key: var("PRISM_API_KEY"),
+            operator_key: var("PRISM_OPERATOR_KEY"),
+            ca_file: var("PRISM_CA_FILE"),
+            tls_cert: var("PRISM_TLS_CERT"),
+            tls_key: var("PRISM_TLS_KEY"),
             allow_http: var("PRISM_ALLOW_HTTP").is_some_and(|v| v == "1"),
             doorbell: var("PRISM_DOORBELL"),
             claude_inbox: var("CLAUDE_CODE_MESSAGING_SOCKET"),
@@ -185,8 +197,9 @@ impl HostEnv {
 
 /// What a background server takes over from whoever starts it: how to find things on this
 /// machine, and its own settings. Not a word about the agent or the host beside which it started.
-const OF_A_SERVER: [&str; 20] = [
+const OF_A_SERVER: [&str; 24] = [
     "PATH",
+    "PRISM_REDIS",
     "HOME",
     "USER",
     "LOGNAME",
@@ -201,6 +214,9 @@ const OF_A_SERVER: [&str; 20] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "XDG_RUNTIME_DIR",
+    "PRISM_DATABASE",
+    "PRISM_TLS_CERT",
+    "PRISM_TLS_KEY",
     "PRISM_LOG",
     "PRISM_RECALLGATE_MODE",
     "PRISM_FAILPOINTS",
@@ -338,6 +354,41 @@ pub struct ServerConfig {
     /// The Redis that tells those servers of each other's commits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<String>,
+    /// The certificate that this server shows and its key, as PEM; in the home, unless they say
+    /// where.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+}
+
+/// The certificate and the key of a server that speaks TLS: as it was started with, else as the
+/// environment says, else the configuration.
+pub fn tls_files(
+    arguments: (Option<PathBuf>, Option<PathBuf>),
+    env: &Env,
+    config: &ServerConfig,
+    home: &Home,
+) -> Result<Option<Files>> {
+    let of_env = |path: &Option<String>| path.as_ref().map(PathBuf::from);
+    let of_home = |path: &Option<PathBuf>| path.as_ref().map(|p| home.dir().join(p));
+    let sources = [
+        arguments,
+        (of_env(&env.tls_cert), of_env(&env.tls_key)),
+        (of_home(&config.tls_cert), of_home(&config.tls_key)),
+    ];
+    let said = sources.into_iter().find(|s| *s != (None, None));
+    match said {
+        None => Ok(None),
+        Some((Some(cert), Some(key))) => Ok(Some(Files { cert, key })),
+        Some((Some(cert), None)) => bail!(
+            "the certificate {} comes without its key: give --tls-key too (PRISM_TLS_KEY, server.tls_key)",
+            cert.display()
+        ),
+        Some((None, _)) => bail!(
+            "a key comes without its certificate: give --tls-cert too (PRISM_TLS_CERT, server.tls_cert)"
+        ),
+    }
 }
 
 impl ServerConfig {
@@ -443,8 +494,14 @@ impl Config {
     /// Reads the configuration, or makes one with a fresh operator's key.
     pub fn load_or_create(home: &Home, env: &Env) -> Result<Self> {
         home.create()?;
-        if let Some(config) = Self::load(home)? {
+        let given = env.operator_key.as_ref().map(|key| key.trim().to_owned());
+        if let Some(mut config) = Self::load(home)? {
             config.check()?;
+            if let Some(key) = given.filter(|key| *key != config.api_key) {
+                config.api_key = key;
+                config.check()?;
+                home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
+            }
             return Ok(config);
         }
         let operator = env.user.as_deref().and_then(|u| Identity::parse(u).ok());
@@ -455,13 +512,17 @@ impl Config {
         };
         let config = Self {
             operator,
-            api_key: clock::new_key()?,
+            api_key: match given {
+                Some(key) => key,
+                None => clock::new_key()?,
+            },
             server: ServerConfig::default(),
             limits: Limits::default(),
             retention: Retention::default(),
             hooks: HooksConfig::default(),
             escalation: Escalation::default(),
         };
+        config.check()?;
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
         Ok(config)
     }
@@ -477,6 +538,10 @@ pub struct ServerFile {
     /// Runs in the background, started by `prism up`, a launcher or a shim.
     #[serde(default)]
     pub autostarted: bool,
+    /// Fingerprints of the certificates it may show: by them its own machine knows it, whatever name
+    /// they are for and whoever signed them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<String>,
     /// The copy of the database that was made before this server upgraded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<PathBuf>,
@@ -696,12 +761,12 @@ pub fn search_path() -> Vec<PathBuf> {
 }
 
 /// Refuses to listen beyond this machine unless a proxy in front ends TLS.
-pub fn check_bind(host: &str, behind_proxy: bool) -> Result<()> {
-    if prism_core::access::is_loopback_name(host) || behind_proxy {
+pub fn check_bind(host: &str, behind_proxy: bool, tls: bool) -> Result<()> {
+    if prism_core::access::is_loopback_name(host) || behind_proxy || tls {
         return Ok(());
     }
     bail!(
-        "--host {host} is reachable from other machines, and keys would travel in the clear: put a TLS proxy in front and say --behind-proxy, or use 127.0.0.1"
+        "--host {host} is reachable from other machines, and keys would travel in the clear: give --tls-cert and --tls-key, or put a TLS proxy in front and say --behind-proxy, or use 127.0.0.1"
     )
 }
 
@@ -842,8 +907,13 @@ mod tests {
 
     #[test]
     fn a_server_does_not_leave_this_machine_by_accident() {
-        assert!(check_bind("127.0.0.1", false).is_ok() && check_bind("localhost", false).is_ok());
-        assert!(check_bind("0.0.0.0", false).is_err() && check_bind("0.0.0.0", true).is_ok());
+        assert!(
+            check_bind("127.0.0.1", false, false).is_ok()
+                && check_bind("localhost", false, false).is_ok()
+        );
+        assert!(check_bind("0.0.0.0", false, false).is_err());
+        assert!(check_bind("0.0.0.0", true, false).is_ok());
+        assert!(check_bind("0.0.0.0", false, true).is_ok());
     }
 
     #[test]
@@ -861,5 +931,60 @@ mod tests {
             made.api_key
         );
         assert_eq!(home.mode("config.toml"), Some(0o600));
+    }
+
+    #[test]
+    fn a_certificate_comes_from_the_argument_the_environment_or_the_home() {
+        let home = Home::at("/home/of/prism");
+        let pair = |name: &str| (Some(PathBuf::from(name)), Some(PathBuf::from(name)));
+        let env = |name: &str| Env {
+            tls_cert: Some(name.into()),
+            tls_key: Some(name.into()),
+            ..Env::default()
+        };
+        let config = |name: &str| ServerConfig {
+            tls_cert: Some(name.into()),
+            tls_key: Some(name.into()),
+            ..ServerConfig::default()
+        };
+        let (none, unset) = (Env::default(), ServerConfig::default());
+        for (argument, env, config, expected) in [
+            ((None, None), &none, &unset, None),
+            (pair("a"), &env("b"), &config("c"), Some("a")),
+            ((None, None), &env("b"), &config("c"), Some("b")),
+            ((None, None), &none, &config("c"), Some("/home/of/prism/c")),
+            ((None, None), &none, &config("/c"), Some("/c")),
+        ] {
+            let files = tls_files(argument, env, config, &home).unwrap();
+            let files = files.map(|f| (f.cert, f.key));
+            let expected = expected.map(|name| (PathBuf::from(name), PathBuf::from(name)));
+            assert_eq!(files, expected);
+        }
+        // Half of one is not made whole by half of another.
+        assert!(tls_files((pair("a").0, None), &env("b"), &unset, &home).is_err());
+        assert!(tls_files((None, pair("a").1), &none, &unset, &home).is_err());
+    }
+
+    #[test]
+    fn an_operators_key_of_the_environment_is_the_one_of_the_home() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().join("home"));
+        let with = |key: &str| Env {
+            operator_key: Some(key.into()),
+            ..Env::default()
+        };
+        let (one, two) = (
+            "prk_".to_owned() + &"a".repeat(32),
+            "prk_".to_owned() + &"b".repeat(32),
+        );
+        for key in [&one, &two] {
+            let made = Config::load_or_create(&home, &with(&format!("{key}\n"))).unwrap();
+            assert_eq!(made.api_key, *key);
+        }
+        assert!(Config::load_or_create(&home, &with("guess")).is_err());
+        assert_eq!(Config::load(&home).unwrap().unwrap().api_key, two);
+        let fresh = Home::at(dir.path().join("fresh"));
+        assert!(Config::load_or_create(&fresh, &with("guess")).is_err());
+        assert!(Config::load(&fresh).unwrap().is_none());
     }
 }

@@ -32,6 +32,7 @@ pub mod server;
 pub mod shim;
 pub mod store;
 pub mod timing;
+pub mod tls;
 pub mod ui;
 pub mod verb;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-/// Libraries that print requests whole at their lowest levels, keys and all.
-const WIRES: [&str; 7] = [
+/// Libraries that print requests and values whole at their lowest levels, keys and all.
+const WIRES: [&str; 8] = [
     "tungstenite",
     "tokio_tungstenite",
     "hyper",
@@ -16,6 +16,7 @@ const WIRES: [&str; 7] = [
     "reqwest",
     "h2",
     "rustls",
+    "tokio_postgres",
 ];
 
 /// Starts logging to standard error; `otherwise` is the level without `PRISM_LOG`.

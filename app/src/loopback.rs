@@ -169,7 +169,7 @@ struct Door {
 impl Door {
     fn of(home: &Home, session: Uuid) -> Result<Self, Problem> {
         Ok(Self {
-            http: client::http_client(false, DOOR)?,
+            http: client::http_client(DOOR)?,
             file: files::of_session(home, session),
         })
     }

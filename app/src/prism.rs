@@ -22,16 +22,19 @@ use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
 use crate::store::Store;
+use crate::tls::Shown;
 use futures_util::FutureExt;
 use prism_core::access::Bucket;
+use prism_core::database::Facts;
 use prism_core::gate::Mode;
 use prism_core::retention::Retention;
 use prism_core::{Code, Identity, Moment, Problem};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -61,11 +64,13 @@ pub struct Prism {
     pub retention: Retention,
     pub escalator: Escalator,
     pub browsers: Browsers,
+    /// Where it listens and what it shows there, once it does.
+    listens: OnceLock<(SocketAddr, Option<Arc<Shown>>)>,
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
     /// When the store was last seen to take a write.
-    ready_at: tokio::sync::Mutex<Option<Instant>>,
+    ready_at: tokio::sync::Mutex<Option<(Instant, Facts)>>,
     /// Held by whoever writes or removes the demonstration.
     pub demo: tokio::sync::Mutex<()>,
     /// The names in memory may be older than those of the store.
@@ -106,6 +111,7 @@ impl Prism {
             home: home.clone(),
             allowed_hosts,
             browsers: Browsers::new(loaded.tenant_id, public),
+            listens: OnceLock::new(),
             started_at: now,
             limits: config.limits,
             retention: config.retention,
@@ -164,16 +170,34 @@ impl Prism {
         self.under_way.close();
     }
 
-    /// Whether a write would be taken now. Anybody may ask, so the disk is asked once a second.
-    pub async fn ready(&self) -> Result<(), Problem> {
+    /// Whether a write would be taken now, and by what. Anybody may ask, so the database is asked once a
+    /// second.
+    pub async fn ready(&self) -> Result<Facts, Problem> {
         let mut ready_at = self.ready_at.lock().await;
-        if ready_at.is_some_and(|at| at.elapsed() < READY_FOR) {
-            return Ok(());
+        if let Some((at, facts)) = ready_at.as_ref()
+            && at.elapsed() < READY_FOR
+        {
+            return Ok(facts.clone());
         }
         *ready_at = None;
         self.store.ready().await?;
-        *ready_at = Some(Instant::now());
-        Ok(())
+        let facts = self.store.facts().await?;
+        *ready_at = Some((Instant::now(), facts.clone()));
+        Ok(facts)
+    }
+
+    pub fn listens_at(&self, address: SocketAddr, tls: Option<Arc<Shown>>) {
+        let _ = self.listens.set((address, tls));
+    }
+
+    /// Whether a host is this server without anybody having said so: the very address it listens on,
+    /// or what its certificate is for. Neither can be another's.
+    pub fn is_called(&self, host: &str) -> bool {
+        self.listens.get().is_some_and(|(address, tls)| {
+            host == address.to_string()
+                || host == address.ip().to_string()
+                || tls.as_ref().is_some_and(|shown| shown.is_for(host))
+        })
     }
 
     /// How many connections the configuration allows.

@@ -9,6 +9,7 @@ mod stream;
 pub mod typescript;
 mod upgrade;
 pub mod watch;
+mod wire;
 
 pub use upgrade::DATABASE;
 
@@ -18,8 +19,9 @@ use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
 use crate::prism::{Formerly, Prism};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::timing;
+use crate::tls::Shown;
 use crate::verb;
 use anyhow::{Context, Result, bail};
 use axum::body::{Body, to_bytes};
@@ -36,6 +38,8 @@ use prism_core::limits::{BODY_BYTES_MAX, FIRST_REQUEST_S};
 use prism_core::{Code, Problem, ProjectName};
 use serde_json::{Map, Value};
 use std::future::Future;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -74,6 +78,8 @@ pub struct Options {
     pub host: String,
     pub port: u16,
     pub behind_proxy: bool,
+    /// A certificate and its key, if it speaks TLS itself.
+    pub tls: (Option<PathBuf>, Option<PathBuf>),
     /// Where people reach the page when a proxy stands in front.
     pub public_url: Option<String>,
     /// A database that other servers stand on as well.
@@ -97,7 +103,6 @@ pub struct Background {
 
 /// Opens the home, listens, and serves until SIGINT or SIGTERM.
 pub async fn serve(options: Options, env: &Env) -> Result<()> {
-    config::check_bind(&options.host, options.behind_proxy)?;
     let (gate_mode, gate_note) = prism_core::gate::parse_mode(env.recallgate_mode.as_deref())
         .map_err(|p| anyhow::anyhow!(p.message))?;
     if let Some(note) = gate_note {
@@ -107,6 +112,12 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let home = &options.home;
     let mut config = Config::load_or_create(home, env)?;
+    let tls = config::tls_files(options.tls.clone(), env, &config.server, home)?;
+    config::check_bind(&options.host, options.behind_proxy, tls.is_some())?;
+    let tls = tls
+        .map(Shown::open)
+        .transpose()
+        .context("TLS cannot begin")?;
     if options.public_url.is_some() {
         config.server.public_url = options.public_url.clone();
     }
@@ -131,7 +142,11 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         None => upgrade::open(home, replaces)?,
         Some(url) => {
             let store = tokio::task::spawn_blocking(move || Store::open_shared(&url)).await?;
-            (store.context("cannot open the database")?, None)
+            let store = store.map_err(|error| match error {
+                StoreError::Refused(p) => anyhow::anyhow!("{}; {}", p.message, p.hint),
+                error => anyhow::Error::new(error).context("cannot open the database"),
+            });
+            (store?, None)
         }
     };
     let (embedder, embedding) = Embedder::open(home.clone(), &store).await?;
@@ -155,7 +170,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let stop = stop_signal(options.ends_with_stdin)?;
     let of_background = options.background.is_some();
     // A terminal or a login that ends is none of its business.
-    let _hangup = of_background.then(hangup).transpose()?;
+    let hangup = (of_background || tls.is_some()).then(hangup).transpose()?;
     let ground = Ground::of(home, &lock);
     let (lost, mut was_lost) = tokio::sync::oneshot::channel();
     let stop = async move {
@@ -169,24 +184,30 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     };
     let address = listener.local_addr()?;
     let file = ServerFile {
-        url: format!("http://{address}"),
+        url: own_url(address, tls.is_some()),
         pid: std::process::id(),
         version: config::version().into(),
         started_at: prism.started_at,
         autostarted: of_background,
+        certificates: tls.iter().map(|shown| shown.fingerprint()).collect(),
         backup,
     };
     prism.browsers.listens_at(&file.url);
+    prism.listens_at(address, tls.clone());
     home.write(
         ServerFile::NAME,
         serde_json::to_string_pretty(&file)?.as_bytes(),
     )?;
     tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", config::version());
     let embedding = tokio::spawn(embedding.run(store));
-    let result = run(listener, prism.clone(), stop).await;
+    let hangups = hangup.map(|h| tokio::spawn(hear_hangups(h, tls.clone(), home.clone(), file)));
+    let result = run(listener, prism.clone(), tls, stop).await;
     embedding.abort();
     if let Some(joined) = joined {
         joined.abort();
+    }
+    if let Some(hangups) = hangups {
+        hangups.abort();
     }
     let was_lost = was_lost.try_recv().ok();
     // Without its lock, the home may have another server by now, and that file may be its.
@@ -286,12 +307,14 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener> {
 pub async fn run(
     listener: TcpListener,
     prism: Arc<Prism>,
+    tls: Option<Arc<Shown>>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
+    let tls = tls.map(|shown| shown.acceptor()).transpose()?;
     let house = tokio::spawn(prism.clone().keep_house());
     let hub = prism.hub.clone();
     let (stopped, stopping) = tokio::sync::oneshot::channel();
-    let listener = Limited::new(listener, connections::capped(prism.connections()));
+    let listener = Limited::new(listener, tls, connections::capped(prism.connections()));
     let telling = tokio::spawn(watch::tell(prism.clone()));
     let routes = router(prism).into_make_service_with_connect_info::<Connection>();
     let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
@@ -311,6 +334,47 @@ pub async fn run(
     house.abort();
     telling.abort();
     result
+}
+
+/// Where what runs on this machine finds the server: not at "everywhere", which is no place.
+fn own_url(address: SocketAddr, tls: bool) -> String {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        ip if ip.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+        _ => Ipv6Addr::LOCALHOST.into(),
+    };
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
+}
+
+/// Reads the certificate again at every SIGHUP. What runs on this machine knows the new one before
+/// anybody is shown it.
+async fn hear_hangups(
+    mut hangup: tokio::signal::unix::Signal,
+    tls: Option<Arc<Shown>>,
+    home: Home,
+    file: ServerFile,
+) {
+    while hangup.recv().await.is_some() {
+        let Some(shown) = &tls else { continue };
+        let known = |prints: [String; 2]| {
+            let file = ServerFile {
+                certificates: prints.into(),
+                ..file.clone()
+            };
+            home.write(
+                ServerFile::NAME,
+                serde_json::to_string_pretty(&file)?.as_bytes(),
+            )
+        };
+        match shown.read_again(known) {
+            Ok(true) => tracing::info!("The new certificate is shown from now on"),
+            Ok(false) => tracing::info!("The certificate is the same as before"),
+            Err(error) => tracing::error!(
+                "The certificate was not replaced, the one before it stays: {error:#}; mend the                  files and send SIGHUP again"
+            ),
+        }
+    }
 }
 
 fn hangup() -> Result<tokio::signal::unix::Signal> {
@@ -635,9 +699,13 @@ async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
 
 async fn ready(State(prism): State<Arc<Prism>>) -> Response {
     match prism.ready().await {
-        Ok(()) => Json(
-            serde_json::json!({"ready": true, "store": "sqlite", "sockets": prism.hub.sockets()}),
-        )
+        Ok(facts) => Json(serde_json::json!({
+            "ready": true,
+            "store": facts.engine,
+            "database": facts,
+            "notes": facts.notes(),
+            "sockets": prism.hub.sockets(),
+        }))
         .into_response(),
         Err(problem) => Refusal(problem).into_response(),
     }

@@ -24,6 +24,7 @@ use prism_core::api::memory::{
 };
 use prism_core::api::{LoopbackRun, Reachable, WaitsFor};
 use prism_core::bell::{BellNote, Notice, Strategy};
+use prism_core::database::Facts;
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
 use prism_core::escalation::{Step, Told};
@@ -64,6 +65,9 @@ pub enum StoreError {
     Closed,
 }
 
+/// The schema that this binary writes.
+pub const NEWEST_SCHEMA: u64 = sqlite::NEWEST_SCHEMA;
+
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 impl From<Problem> for StoreError {
@@ -80,6 +84,12 @@ impl From<StoreError> for Problem {
                 Code::StorageFull,
                 format!("nothing was stored: {why}"),
                 "free space on the disk of $PRISM_HOME or make it writable, then send it again",
+            ),
+            StoreError::Again(why) => Problem::new(
+                Code::StorageFull,
+                format!("nothing was stored: the database could not be asked: {why}"),
+                "send it again in a moment; `prism doctor` on the server's machine looks at the \
+                 database",
             ),
             other => {
                 tracing::error!(error = %other, "The store failed");
@@ -439,10 +449,19 @@ impl Store {
 
     /// Opens a store that several servers may stand on, migrating it if it is older than this binary.
     pub fn open_shared(url: &str) -> Result<Self> {
-        let server = sql::Server::parse(url).map_err(|e| {
-            StoreError::Failed(format!("not the URL of a PostgreSQL database: {e}"))
-        })?;
-        Ok(Self::Sqlite(sqlite::Sqlite::open_shared(server)?))
+        Ok(Self::Sqlite(sqlite::Sqlite::open_shared(Self::server(
+            url,
+        )?)?))
+    }
+
+    fn server(url: &str) -> Result<sql::Server> {
+        sql::Server::parse(url).map_err(|e| {
+            StoreError::from(Problem::new(
+                Code::InvalidRequest,
+                format!("that is not the URL of a PostgreSQL database: {e}"),
+                "write it like postgres://user:password@host:5432/name?sslmode=verify-full",
+            ))
+        })
     }
 
     /// The schema of an embedded store that this binary would upgrade; none where there is nothing
@@ -1090,6 +1109,16 @@ impl Store {
 
     pub async fn metrics(&self, project: Uuid) -> Result<Metrics> {
         on_engine!(self, s => s.metrics(project))
+    }
+
+    /// Looks at a database that servers share, without changing anything in it.
+    pub fn look_at_shared(url: &str) -> Result<Facts> {
+        sqlite::look_at_shared(url)
+    }
+
+    /// What the database is.
+    pub async fn facts(&self) -> Result<Facts> {
+        on_engine!(self, s => s.facts())
     }
 
     /// Checks that the database answers and can be written.

@@ -19,7 +19,7 @@ pub const SERVER: &str = "prism";
 /// The rule that lets Claude Code call our tools unasked.
 pub const ALLOW: &str = "mcp__prism";
 /// Variables that Codex hands on to the shim; without the list it hands on none of them.
-pub const CODEX_ENV_VARS: [&str; 10] = [
+pub const CODEX_ENV_VARS: [&str; 11] = [
     "PRISM_AGENT_IDENTITY",
     "PRISM_HOME",
     "PRISM_PID",
@@ -30,6 +30,7 @@ pub const CODEX_ENV_VARS: [&str; 10] = [
     "PRISM_URL",
     "PRISM_API_KEY",
     "PRISM_ALLOW_HTTP",
+    "PRISM_CA_FILE",
 ];
 
 /// A file that is left alone, and why.

@@ -9,6 +9,7 @@ pub mod api;
 pub mod bell;
 pub mod bus;
 pub mod connect;
+pub mod database;
 pub mod delivery;
 pub mod envelope;
 pub mod escalation;

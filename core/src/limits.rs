@@ -54,6 +54,10 @@ pub const RATE_BURST: u32 = 500;
 pub const CONNECTIONS_MAX: usize = 1_024;
 /// Files that a server opens besides its connections: database, logs, pipes of the worker.
 pub const FILES_RESERVED: usize = 96;
+/// The oldest PostgreSQL that Prism stands on.
+pub const POSTGRES_MIN: u32 = 14;
+/// Milliseconds by which the clocks of a server and its database may differ before it is said.
+pub const CLOCK_OFF_MS_MAX: i64 = 2_000;
 /// Seconds that a connection may take to bring its first request, and a request its body.
 pub const FIRST_REQUEST_S: u64 = 10;
 /// Seconds that a connection may be idle after a request; WebSockets have limits of their own.

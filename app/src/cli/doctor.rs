@@ -12,13 +12,15 @@ use crate::embed::model;
 use crate::log::file as log_file;
 use crate::shim::cache::Cache;
 use crate::shim::files;
+use crate::store::{self, Store, StoreError};
 use crate::ui::{Failure, Outcome, out, table};
 use prism_core::api::Retained;
 use prism_core::api::memory::MemoryStats;
 use prism_core::connect::{Host, Scope};
+use prism_core::database::Facts;
 use prism_core::launch::is_older;
 use prism_core::memory::generation::Model;
-use prism_core::{Identity, Moment};
+use prism_core::{Identity, Moment, Problem};
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -44,7 +46,10 @@ pub async fn run(context: Context) -> Outcome {
         })
     };
     look_at_home(&context, &mut add);
-    look_at_server(&context, &mut add).await;
+    let runs = look_at_server(&context, &mut add).await;
+    if !runs {
+        look_at_configured_database(&context, &mut add).await;
+    }
     look_at_log(&context, &mut add);
     look_at_model(&context, &mut add);
     look_at_keys(&context, &mut add);
@@ -86,6 +91,28 @@ pub async fn run(context: Context) -> Outcome {
     } else {
         Ok(())
     }
+}
+
+/// `prism ready`: the answer of `/readyz`, for a probe that has no other way to ask.
+pub async fn ready(context: Context) -> Outcome {
+    let locator = Locator::of(&context.env, &context.home)?;
+    // Anybody may ask this: no key leaves this machine for it.
+    let answer = Client::new(locator, String::new())?.ready().await;
+    match (answer, context.json) {
+        (Ok(answer), true) => print_json(&answer),
+        (Ok(answer), false) => {
+            let facts = serde_json::from_value::<Facts>(answer["database"].clone());
+            out(&facts.map_or_else(|_| "ready".into(), |f| format!("ready: {}", f.line())));
+        }
+        (Err(problem), _) => {
+            crate::ui::note(&format!(
+                "prism: not ready: {}; {}",
+                problem.message, problem.hint
+            ));
+            return Err(Failure::Negative);
+        }
+    }
+    Ok(())
 }
 
 fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
@@ -130,22 +157,22 @@ fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     }
 }
 
-async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+/// False when no server of this home answers.
+async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, String)) -> bool {
     let located = Locator::of(&context.env, &context.home).and_then(|l| Ok((l.url()?, l)));
     let (url, locator) = match located {
         Ok(found) => found,
         Err(problem) => {
-            return add(
-                Level::Wrong,
-                "server",
-                format!("{}; {}", problem.message, problem.hint),
-            );
+            let says = format!("{}; {}", problem.message, problem.hint);
+            add(Level::Wrong, "server", says);
+            return false;
         }
     };
     let own = ServerFile::load(&context.home).filter(|f| f.url == url);
     if let Some(problem) = own.as_ref().and_then(background::silence) {
         let says = format!("{}; {}", problem.message, problem.hint);
-        return add(Level::Wrong, "server", says);
+        add(Level::Wrong, "server", says);
+        return false;
     }
     let key = client::find_key(&context.env, &context.home, None);
     let client = key.and_then(|key| Client::new(locator, key));
@@ -185,6 +212,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 format!("{url}, version {version}{differs}{place}"),
             );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
+            look_at_database(&client, add).await;
             look_at_history(&client, context.pid(), add).await;
             look_at_switch(&client, context.pid(), add).await;
             look_at_operator_keys(&client, context.pid(), add).await;
@@ -193,6 +221,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 "project",
                 format!("{}: {sessions} open session(s)", context.pid()),
             );
+            true
         }
         Err(problem) => {
             let held = ServerFile::load(&context.home)
@@ -203,7 +232,66 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                 "server",
                 format!("{}{held}; {}", problem.message, problem.hint),
             );
+            false
         }
+    }
+}
+
+/// What the running server stands on, in its own words.
+async fn look_at_database(client: &Client, add: &mut impl FnMut(Level, &str, String)) {
+    let answer = match client.ready().await {
+        Ok(answer) => answer,
+        Err(problem) => {
+            let says = format!("{}; {}", problem.message, problem.hint);
+            return add(Level::Wrong, "database", says);
+        }
+    };
+    // A server of an earlier version does not say.
+    if let Ok(facts) = serde_json::from_value::<Facts>(answer["database"].clone()) {
+        add(Level::Good, "database", facts.line());
+        for note in facts.notes() {
+            add(Level::Note, "database", note);
+        }
+    }
+    // What carries word between servers says how it is in the same form.
+    let carrier = &answer["carrier"];
+    if let Some(says) = carrier["says"].as_str() {
+        let level = match carrier["ok"].as_bool() {
+            Some(false) => Level::Wrong,
+            _ => Level::Good,
+        };
+        add(level, "carrier", says.to_owned());
+    }
+}
+
+/// A database that no server stands on now may be why there is none.
+async fn look_at_configured_database(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let configured = Config::load(&context.home).ok().flatten();
+    let configured = configured.and_then(|c| c.server.database);
+    let Some(url) = context.env.database.clone().or(configured) else {
+        return;
+    };
+    let looked = tokio::task::spawn_blocking(move || Store::look_at_shared(&url)).await;
+    let looked = looked.unwrap_or(Err(StoreError::Closed));
+    match looked.map_err(Problem::from) {
+        Ok(facts) => {
+            match facts.refusal(store::NEWEST_SCHEMA) {
+                None => add(Level::Good, "database", facts.line()),
+                Some(p) => add(
+                    Level::Wrong,
+                    "database",
+                    format!("{}; {}", p.message, p.hint),
+                ),
+            }
+            for note in facts.notes() {
+                add(Level::Note, "database", note);
+            }
+        }
+        Err(p) => add(
+            Level::Wrong,
+            "database",
+            format!("{}; {}", p.message, p.hint),
+        ),
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   prism serve                        on 127.0.0.1:7747, in ~/.prism
   prism serve --home /tmp/p --port 0   a throw-away one on any free port
+  prism serve --host 0.0.0.0 --tls-cert prism.pem --tls-key prism.key   for other machines
 
 It writes $PRISM_HOME/server.json once it accepts connections. `prism up` runs it in the background.")]
 pub struct Serve {
@@ -31,10 +32,17 @@ pub struct Serve {
     /// [default: PRISM_REDIS, else server.redis in config.toml, else PostgreSQL's own NOTIFY]
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
+    /// The certificate to show, as PEM, with those between it and its authority; read again on SIGHUP
+    /// [default: PRISM_TLS_CERT, else server.tls_cert in config.toml]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, as PEM [default: PRISM_TLS_KEY, else server.tls_key in config.toml]
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// A proxy in front ends TLS, so listening beyond this machine is safe
     #[arg(long)]
     behind_proxy: bool,
-    /// Where people reach the page when a proxy stands in front: https://host/path [default: server.public_url in config.toml]
+    /// Where people reach the page, if not where it listens: https://host/path [default: server.public_url in config.toml]
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
     /// Run as `prism up` does: with a log in a file, and making room for a newer version
@@ -71,6 +79,7 @@ impl Serve {
                 host: self.host,
                 port: self.port.unwrap_or(DEFAULT_PORT),
                 behind_proxy: self.behind_proxy,
+                tls: (self.tls_cert, self.tls_key),
                 public_url: self.public_url,
                 database: self.database,
                 redis: self.redis,

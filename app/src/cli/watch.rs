@@ -19,7 +19,7 @@ pub async fn run(context: Context) -> Outcome {
     // A call first: it creates the project if need be, and names what is wrong with the key.
     context.call("ping", serde_json::json!({})).await?;
     let client = context.client()?;
-    let mut ws = socket::connect(&client.locator().url()?, client.key()).await?;
+    let mut ws = socket::connect(client.locator().target()?, client.key()).await?;
     let hello = ClientFrame::Hello {
         pid: context.pid().into(),
         session_id: None,

@@ -13,10 +13,18 @@ use std::time::Instant;
 /// Bytes that are read at once: most answers are shorter.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Sends a call to the server of this home, and reads its answer whole.
-pub fn post(locator: &Locator, post: &Post) -> Result<Response, Unanswered> {
+/// Sends a call to the server of this home, and reads its answer whole; none where that server speaks
+/// TLS.
+pub fn post(locator: &Locator, post: &Post) -> Option<Result<Response, Unanswered>> {
+    match locator.url() {
+        Ok(url) if !url.starts_with("http://") => None,
+        Ok(url) => Some(ask(url, post)),
+        Err(problem) => Some(Err(Unanswered::unsent(problem))),
+    }
+}
+
+fn ask(url: String, post: &Post) -> Result<Response, Unanswered> {
     let until = Instant::now() + post.patience;
-    let url = locator.url().map_err(Unanswered::unsent)?;
     let Some(mut stream) = open(&url) else {
         return Err(Unanswered::unreached(&url));
     };
@@ -68,8 +76,9 @@ fn open(url: &str) -> Option<TcpStream> {
 fn written(url: &str, post: &Post) -> Vec<u8> {
     let host = url.strip_prefix("http://").unwrap_or_default();
     let mut text = format!(
-        "POST {} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+        "{} {} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n",
+        post.method,
         post.path,
         post.body.len()
     )

@@ -1,21 +1,23 @@
-//! One POST to a server: over plain HTTP on connections that are kept for the next call, over TLS
-//! by a client that is made when it is first needed.
+//! One call of a server, plain or over TLS, on connections that are kept for the next one.
 //!
 //! Where the server is, is asked when a connection is opened: one that is open leads to the very
 //! process that was found then, and ends with it.
 
-use super::{Locator, REQUEST, Unanswered, alone, http_client};
+use super::{Locator, Target, Unanswered, alone};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use prism_core::limits::IDLE_CONNECTION_S;
 use prism_core::{Code, Problem};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use rustls::pki_types::ServerName;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// How long a connection may take to open.
 pub const CONNECT: Duration = Duration::from_secs(5);
@@ -27,13 +29,13 @@ pub const KEPT: Duration = Duration::from_secs(IDLE_CONNECTION_S / 2);
 #[derive(Clone, Default)]
 pub struct Http {
     kept: Arc<Mutex<Vec<Kept>>>,
-    tls: Arc<OnceLock<reqwest::Client>>,
     /// Whoever calls has nothing else to do until the answer is there.
     pub alone: bool,
 }
 
 /// What a call sends.
 pub struct Post {
+    pub method: Method,
     /// What follows the server's address.
     pub path: String,
     pub headers: HeaderMap,
@@ -92,22 +94,22 @@ impl Http {
     }
 
     /// Sends a call once, and reads its answer whole.
-    pub async fn post(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
+    pub async fn post(&self, locator: &Locator, mut post: Post) -> Result<Response, Unanswered> {
         let patience = post.patience;
-        if locator.is_https() {
-            return self.post_tls(locator, post).await;
-        }
-        if self.alone && matches!(locator, Locator::Home(_)) {
-            return alone::post(locator, &post);
+        if self.alone
+            && let Locator::Home(_) = locator
+            && let Some(answer) = alone::post(locator, &post)
+        {
+            return answer;
         }
         let until = tokio::time::Instant::now() + patience;
-        let body = Bytes::from(post.body);
+        let body = Bytes::from(std::mem::take(&mut post.body));
         loop {
             let (mut kept, is_new) = match self.take().await {
                 Some(kept) => (kept, false),
                 None => (open(locator).await?, true),
             };
-            let request = request(&kept.to, &post.path, &post.headers, body.clone())?;
+            let request = request(&kept.to, &post, body.clone())?;
             let url = &kept.to.url;
             let exchange = async {
                 kept.sender.ready().await.map_err(|_| true)?;
@@ -156,42 +158,6 @@ impl Http {
             });
         }
     }
-
-    async fn post_tls(&self, locator: &Locator, post: Post) -> Result<Response, Unanswered> {
-        let patience = post.patience;
-        let url = locator.url().map_err(Unanswered::unsent)?;
-        let client = match self.tls.get() {
-            Some(client) => client,
-            None => {
-                let client = http_client(true, REQUEST).map_err(Unanswered::unsent)?;
-                self.tls.get_or_init(|| client)
-            }
-        };
-        let request = client
-            .post(format!("{url}{}", post.path))
-            .headers(post.headers)
-            .header(CONTENT_TYPE, JSON)
-            .timeout(patience)
-            .body(post.body);
-        let lost = |e: reqwest::Error| {
-            if e.is_connect() {
-                Unanswered::unreached(&url)
-            } else if e.is_timeout() {
-                late(&url, patience)
-            } else {
-                Unanswered::broken(&url, "closed the connection")
-            }
-        };
-        let response = request.send().await.map_err(lost)?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.map_err(lost)?;
-        Ok(Response {
-            url,
-            status,
-            headers,
-            body,
-        })
-    }
 }
 
 pub fn late(url: &str, patience: Duration) -> Unanswered {
@@ -201,13 +167,11 @@ pub fn late(url: &str, patience: Duration) -> Unanswered {
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-fn request(
-    to: &Address,
-    path: &str,
-    headers: &HeaderMap,
-    body: Bytes,
-) -> Result<Request<Full<Bytes>>, Unanswered> {
-    let request = Request::post(format!("{}{path}", to.base)).body(Full::new(body));
+fn request(to: &Address, post: &Post, body: Bytes) -> Result<Request<Full<Bytes>>, Unanswered> {
+    let request = Request::builder()
+        .method(post.method.clone())
+        .uri(format!("{}{}", to.base, post.path))
+        .body(Full::new(body));
     let mut request = request.map_err(|e| {
         Unanswered::unsent(Problem::new(
             Code::Internal,
@@ -215,7 +179,7 @@ fn request(
             "report this",
         ))
     })?;
-    *request.headers_mut() = headers.clone();
+    *request.headers_mut() = post.headers.clone();
     request.headers_mut().insert(HOST, to.authority.clone());
     request.headers_mut().insert(CONTENT_TYPE, JSON);
     Ok(request)
@@ -223,26 +187,53 @@ fn request(
 
 /// Finds the server and connects to it.
 async fn open(locator: &Locator) -> Result<Kept, Unanswered> {
-    let url = locator.url().map_err(Unanswered::unsent)?;
-    let unreached = Unanswered::unreached(&url);
-    let Some(to) = Address::parse(url) else {
-        return Err(unreached);
+    let target = locator.target().map_err(Unanswered::unsent)?;
+    let tls = target.tls().map_err(Unanswered::unsent)?;
+    let unreached = || Unanswered::unreached(&target.url);
+    let Some(to) = Address::parse(target.url.clone()) else {
+        return Err(unreached());
     };
     let connect = async {
-        let stream = TcpStream::connect((to.host.as_str(), to.port)).await.ok()?;
-        stream.set_nodelay(true).ok()?;
-        handshake(TokioIo::new(stream)).await.ok()
+        let stream = TcpStream::connect((to.host.as_str(), to.port)).await;
+        let stream = stream.map_err(|_| unreached())?;
+        stream.set_nodelay(true).map_err(|_| unreached())?;
+        let sender = match tls {
+            None => begin(stream).await,
+            Some(tls) => begin(secured(&target, &to.host, tls.into(), stream).await?).await,
+        };
+        sender.ok_or_else(unreached)
     };
-    let Ok(Some((sender, connection))) = tokio::time::timeout(CONNECT, connect).await else {
-        return Err(unreached);
-    };
-    // It lasts as long as its sender does.
-    tokio::spawn(async move { drop(connection.await) });
+    let sender = tokio::time::timeout(CONNECT, connect).await;
     Ok(Kept {
+        sender: sender.unwrap_or_else(|_| Err(unreached()))?,
         to: Arc::new(to),
-        sender,
         since: Instant::now(),
     })
+}
+
+async fn secured(
+    target: &Target,
+    host: &str,
+    tls: TlsConnector,
+    stream: TcpStream,
+) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, Unanswered> {
+    let unreached = || Unanswered::unreached(&target.url);
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| unreached())?;
+    let stream = tls.connect(name, stream).await;
+    stream.map_err(|e| {
+        target
+            .refused(&e)
+            .map_or_else(unreached, Unanswered::unsent)
+    })
+}
+
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Option<SendRequest<Full<Bytes>>> {
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
+    // It lasts as long as its sender does.
+    tokio::spawn(async move { drop(connection.await) });
+    Some(sender)
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ impl Browsers {
     }
 
     pub fn secure(&self) -> bool {
-        self.public.as_ref().is_some_and(|p| p.secure)
+        let https = |url: &String| url.starts_with("https:");
+        self.public.as_ref().is_some_and(|p| p.secure) || self.listens.get().is_some_and(https)
     }
 
     pub fn listens_at(&self, url: &str) {

@@ -4,6 +4,7 @@
 //! whoever asked once and is silent since, or does not read its answers. Such a connection ends
 //! after a while, and the one that is idle longest ends at once when a newcomer finds no room.
 
+use super::wire::Wire;
 use crate::{clock, config};
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -20,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
 
 /// How often an idle connection looks at the clock; a test moves the clock meanwhile.
 const TICK: Duration = Duration::from_secs(FIRST_REQUEST_S);
@@ -55,6 +57,7 @@ pub fn capped(wanted: usize) -> usize {
 /// Accepts connections up to a limit.
 pub struct Limited {
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     most: usize,
     open: Arc<Places>,
     telling: Arc<Places>,
@@ -189,10 +192,11 @@ impl Connected<IncomingStream<'_, Limited>> for Connection {
 }
 
 impl Limited {
-    pub fn new(listener: TcpListener, most: usize) -> Self {
+    pub fn new(listener: TcpListener, tls: Option<TlsAcceptor>, most: usize) -> Self {
         let (came_in, coming_in) = mpsc::unbounded_channel();
         Self {
             listener,
+            tls,
             most,
             open: Arc::default(),
             telling: Arc::default(),
@@ -217,11 +221,12 @@ impl Limited {
         let staying = self.connections.iter().filter(|c| !c.is_evicted());
         // A place that nobody here stays in is about to be free, or somebody is on the way to it.
         if staying.count() >= self.most {
-            return refuse(stream, self.most, &self.telling);
+            let wire = Wire::new(stream, self.tls.as_ref());
+            return refuse(wire, self.most, &self.telling);
         }
         let outside = Place::free(&self.outside, outside_max(self.most)).await;
         let (open, telling) = (self.open.clone(), self.telling.clone());
-        let (most, came_in) = (self.most, self.came_in.clone());
+        let (most, came_in, tls) = (self.most, self.came_in.clone(), self.tls.clone());
         tokio::spawn(async move {
             let place = tokio::time::timeout(LEAVING, Place::free(&open, most)).await;
             drop(outside);
@@ -231,7 +236,7 @@ impl Limited {
                     address,
                     place,
                 })),
-                Err(_) => refuse(stream, most, &telling),
+                Err(_) => refuse(Wire::new(stream, tls.as_ref()), most, &telling),
             }
         });
     }
@@ -265,7 +270,7 @@ impl Limited {
         let activity = Arc::new(Activity::new());
         self.connections.push(activity.clone());
         Limit {
-            stream,
+            stream: Wire::new(stream, self.tls.as_ref()),
             activity,
             tick: Some(Box::pin(tokio::time::sleep(tick()))),
             unread: None,
@@ -275,7 +280,7 @@ impl Limited {
 }
 
 /// Tells a newcomer that there is no room, beside everything else.
-fn refuse(mut stream: TcpStream, most: usize, telling: &Arc<Places>) {
+fn refuse(mut stream: Wire, most: usize, telling: &Arc<Places>) {
     let Some(place) = Place::take_of(telling, TOLD_AT_ONCE) else {
         return;
     };
@@ -418,7 +423,7 @@ impl Drop for Place {
 
 /// One connection within the limit.
 pub struct Limit {
-    stream: TcpStream,
+    stream: Wire,
     activity: Arc<Activity>,
     /// When to look at the clock again; none once it carries a WebSocket.
     tick: Option<Pin<Box<Sleep>>>,
@@ -549,8 +554,13 @@ impl AsyncWrite for Limit {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A flush of what is with the system already says nothing of the reader.
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flush = Pin::new(&mut self.stream).poll_flush(context);
+        // A flush of what is with the system already says nothing of the reader; one of what TLS
+        // still holds waits for it.
+        match flush.is_pending() {
+            true => self.written(context, flush),
+            false => flush,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -566,7 +576,7 @@ mod tests {
     async fn who_waits_for_a_place_holds_up_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut limited = Limited::new(listener, 16);
+        let mut limited = Limited::new(listener, None, 16);
         let mut house = Vec::new();
         for _ in 0..16 {
             let stream = TcpStream::connect(address).await.unwrap();

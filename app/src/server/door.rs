@@ -37,7 +37,7 @@ pub async fn check(
 fn judge(prism: &Prism, request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     let host = text(headers, header::HOST.as_str()).unwrap_or_default();
-    if !host_allowed(host, &prism.allowed_hosts) {
+    if !host_allowed(host, &prism.allowed_hosts) && !prism.is_called(host) {
         let message = format!("this server is not {:?}", prism_core::text::clip(host, 80));
         return Err(Problem::new(
             Code::ForeignHost,

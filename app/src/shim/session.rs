@@ -359,7 +359,7 @@ mod tests {
             pid: "OWN".into(),
             project_id: Uuid::from_u128(2),
             surface: Surface::Other,
-            client: Client::new(Locator::Url(url), "prk_x".into()).unwrap(),
+            client: Client::new(Locator::Url(url.into()), "prk_x".into()).unwrap(),
             cache: Cache::new(home.clone(), &identity),
             tee: Tee::new(home.clone(), "Texi"),
             identity,

@@ -168,10 +168,10 @@ impl Stream {
     /// One connection, from hello to its end.
     async fn connected(&mut self, pause: &mut Duration, last_beat: &mut Moment) -> End {
         let session = self.session.clone();
-        let Ok(url) = session.client.locator().url() else {
+        let Ok(server) = session.client.locator().target() else {
             return End::Broken;
         };
-        let opened = timeout(ANSWER, socket::connect(&url, session.client.key())).await;
+        let opened = timeout(ANSWER, socket::connect(server, session.client.key())).await;
         let mut ws = match opened {
             Ok(Ok(ws)) => ws,
             Ok(Err(problem)) => {

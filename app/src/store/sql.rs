@@ -6,6 +6,7 @@
 
 mod dialect;
 mod postgres;
+mod secure;
 
 pub use self::postgres::{Link, Server};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
@@ -17,6 +18,9 @@ pub enum Error {
     Sqlite(#[from] rusqlite::Error),
     #[error("{}", postgres::said(.0))]
     Postgres(#[from] ::postgres::Error),
+    /// The URL asks for something that cannot be had.
+    #[error("{0}")]
+    Url(String),
     #[error("no row was found")]
     NoRows,
     #[error("column {column}: {why}")]

@@ -7,6 +7,7 @@ mod embed_queue;
 mod escalation;
 mod gate;
 mod graph;
+mod health;
 mod held;
 mod inboxes;
 mod memory;
@@ -41,6 +42,7 @@ use super::sql::{self, Connection};
 use super::{Result, StoreError};
 use crate::bus::Bus;
 use crate::timing::{self, Part};
+pub use health::look_at_shared;
 use prism_core::{Code, Problem};
 use readers::{Readers, Source};
 use std::path::Path;
@@ -49,6 +51,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 use uuid::Uuid;
 pub use words::WordHits;
+
+/// The schema that this binary writes.
+pub const NEWEST_SCHEMA: u64 = migrate::NEWEST as u64;
 
 /// Readers of a signal's way: reads are short, so a few serve many callers.
 const SIGNAL_READERS: usize = 3;
@@ -101,7 +106,7 @@ impl Sqlite {
 
     /// Opens a store that other servers may stand on as well.
     pub fn open_shared(server: sql::Server) -> Result<Self> {
-        let connection = Connection::Postgres(server.connect().map_err(failed)?);
+        let connection = Connection::Postgres(health::begin(&server)?);
         let source = Source::Server(server.clone());
         let sources = [source.clone(), source];
         Self::start(connection, sources, Some(pool::Pool::new(server)))

@@ -248,7 +248,7 @@ async fn an_answer_that_cannot_be_read_is_told_from_a_closed_connection() {
             drop(socket.write_all(answer.as_bytes()).await);
         }
     });
-    let client = Client::new(Locator::Url(url), "prk_x".into()).unwrap();
+    let client = Client::new(Locator::Url(url.into()), "prk_x".into()).unwrap();
     let problem = client.call(PID, "note", json!({"text": "x"})).await;
     let problem = problem.unwrap_err();
     assert!(problem.is(Code::Internal), "{problem:?}");

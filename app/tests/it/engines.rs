@@ -4,4 +4,5 @@ mod carriers;
 mod cluster_story;
 mod moving;
 mod provisioning;
+mod reach;
 mod two_servers;

@@ -86,7 +86,7 @@ async fn whoever_is_nobody_in_a_project_binds_no_folder_and_learns_of_none() {
     let eve = server.identity("Eve").await;
     let ask = |by: &'static str, machine: String, at: &'static str| {
         let url = format!("{}/api/v1/SECRET/status", server.url());
-        let request = prism::client::http_client(false, PATIENCE).unwrap();
+        let request = prism::client::http_client(PATIENCE).unwrap();
         let request = request.post(url).bearer_auth(eve.key());
         let request = request.header("prism-found", by);
         let request = request.header("prism-machine", machine);

@@ -259,7 +259,7 @@ fn a_new_file_of_each_kind() {
     [mcp_servers.prism]
     command = "prism"
     args = ["mcp"]
-    env_vars = ["PRISM_HOME", "PRISM_AGENT_SURFACE", "CODEX_HOME", "PRISM_DOORBELL", "PRISM_AUTOSTART", "PRISM_URL", "PRISM_API_KEY", "PRISM_ALLOW_HTTP"]
+    env_vars = ["PRISM_HOME", "PRISM_AGENT_SURFACE", "CODEX_HOME", "PRISM_DOORBELL", "PRISM_AUTOSTART", "PRISM_URL", "PRISM_API_KEY", "PRISM_ALLOW_HTTP", "PRISM_CA_FILE"]
     env = { PRISM_AGENT_IDENTITY = "Donna", PRISM_PID = "PID-X" }
     "#);
     let cursor = text(Host::Cursor, Scope::Project, "hooks.json");

@@ -22,7 +22,7 @@ impl Opencode {
             url: url.trim_end_matches('/').to_owned(),
             session: session.map(str::to_owned),
             cwd: cwd.to_owned(),
-            http: crate::client::http_client(false, HANDOVER).unwrap_or_default(),
+            http: crate::client::http_client(HANDOVER).unwrap_or_default(),
         }
     }
 

@@ -1,11 +1,13 @@
 //! A connection to PostgreSQL that takes and gives the values that SQLite takes and gives.
 
 use super::dialect::for_postgres;
+use super::secure::Secure;
 use super::{Error, Result, ToSql, Value, ValueRef};
+use ::postgres::config::{Host, SslMode};
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
-use ::postgres::{Client, Config, NoTls, Row, Statement};
+use ::postgres::{Client, Config, Row, Statement};
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,34 +20,44 @@ const STATEMENTS_MAX: usize = 512;
 
 /// Where the database is, and how to get in.
 #[derive(Clone)]
-pub struct Server(Arc<Config>);
+pub struct Server {
+    config: Arc<Config>,
+    secure: Secure,
+}
 
 impl Server {
     pub fn parse(url: &str) -> Result<Self> {
+        let (url, secure) = Secure::taken_from(url)?;
         let mut config: Config = url.parse()?;
+        if secure.is_demanded() {
+            config.ssl_mode(SslMode::Require);
+        }
         if config.get_application_name().is_none() {
             config.application_name("prism");
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(std::time::Duration::from_secs(5));
         }
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            secure,
+        })
     }
 
     /// The place without who comes in and with which password.
     pub fn shown(&self) -> String {
-        let host = match self.0.get_hosts().first() {
+        let host = match self.config.get_hosts().first() {
             Some(::postgres::config::Host::Tcp(name)) => name.clone(),
             Some(::postgres::config::Host::Unix(folder)) => folder.display().to_string(),
             None => "localhost".to_owned(),
         };
-        let port = self.0.get_ports().first().copied().unwrap_or(5432);
-        let name = self.0.get_dbname().or(self.0.get_user());
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        let name = self.config.get_dbname().or(self.config.get_user());
         format!("postgres://{host}:{port}/{}", name.unwrap_or_default())
     }
 
     pub fn connect(&self) -> Result<Box<Link>> {
-        let mut client = self.0.connect(NoTls)?;
+        let mut client = self.config.connect(self.secure.clone())?;
         // Joins are written in the order in which they are to be taken, and a plan of its own for
         // each question would cost more than it saves.
         client.batch_execute(
@@ -74,6 +86,22 @@ fn apart<T: Send>(ask: impl FnOnce() -> T + Send) -> T {
         Ok(answer) => answer,
         Err(panic) => std::panic::resume_unwind(panic),
     })
+}
+
+/// Host, port and name, and who comes: never the password.
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(folder) => folder.display().to_string(),
+        });
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        let user = self.config.get_user().unwrap_or_default();
+        let ports = self.config.get_ports().iter().map(|p| format!(":{p}"));
+        let ports = ports.collect::<Vec<_>>().join(",");
+        let name = self.config.get_dbname().unwrap_or(user);
+        write!(f, "{user}@{hosts}{ports}/{name}")
+    }
 }
 
 type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
@@ -297,8 +325,9 @@ pub fn value<I: RowIndex + std::fmt::Display>(row: &Row, column: I) -> Result<Va
 pub fn said(error: &::postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} ({})", db.message(), db.code().code()),
+        // Its own words say only that something went wrong; what it was stands behind it.
         None => match error.source() {
-            Some(why) => format!("{error}: {why}"),
+            Some(cause) => format!("{error}: {cause}"),
             None => error.to_string(),
         },
     }

@@ -75,7 +75,7 @@ impl One {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let routes = server::router(prism.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        let operator = Client::new(Locator::Url(url.clone()), config.api_key).unwrap();
+        let operator = Client::new(Locator::Url(url.clone().into()), config.api_key).unwrap();
         Self {
             prism,
             url,
@@ -99,7 +99,7 @@ impl One {
 
     /// A client of an agent whose key another server has made.
     fn client(&self, key: &str) -> Client {
-        Client::new(Locator::Url(self.url.clone()), key.to_owned()).unwrap()
+        Client::new(Locator::Url(self.url.clone().into()), key.to_owned()).unwrap()
     }
 
     async fn mint(&self, identity: &str) -> Value {

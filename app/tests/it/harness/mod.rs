@@ -1,6 +1,7 @@
 //! The real binary in a throw-away home: a server, agents, and the command line.
 
 mod agent;
+pub mod authority;
 pub mod engines;
 pub mod hosts;
 mod pty;
@@ -158,6 +159,11 @@ impl Server {
 
     pub fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// SIGHUP.
+    pub fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
     }
 
     pub fn pid(&self) -> u32 {

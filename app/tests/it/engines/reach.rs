@@ -1,0 +1,201 @@
+//! How a database is reached, and what is said of one that cannot be used.
+
+use crate::harness::authority::{Authority, HERE, Pair};
+use crate::harness::engines::Postgres;
+use crate::harness::{Server, wait_for};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Starts a server that must refuse, and returns what it and `prism doctor` say.
+fn refused(server: &Server, url: &str) -> [String; 2] {
+    let mut serve = server.command(None);
+    serve.env("PRISM_DATABASE", url);
+    let output = serve.args(["serve", "--port", "0"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{url}: {said}");
+    assert!(!said.contains("s3cret"), "the password is said: {said}");
+    let mut doctor = server.command(None);
+    let doctor = doctor.env("PRISM_DATABASE", url).arg("doctor").output();
+    let doctor = String::from_utf8_lossy(&doctor.unwrap().stdout).into_owned();
+    assert!(!doctor.contains("s3cret"), "the password is said: {doctor}");
+    [said, doctor]
+}
+
+#[track_caller]
+fn both_say(said: &[String; 2], words: &str) {
+    assert!(said.iter().all(|s| s.contains(words)), "{words}: {said:?}");
+}
+
+#[test]
+fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
+    let postgres = Postgres::start();
+    let database = postgres.database();
+    let server = Server::none();
+    let at = |user: &str, name: &str| {
+        let place = database.url.split_once('@').unwrap().1;
+        let host = place.split_once('/').unwrap().0;
+        format!("postgres://{user}@{host}/{name}")
+    };
+    let name = database.url.rsplit_once('/').unwrap().1;
+
+    let said = refused(&server, "postgres://prism:s3cret@127.0.0.1:1/x");
+    both_say(&said, "prism@127.0.0.1:1/x cannot be used");
+    let said = refused(&server, "postgres://prism:s3cret@no.such.host.invalid/x");
+    both_say(&said, "no.such.host.invalid");
+    let said = refused(&server, &at("prism:s3cret", "not_there"));
+    both_say(&said, "createdb");
+    let said = refused(&server, "mysql://prism:s3cret@127.0.0.1/x");
+    both_say(&said, "not the URL of a PostgreSQL database");
+    let said = refused(&server, &format!("{}?sslmode=require", database.url));
+    both_say(&said, "does not support TLS");
+
+    database.sql(
+        "create role limited login password 'other';
+         copy (values ('host all limited all scram-sha-256'), ('host all all all trust'),
+                      ('local all all trust'))
+         to program 'cat > pg_hba.conf';
+         select pg_reload_conf()",
+    );
+    let said = refused(&server, &at("limited:s3cret", name));
+    both_say(&said, "password authentication failed");
+
+    database.sql(&format!(
+        "alter database {name} set default_transaction_read_only = on"
+    ));
+    both_say(&refused(&server, &database.url), "only be read");
+    // To read only what says so is nothing that can be said once it is so.
+    postgres.sql(&format!(
+        "alter database {name} reset default_transaction_read_only"
+    ));
+    database
+        .sql("create table prism_schema (version bigint); insert into prism_schema values (999)");
+    both_say(&refused(&server, &database.url), "schema 999");
+}
+
+#[test]
+fn a_running_server_says_what_it_stands_on() {
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let url = database.url.replacen("prism@", "prism:s3cret@", 1);
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    let doctor = |server: &Server| {
+        let output = server.cli(None, &["doctor"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = doctor(&server);
+    assert!(said.contains("PostgreSQL 16"), "{said}");
+    assert!(said.contains("exact scan"), "{said}");
+    assert!(!said.contains("clock is"), "{said}");
+    database.sql("create extension vector");
+    server.terminate();
+    server.advance(Duration::from_secs(60));
+    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    let said = doctor(&server);
+    assert!(said.contains("pgvector 0."), "{said}");
+    assert!(
+        said.contains("s behind this server's") && !said.contains("exact scan"),
+        "{said}"
+    );
+    assert!(!said.contains("s3cret"), "{said}");
+}
+
+#[test]
+fn a_server_is_not_ready_while_its_database_is_away_and_ready_once_it_is_back() {
+    let mut postgres = Postgres::start();
+    let database = postgres.database();
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &database.url)]);
+    let is_ready = |code| {
+        wait_for("what `prism ready` says", || {
+            let output = server.cli(None, &["ready"]);
+            (output.status.code() == Some(code)).then_some(())
+        });
+    };
+    is_ready(0);
+    postgres.stop();
+    is_ready(1);
+    postgres.start_again();
+    is_ready(0);
+}
+
+/// Stands in front of a PostgreSQL without TLS and gives it a certificate.
+async fn secured(to: String, pair: &Pair) -> u16 {
+    let chain = CertificateDer::pem_file_iter(&pair.cert).unwrap();
+    let chain = chain.collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let tls = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (tls, to) = (tls.clone(), to.clone());
+            tokio::spawn(async move {
+                // "Do you speak TLS?" "Yes."
+                let mut question = [0; 8];
+                stream.read_exact(&mut question).await?;
+                assert_eq!(question[4..], 80_877_103_u32.to_be_bytes());
+                stream.write_all(b"S").await?;
+                let mut stream = tls.accept(stream).await?;
+                let mut there = TcpStream::connect(to).await?;
+                copy_bidirectional(&mut stream, &mut there).await
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_is_reached_over_tls_and_its_certificate_is_checked_as_asked_for() {
+    let authority = Authority::new();
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let (place, name) = database.url.rsplit_once('/').unwrap();
+    let there = place.rsplit_once('@').unwrap().1.to_owned();
+    let good = secured(there.clone(), &authority.certificate("good", HERE)).await;
+    let named = authority.certificate("named", "DNS:db.example");
+    let named = secured(there, &named).await;
+    let root = authority.file().display().to_string().replace('/', "%2F");
+    let url =
+        |port: u16, options: &str| format!("postgres://prism@localhost:{port}/{name}?{options}");
+    for (port, options) in [
+        (good, "sslmode=require".to_owned()),
+        (good, format!("sslmode=verify-full&sslrootcert={root}")),
+        (named, format!("sslmode=verify-ca&sslrootcert={root}")),
+    ] {
+        let url = url(port, &options);
+        let ran = tokio::task::spawn_blocking(move || {
+            let mut server = Server::none();
+            server.resume_with(&[("PRISM_DATABASE", &url)]);
+            server.ok(None, &["status"]);
+        });
+        ran.await.unwrap();
+    }
+    for (port, options, says) in [
+        (
+            good,
+            "sslmode=verify-full".to_owned(),
+            "authority that is not known",
+        ),
+        (
+            named,
+            format!("sslmode=verify-full&sslrootcert={root}"),
+            "for another name",
+        ),
+    ] {
+        let url = url(port, &options);
+        let said = tokio::task::spawn_blocking(move || refused(&Server::none(), &url));
+        both_say(&said.await.unwrap(), says);
+    }
+}

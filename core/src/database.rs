@@ -1,0 +1,178 @@
+//! What a database must be for Prism to stand on it, and what is worth saying about one.
+
+use crate::limits::{CLOCK_OFF_MS_MAX, POSTGRES_MIN};
+use crate::problem::{Code, Problem};
+use serde::{Deserialize, Serialize};
+
+/// What was found out about the database in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// `sqlite` or `postgres`.
+    pub engine: String,
+    /// The engine's version, as it says it.
+    pub version: String,
+    /// The schema of Prism's tables; 0 where there are none yet.
+    pub schema: u64,
+    /// The version of pgvector, where it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pgvector: Option<String>,
+    /// A replica, or a database that was set to be read only.
+    #[serde(default)]
+    pub read_only: bool,
+    /// How far the database's clock is ahead of the server's; negative when it is behind.
+    #[serde(default)]
+    pub clock_off_ms: i64,
+}
+
+impl Facts {
+    fn is_shared(&self) -> bool {
+        self.engine == "postgres"
+    }
+
+    /// The version's first number.
+    fn major(&self) -> Option<u32> {
+        let digits = self.version.split(|c: char| !c.is_ascii_digit()).next();
+        digits.and_then(|d| d.parse().ok())
+    }
+
+    /// Why Prism cannot stand on it.
+    pub fn refusal(&self, newest_schema: u64) -> Option<Problem> {
+        let no = |message: String, hint: &str| Some(Problem::new(Code::StorageFull, message, hint));
+        if self.is_shared() && self.major().is_some_and(|major| major < POSTGRES_MIN) {
+            return no(
+                format!(
+                    "the database is PostgreSQL {}, and Prism needs {POSTGRES_MIN} or later",
+                    self.version
+                ),
+                "upgrade it, or point --database at a newer one",
+            );
+        }
+        if self.read_only {
+            return no(
+                "the database can only be read: it is a replica, or was set to be read only".into(),
+                "point --database at the primary (with several hosts in the URL: \
+                 target_session_attrs=read-write)",
+            );
+        }
+        if self.schema > newest_schema {
+            return no(
+                format!(
+                    "the database has schema {} and this prism knows {newest_schema}: a newer prism \
+                     wrote it",
+                    self.schema
+                ),
+                "use that prism, or another database",
+            );
+        }
+        None
+    }
+
+    /// What should be known about it although Prism stands on it.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.is_shared() && self.pgvector.is_none() {
+            notes.push(
+                "pgvector is not there, so meaning is found by an exact scan, whose time grows with \
+                 memory; install the package (postgresql-NN-pgvector), then `create extension \
+                 vector` in this database"
+                    .into(),
+            );
+        }
+        if self.clock_off_ms.abs() > CLOCK_OFF_MS_MAX {
+            let (by, how) = (self.clock_off_ms.abs(), self.clock_off_ms > 0);
+            notes.push(format!(
+                "the database's clock is {}.{} s {} this server's: leases and expiry will be off by \
+                 as much; let NTP set both",
+                by / 1000,
+                by % 1000 / 100,
+                if how { "ahead of" } else { "behind" }
+            ));
+        }
+        notes
+    }
+
+    /// In one line.
+    pub fn line(&self) -> String {
+        let name = if self.is_shared() {
+            "PostgreSQL"
+        } else {
+            "SQLite"
+        };
+        let mut line = format!("{name} {}, schema {}", self.version, self.schema);
+        if let Some(pgvector) = &self.pgvector {
+            line.push_str(&format!(", pgvector {pgvector}"));
+        }
+        if self.is_shared() {
+            line.push_str(&format!(", clock {} ms off", self.clock_off_ms.abs()));
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn postgres(version: &str) -> Facts {
+        Facts {
+            engine: "postgres".into(),
+            version: version.into(),
+            schema: 19,
+            pgvector: Some("0.8.0".into()),
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn a_database_is_refused_that_is_old_read_only_or_newer_than_this_prism() {
+        let with = |change: fn(&mut Facts)| {
+            let mut facts = postgres("16.4 (Debian 16.4-1.pgdg120+1)");
+            change(&mut facts);
+            facts
+        };
+        for (facts, says) in [
+            (with(|_| ()), None),
+            (with(|f| f.version = "14.0".into()), None),
+            (
+                with(|f| f.version = "13.21".into()),
+                Some("needs 14 or later"),
+            ),
+            (with(|f| f.version = "9.6.3".into()), Some("PostgreSQL 9.6")),
+            (with(|f| f.version = "17beta2".into()), None),
+            (with(|f| f.read_only = true), Some("only be read")),
+            (with(|f| f.schema = 20), Some("newer prism")),
+            // SQLite 3 is no PostgreSQL 3.
+            (
+                with(|f| (f.engine, f.version) = ("sqlite".into(), "3.50.2".into())),
+                None,
+            ),
+        ] {
+            let refusal = facts.refusal(19).map(|p| p.message);
+            match says {
+                None => assert_eq!(refusal, None, "{facts:?}"),
+                Some(says) => assert!(refusal.unwrap().contains(says), "{facts:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_off_by_more_than_two_seconds_and_a_missing_pgvector_are_said() {
+        let with = |ms| Facts {
+            clock_off_ms: ms,
+            ..postgres("16.4")
+        };
+        assert!(with(2_000).notes().is_empty() && with(-2_000).notes().is_empty());
+        assert!(with(2_001).notes()[0].contains("2.0 s ahead of"));
+        assert!(with(-61_300).notes()[0].contains("61.3 s behind"));
+        let bare = Facts {
+            pgvector: None,
+            ..postgres("16.4")
+        };
+        assert!(bare.notes()[0].contains("exact scan"));
+        let embedded = Facts {
+            engine: "sqlite".into(),
+            ..bare
+        };
+        assert!(embedded.notes().is_empty());
+    }
+}

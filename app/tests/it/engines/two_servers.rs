@@ -179,9 +179,9 @@ fn a_signal_sent_at_one_server_is_pushed_by_the_other_and_what_becomes_of_it_com
         assert_eq!(sent["publish_path"], "published", "{sent}");
         let id = sent["signal_id"].as_str().unwrap();
         let pushed = loop {
-            match stream.next().await.expect("an open socket") {
-                ServerFrame::Signal { envelope, .. } => break envelope.signal_id,
-                _ => {}
+            let frame = stream.next().await.expect("an open socket");
+            if let ServerFrame::Signal { envelope, .. } = frame {
+                break envelope.signal_id;
             }
         };
         assert_eq!(pushed.to_string(), id);

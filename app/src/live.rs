@@ -264,6 +264,9 @@ impl Live {
 
     /// Something may have been written that nobody was told of.
     pub fn behind(&self) {
+        if self.pages() == 0 {
+            return;
+        }
         lock(&self.collected).elsewhere.too_many = true;
         self.wake.notify_one();
     }

@@ -3,7 +3,10 @@
 # What `make test` is made of, one after the other.
 PARTS = test-quick test-engines test-clients test-page e2e
 
-.PHONY: run page test test-full test-setup $(PARTS) e2e-more check wire
+# One file of stories for each family of verbs, told on PostgreSQL as well.
+FAMILIES = signal_story:: memory_story:: gate_story:: loopback_story:: key_story::
+
+.PHONY: stories-on-postgres run page test test-full test-setup $(PARTS) e2e-more check wire
 .NOTPARALLEL:
 
 # Where tests keep what they fetch once.
@@ -29,7 +32,7 @@ timed = @from=$$(date +%s); trap 'set +x; echo "$@ took $$(($$(date +%s) - from)
 
 test: $(PARTS) ## Set up what the tests need and run all of them
 
-test-full: test e2e-more ## All of them, and the hosts that take longer to fetch
+test-full: test stories-on-postgres e2e-more ## All of them, and the hosts that take longer to fetch
 
 test-setup: page ## Build what is tested and fetch the model once
 	$(timed) cargo test --workspace --locked --no-run; \
@@ -39,7 +42,13 @@ test-quick: test-setup ## The rules of core, and the stories on the embedded sto
 	$(timed) cargo test --workspace --locked -- --skip engines::
 
 test-engines: test-setup ## The store, and several servers, on a real PostgreSQL and Redis
-	$(timed) tests/engines/run -- cargo test --package prism --test it --locked -- engines:: store_suite::
+	$(timed) tests/engines/run -- cargo test --package prism --test it --locked -- engines:: store_suite::; \
+	tests/engines/run -- env PRISM_STORIES_ON=postgres cargo test --package prism --test it --locked -- $(FAMILIES)
+
+# All stories but those about files of a home, hosts and terminals.
+stories-on-postgres: test-setup ## Every story on PostgreSQL
+	$(timed) tests/engines/run -- env PRISM_STORIES_ON=postgres cargo test --package prism --test it --locked -- \
+		--skip engines:: --skip store_suite:: --skip connect_story:: --skip launch_story:: --skip cli:: --skip tidy:: --skip deploy:: --skip backup_story::
 
 test-clients: test-setup ## The binary with real MCP and HTTP clients
 	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/clients/run

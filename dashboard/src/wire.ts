@@ -1484,7 +1484,7 @@ export interface SendSignal {
 }
 
 export interface Sent {
-  /** What the server could do with a signal the moment it was durable. */
+  /** What the server could do with a signal the moment it was durable: `published` says that other servers were told, one of which may hold the recipient's socket. */
   publish_path: "pushed_to_ws" | "published" | "queued_offline" | "no_subscriber";
   receipt: Receipt;
   recipient_state: "live" | "stale" | "offline" | "never_started" | "operator";
@@ -1689,7 +1689,7 @@ export interface SignalShown {
   expires_at: string;
   from_session?: string | null;
   payload: Record<string, unknown>;
-  /** What the server could do with a signal the moment it was durable. */
+  /** What the server could do with a signal the moment it was durable: `published` says that other servers were told, one of which may hold the recipient's socket. */
   publish_path: "pushed_to_ws" | "published" | "queued_offline" | "no_subscriber";
   receipt: Receipt;
   signal: SignalRow;

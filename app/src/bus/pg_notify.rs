@@ -3,28 +3,37 @@
 //! Inside the transaction that it tells of, a NOTIFY would make every commit wait for the one before.
 
 use super::carrier::{Ear, Mouth};
+use crate::store::sql::{Secure, Secured};
 use futures_util::{StreamExt, stream};
 use prism_core::limits::{BUS_ANSWER_S, BUS_SILENCE_S};
 use prism_core::{Code, Problem};
 use std::time::Duration;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
-pub(super) type Place = Config;
+pub(super) type Place = (Config, Secure);
 
 const ANSWER: Duration = Duration::from_secs(BUS_ANSWER_S);
 const NOTIFY: &str = "select pg_notify($1, said) from unnest($2) as said";
 
 pub(super) fn place(url: &str) -> Result<Place, Problem> {
-    let mut place: Config = url.parse().map_err(|error| {
+    let no_address = |error: String| {
         Problem::new(
             Code::InvalidRequest,
             format!("this is no address of a PostgreSQL: {error}"),
             "write it as postgres://user:password@host:port/database",
         )
-    })?;
+    };
+    let (url, secure) = Secure::taken_from(url).map_err(|e| no_address(e.to_string()))?;
+    let mut place: Config = url
+        .parse()
+        .map_err(|e: tokio_postgres::Error| no_address(e.to_string()))?;
     place.connect_timeout(ANSWER).application_name("prism-bus");
-    Ok(place)
+    if secure.is_demanded() {
+        place.ssl_mode(SslMode::Require);
+    }
+    Ok((place, secure))
 }
 
 fn said(error: tokio_postgres::Error) -> String {
@@ -32,11 +41,10 @@ fn said(error: tokio_postgres::Error) -> String {
     format!("PostgreSQL: {error}{}", cause.unwrap_or_default())
 }
 
-type Connection =
-    tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>;
+type Connection = tokio_postgres::Connection<Socket, Secured<Socket>>;
 
-async fn connect(place: &Place) -> Result<(Client, Connection), String> {
-    let connecting = tokio::time::timeout(ANSWER, place.connect(NoTls));
+async fn connect((place, secure): &Place) -> Result<(Client, Connection), String> {
+    let connecting = tokio::time::timeout(ANSWER, place.connect(secure.clone()));
     connecting.await.map_err(late)?.map_err(said)
 }
 

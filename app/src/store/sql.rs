@@ -9,6 +9,7 @@ mod postgres;
 mod secure;
 
 pub use self::postgres::{Link, Server};
+pub use self::secure::{Secure, Secured};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
 
 /// Why a statement did not run or a value could not be read.

@@ -64,6 +64,7 @@ pub struct Prism {
     ready_at: tokio::sync::Mutex<Option<Instant>>,
     /// Held by whoever writes or removes the demonstration.
     pub demo: tokio::sync::Mutex<()>,
+    pub counting: crate::verb::page::metrics::Counting,
     /// The names in memory may be older than those of the store.
     pub(crate) names_are_old: AtomicBool,
 }
@@ -106,6 +107,7 @@ impl Prism {
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             ready_at: tokio::sync::Mutex::default(),
             demo: tokio::sync::Mutex::default(),
+            counting: Default::default(),
             names_are_old: AtomicBool::new(false),
             store,
         });

@@ -32,7 +32,8 @@ test('what was typed outlives its row and a look at another page', async ({ cont
   await expect(field).toHaveValue('keep it until');
   await prism.call(PID, 'inbox_read', { signal_ids: [signal_id] });
   await expect(row.getByText('Answered elsewhere')).toBeVisible();
-  await expect(field).toHaveValue('keep it until');
+  await field.pressSequentially(' Friday');
+  await expect(field).toHaveValue('keep it until Friday');
   await row.getByRole('button', { name: 'Drop it' }).click();
   await expect(row).toHaveCount(0);
 });

@@ -38,7 +38,10 @@ export function useDrafted(rows: SignalRow[], mine: boolean): { signal: SignalRo
   const listed = new Set(rows.map((s) => s.signal_id));
   const left = [...drafts.values()].filter(
     ({ to }) =>
+      // An answer to what has long been read is no business of this list.
+      to.waiting &&
       to.to_operator === mine &&
+      (mine || urgency(to) < 2) &&
       !listed.has(to.signal_id) &&
       (project.value === EVERYWHERE || project.value === to.pid),
   );
@@ -103,7 +106,12 @@ export function Reply({ to, quiet }: { to: SignalRow; quiet?: boolean }) {
           onInput={(e) => {
             const text = e.currentTarget.value;
             if (text.trim() === '') drop(to.signal_id);
-            else drafts.set(to.signal_id, { to, text, key: crypto.randomUUID() });
+            else
+              drafts.set(to.signal_id, {
+                to: drafts.get(to.signal_id)?.to ?? to,
+                text,
+                key: crypto.randomUUID(),
+              });
             if (sent) setSent('');
           }}
         />

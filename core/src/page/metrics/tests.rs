@@ -390,7 +390,7 @@ fn what_was_too_much_to_compare_is_said_and_weeks_not_looked_at_are_left_out() {
         rows: COMPARED_MAX as u64,
     };
     assert_eq!(
-        looked_back(&facts, &range, &Metric::ALL),
+        looked_back(&facts, &range, Metric::ALL),
         [back(Metric::Corrections), back(Metric::Repeats)],
         "attempts are as many as can be compared, and no more"
     );

@@ -32,6 +32,7 @@ test('what was typed outlives its row and a look at another page', async ({ cont
   await expect(field).toHaveValue('keep it until');
   await prism.call(PID, 'inbox_read', { signal_ids: [signal_id] });
   await expect(row.getByText('Answered elsewhere')).toBeVisible();
+  await field.press('End');
   await field.pressSequentially(' Friday');
   await expect(field).toHaveValue('keep it until Friday');
   await row.getByRole('button', { name: 'Drop it' }).click();

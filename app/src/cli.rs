@@ -25,15 +25,17 @@ mod up;
 mod watch;
 
 use crate::client::{self, Client, Locator};
+use crate::clock;
 use crate::config::{self, Env, ProjectChoice};
 use crate::home::Home;
 use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
 use prism_core::api::memory::Id;
 use prism_core::connect::Pins;
+use prism_core::ring::ByCategory;
 use prism_core::text::one_line;
 use prism_core::{Code, Identity, Problem};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Read;
 use std::pin::Pin;
@@ -365,6 +367,38 @@ pub const DOORS: &[(&str, &[&str])] = &[
 /// What a server answers at once or not at all: whoever looks is told so soon.
 const GLANCES: &[&str] = &["status", "whois", "ping", "now", "agents", "inbox"];
 
+/// What a verb that only looks answers of a project that does not exist yet: that there is nothing.
+/// None for a verb that does more.
+fn nothing_yet(path: &str, body: &Value) -> Option<Value> {
+    let range = || {
+        let at = clock::now();
+        json!({"since": at, "until": at, "bucket": "day", "buckets": []})
+    };
+    let with = |mut answer: Value, field: &str| {
+        answer[field] = json!([]);
+        answer
+    };
+    Some(match path {
+        "now" => {
+            json!({"at": clock::now(), "to_me": [], "unread": [], "waiting": [], "inputs": [], "warnings": []})
+        }
+        "agents" => json!({"agents": []}),
+        "inbox" => {
+            let identity = body["identity"].as_str().unwrap_or("you");
+            json!({"identity": identity, "unread": ByCategory::default(), "signals": []})
+        }
+        "signal_list" => json!({"signals": []}),
+        "story" => json!({"items": []}),
+        "memory_list" => json!({"rows": []}),
+        "session_list" => json!({"sessions": []}),
+        "gate_list" => json!({"events": []}),
+        "probe_list" => json!({"runs": []}),
+        "metrics" => range(),
+        "delivery" => with(range(), "places"),
+        _ => return None,
+    })
+}
+
 /// The names of all commands that people are shown.
 pub fn commands() -> Vec<String> {
     let shown = Cli::command();
@@ -451,6 +485,10 @@ impl Context {
         body: Value,
     ) -> Result<Value, Failure> {
         let mut client = self.client()?.with_session(session);
+        let nothing = nothing_yet(path, &body).filter(|_| !self.project.named);
+        if nothing.is_some() {
+            client = client.looking();
+        }
         if GLANCES.contains(&path) {
             client = client.with_patience(client::GLANCE);
         }
@@ -465,6 +503,15 @@ impl Context {
             (_, body) => client.call(self.pid(), path, body).await,
         };
         self.warn_of_foreign_folder(&client);
+        if let (Err(problem), Some(nothing)) = (&first, nothing)
+            && problem.is(Code::UnknownProject)
+        {
+            note(&format!(
+                "{} does not exist yet: the first agent, signal or note here makes it; --pid names another",
+                self.pid()
+            ));
+            return Ok(nothing);
+        }
         match (first, &self.identity) {
             (Err(p), Some(identity))
                 if (p.is(Code::UnknownProject) || p.is(Code::NoPersona)) && !self.project.named =>

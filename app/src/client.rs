@@ -281,6 +281,14 @@ impl Client {
         }
     }
 
+    /// Looks at a project and never makes it.
+    pub fn looking(&self) -> Self {
+        Self {
+            create_project: false,
+            ..self.clone()
+        }
+    }
+
     /// Says what a found project was called by the rule of earlier versions: where that one has
     /// rows, it goes on.
     pub fn once_called(&self, project: &ProjectChoice) -> Self {

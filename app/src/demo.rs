@@ -1,5 +1,6 @@
-//! A believable week in a project of its own, so that every part of the page shows something. The
-//! same seed gives the same week, counted back from now.
+//! A believable week in a project of its own, so that every part of the page shows something. What
+//! is told is always the same, counted back from now; delays and ids are those of the seed, but for
+//! the ids of memory, which the import gives.
 
 use prism_core::Moment;
 use prism_core::api::memory::ImportLine;

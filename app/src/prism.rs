@@ -73,6 +73,7 @@ pub struct Prism {
     ready_at: tokio::sync::Mutex<Option<(Instant, Facts)>>,
     /// Held by whoever writes or removes the demonstration.
     pub demo: tokio::sync::Mutex<()>,
+    pub counting: crate::verb::page::metrics::Counting,
     /// The names in memory may be older than those of the store.
     names_are_old: AtomicBool,
     names_wake: Notify,
@@ -120,6 +121,7 @@ impl Prism {
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             ready_at: tokio::sync::Mutex::default(),
             demo: tokio::sync::Mutex::default(),
+            counting: Default::default(),
             names_are_old: AtomicBool::new(false),
             names_wake: Notify::new(),
             looked_at: tokio::sync::Mutex::default(),

@@ -54,6 +54,17 @@ impl ByCategory {
         }
     }
 
+    /// What is left when one of a category was taken.
+    pub fn take(&mut self, category: Category) {
+        let n = match category {
+            Category::Info => &mut self.info,
+            Category::Task => &mut self.task,
+            Category::Ask => &mut self.ask,
+            Category::Blocker => &mut self.blocker,
+        };
+        *n = n.saturating_sub(1);
+    }
+
     pub fn total(&self) -> u32 {
         self.info + self.task + self.ask + self.blocker
     }

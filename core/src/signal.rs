@@ -50,6 +50,11 @@ names! {
     Category { Info = "INFO", Task = "TASK", Ask = "ASK", Blocker = "BLOCKER" }
 }
 
+impl Category {
+    /// Whoever is stuck comes before whoever only tells.
+    pub const BY_URGENCY: [Self; 4] = [Self::Blocker, Self::Ask, Self::Task, Self::Info];
+}
+
 names! {
     /// Whether a send may wait for a recipient who is away.
     DeliveryClass { Async = "async", Sync = "sync" }

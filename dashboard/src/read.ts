@@ -195,6 +195,8 @@ const STEPS = 5;
 
 interface Listed<Row> {
   rows: Row[];
+  /** What was read below the head, piece by piece, and the cursor that each begins at. */
+  below: { from: string; rows: Row[] }[];
   next: string | undefined;
   lookedBackTo: string | undefined;
 }
@@ -209,7 +211,11 @@ interface Paged<Row> {
   looked_back_to?: string | null | undefined;
 }
 
-/** A list by cursor. What is read again is its head; what was read further down stays. */
+/** The ids of what changed since a list was read; so many, or one that is not known, mean everything. */
+type Since = Set<string> | 'all';
+const SINCE_MAX = 1_000;
+
+/** A list by cursor. Its head is read again, and of what was read further down the pieces in which something changed. */
 export function useList<V extends Verb, Row>(
   verb: V,
   ask: Ask<V>,
@@ -222,11 +228,31 @@ export function useList<V extends Verb, Row>(
     const answer = await call(pid, verb, { ...(ask as object), limit, ...(cursor ? { cursor } : {}) } as Ask<V>, abort);
     return { ...(answer as object), rows: rowsOf(answer) };
   };
-  const read = useReader<Listed<Row>>(JSON.stringify([pid, verb, ask, 'list']), topics, async (abort, before) => {
-    const head = await steps((cursor) =>
-      page(Math.min(PAGE_ROWS_MAX, Math.max(PAGE_ROWS, before?.rows.length ?? 0)), cursor, abort),
-    );
-    return before ? joined(head, before, idOf) : head;
+  const key = JSON.stringify([pid, verb, ask, 'list']);
+  // What is kept from an earlier visit may be old all the way down.
+  const changed = useMemo((): { since: Since } => ({ since: 'all' }), [key]);
+  useEffect(
+    () =>
+      onChanges((changes) => {
+        const all = changes === 'all' || changed.since === 'all';
+        if (!all) for (const { id } of changes) if (id) (changed.since as Set<string>).add(id);
+        if (all || (changed.since as Set<string>).size > SINCE_MAX) changed.since = 'all';
+      }),
+    [changed],
+  );
+  const read = useReader<Listed<Row>>(key, topics, async (abort, before) => {
+    const since = changed.since;
+    changed.since = new Set();
+    try {
+      const head = await steps((cursor) =>
+        page(Math.min(PAGE_ROWS_MAX, Math.max(PAGE_ROWS, before?.rows.length ?? 0)), cursor, abort),
+      );
+      if (!before) return head;
+      return await readBelow(joined(head, before, idOf), since, idOf, (cursor) => page(PAGE_ROWS_MAX, cursor, abort));
+    } catch (error) {
+      changed.since = 'all';
+      throw error;
+    }
   });
   const asking = useRef(false);
   const more = async () => {
@@ -237,7 +263,9 @@ export function useList<V extends Verb, Row>(
       const found = await steps((cursor) => page(PAGE_ROWS_MAX, cursor ?? at.next));
       read.patch((now) => {
         const known = new Set(now.rows.map(idOf));
-        return { ...found, rows: [...now.rows, ...found.rows.filter((row) => !known.has(idOf(row)))] };
+        const rows = found.rows.filter((row) => !known.has(idOf(row)));
+        const below = [...now.below, { from: at.next as string, rows }];
+        return { ...found, below, rows: [...now.rows, ...rows] };
       });
     } catch {
       // The next scroll asks again.
@@ -256,7 +284,7 @@ async function steps<Row>(page: (cursor: string | undefined) => Promise<Paged<Ro
     rows.push(...found.rows);
     cursor = found.next ?? undefined;
     if (cursor === undefined || rows.length >= PAGE_ROWS / 2 || step === STEPS)
-      return { rows, next: cursor, lookedBackTo: found.looked_back_to ?? undefined };
+      return { rows, below: [], next: cursor, lookedBackTo: found.looked_back_to ?? undefined };
   }
 }
 
@@ -264,7 +292,62 @@ async function steps<Row>(page: (cursor: string | undefined) => Promise<Paged<Ro
 function joined<Row>(head: Listed<Row>, before: Listed<Row>, idOf: (row: Row) => string): Listed<Row> {
   const fresh = new Set(head.rows.map(idOf));
   const meet = before.rows.findLastIndex((row) => fresh.has(idOf(row)));
-  if (head.next === undefined || meet < 0) return head;
-  const below = before.rows.slice(meet + 1);
-  return below.length === 0 ? head : { ...before, rows: [...head.rows, ...below] };
+  const from = head.next;
+  if (from === undefined || meet < 0) return head;
+  if (meet === before.rows.length - 1) return head;
+  // Where the pieces of before begin among its rows; what the head pushed down becomes a piece of its own.
+  let begins = before.rows.length - before.below.reduce((n, part) => n + part.rows.length, 0);
+  const pushed = before.rows.slice(meet + 1, Math.max(begins, meet + 1));
+  const below: Listed<Row>['below'] = [];
+  for (const part of before.below) {
+    const left = part.rows.slice(Math.max(0, meet + 1 - begins));
+    begins += part.rows.length;
+    if (left.length > 0) below.push({ from: left.length < part.rows.length ? from : part.from, rows: left });
+  }
+  const first = below[0];
+  if (pushed.length > 0 && first && pushed.length + first.rows.length <= PAGE_ROWS_MAX)
+    below[0] = { from, rows: [...pushed, ...first.rows] };
+  else if (pushed.length > 0) below.unshift({ from, rows: pushed });
+  return { ...before, below, rows: [...head.rows, ...below.flatMap((part) => part.rows)] };
+}
+
+/** Reads the pieces again in which something changed. More than a few of them are dropped, to be scrolled to again. */
+async function readBelow<Row>(
+  list: Listed<Row>,
+  since: Since,
+  idOf: (row: Row) => string,
+  page: (cursor: string) => Promise<Paged<Row>>,
+): Promise<Listed<Row>> {
+  const head = list.rows.slice(0, list.rows.length - list.below.reduce((n, part) => n + part.rows.length, 0));
+  const below: Listed<Row>['below'] = [];
+  let { next, lookedBackTo } = list;
+  let reads = 0;
+  for (const [i, part] of list.below.entries()) {
+    if (since !== 'all' && !part.rows.some((row) => since.has(idOf(row)))) {
+      below.push(part);
+      continue;
+    }
+    if (reads++ === STEPS) {
+      [next, lookedBackTo] = [part.from, undefined];
+      break;
+    }
+    const found = await page(part.from);
+    const later = new Set(list.below.slice(i + 1).flatMap((p) => p.rows.map(idOf)));
+    const end = found.rows.findIndex((row) => later.has(idOf(row)));
+    const fresh = end < 0 ? found.rows : found.rows.slice(0, end);
+    // A page may end before the piece does.
+    const known = new Set(fresh.map(idOf));
+    const meet = part.rows.findLastIndex((row) => known.has(idOf(row)));
+    const rest = found.next && end < 0 && meet >= 0 ? part.rows.slice(meet + 1) : [];
+    const cut = rest.filter((row) => since !== 'all' && !since.has(idOf(row)));
+    below.push({ from: part.from, rows: [...fresh, ...cut] });
+    if (!found.next) {
+      [next, lookedBackTo] = [undefined, undefined];
+      break;
+    }
+    if (i === list.below.length - 1 && cut.length === 0)
+      [next, lookedBackTo] = [found.next, found.looked_back_to ?? undefined];
+  }
+  const rows = new Map([...head, ...below.flatMap((part) => part.rows)].map((row) => [idOf(row), row]));
+  return { rows: [...rows.values()], below, next, lookedBackTo };
 }

@@ -95,7 +95,7 @@ export interface AskDelivery {
 export interface AskDemo {
   /** Take the demonstration project away instead. */
   remove?: boolean;
-  /** The same seed gives the same week. */
+  /** What is told is the same for every seed; delays, and ids of signals, sessions, recalls and probes, are those of the seed. Ids of memory are new each time. */
   seed?: number | null;
 }
 
@@ -810,6 +810,15 @@ export interface LookInbox {
   limit?: number | null;
 }
 
+/** How far back a metric looked: what is older was neither counted nor compared. */
+export interface LookedBack {
+  /** corrections, repeats or dead_ends */
+  metric: "confirmations" | "misclassification" | "corrections" | "dead_ends" | "surfaces" | "repeats" | "recall" | "gate";
+  /** The newest so many were looked at. */
+  rows: number;
+  to: string;
+}
+
 export interface LoopbackEcho {
   signal_id: string;
 }
@@ -942,6 +951,8 @@ export interface MetricsAnswer {
   corrections?: CorrectionPattern[] | null;
   dead_ends?: DeadEnds | null;
   gate?: GateMetrics | null;
+  /** Metrics that had more to compare than can be compared at once; none: all of it was. */
+  looked_back?: LookedBack[];
   misclassification?: AgentRate[] | null;
   recall?: RecallMetrics | null;
   repeats?: Repeats | null;
@@ -986,11 +997,14 @@ export interface Now {
   /** What agents captured of the operator's words and nobody has reviewed, newest first. */
   inputs: InputRow[];
   inputs_more?: number;
-  /** Signals to the operator that nobody has read, newest first. */
+  /** Signals to the operator that nobody has read: BLOCKER, ASK, TASK, INFO, each newest first. */
   to_me: SignalRow[];
+  /** The same, by category. */
+  to_me_left: ByCategory;
   to_me_more?: number;
-  /** BLOCKER and ASK to anybody else that nobody has read, oldest first. */
+  /** BLOCKER, then ASK, to anybody else that nobody has read, each newest first. */
   unread: SignalRow[];
+  unread_left: ByCategory;
   unread_more?: number;
   /** Sessions whose human must say something, longest first. */
   waiting: SessionRow[];

@@ -9,6 +9,8 @@ use prism_core::api::page::EVERYWHERE;
 use prism_core::api::page::house::{DashboardLink, DemoDone};
 use prism_core::api::page::signals::{InboxPage, SignalPage, SignalRow, SignalShown};
 use prism_core::api::page::{Agents, Now};
+use prism_core::ring::ByCategory;
+use prism_core::signal::Category;
 use prism_core::text::one_line;
 use serde_json::json;
 use std::process::{Command, Stdio};
@@ -75,7 +77,8 @@ pub struct Demo {
     /// Take the demonstration away
     #[arg(long)]
     remove: bool,
-    /// Another week; the same number gives the same one
+    /// The same week with other delays and other ids of signals, sessions, recalls and probes; the
+    /// same number gives the same ones. Ids of memory are new each time
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -117,7 +120,7 @@ impl NowArgs {
         }
         let at = clock::now();
         let mut said = false;
-        let mut part = |title: &str, rows: Vec<Vec<String>>, more: u64| {
+        let mut part = |title: &str, rows: Vec<Vec<String>>, more: u64, which: &str| {
             if rows.is_empty() {
                 return;
             }
@@ -125,12 +128,14 @@ impl NowArgs {
             out(title);
             out(&table(&rows));
             if more > 0 {
-                out(&format!("and {more} more"));
+                out(&format!("and {more} more{which}"));
             }
         };
         let rows = |signals: &[SignalRow]| signals.iter().map(line).collect();
-        part("to you", rows(&now.to_me), now.to_me_more);
-        part("unread", rows(&now.unread), now.unread_more);
+        let which = by_category(now.to_me_left);
+        part("to you", rows(&now.to_me), now.to_me_more, &which);
+        let which = by_category(now.unread_left);
+        part("unread", rows(&now.unread), now.unread_more, &which);
         let waiting = now.waiting.iter().map(|s| {
             vec![
                 one_line(&s.identity),
@@ -141,7 +146,7 @@ impl NowArgs {
                 format!("{} on {}", s.surface, one_line(&s.machine_id)),
             ]
         });
-        part("waiting for you", waiting.collect(), 0);
+        part("waiting for you", waiting.collect(), 0, "");
         let inputs = now.inputs.iter().map(|i| {
             vec![
                 short(i.id),
@@ -150,7 +155,7 @@ impl NowArgs {
                 one_line(&i.prompt_text),
             ]
         });
-        part("to review", inputs.collect(), now.inputs_more);
+        part("to review", inputs.collect(), now.inputs_more, "");
         let warnings = now.warnings.iter().map(|w| {
             vec![
                 short(w.id),
@@ -159,7 +164,12 @@ impl NowArgs {
                 w.assignment.clone().unwrap_or_default(),
             ]
         });
-        part("warnings to label", warnings.collect(), now.warnings_more);
+        part(
+            "warnings to label",
+            warnings.collect(),
+            now.warnings_more,
+            "",
+        );
         if !said {
             out("nothing waits on you");
         }
@@ -312,6 +322,13 @@ impl ShowArgs {
         }
         Ok(())
     }
+}
+
+/// How many of each there are, the most pressing first: ` (2 ASK, 40 INFO)`.
+fn by_category(n: ByCategory) -> String {
+    let some = Category::BY_URGENCY.into_iter().filter(|c| n.get(*c) > 0);
+    let said: Vec<String> = some.map(|c| format!("{} {c}", n.get(c))).collect();
+    format!(" ({})", said.join(", "))
 }
 
 fn show(signals: &[SignalRow], more: bool) {

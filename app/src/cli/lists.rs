@@ -3,13 +3,14 @@
 
 use super::{Context, print_json};
 use crate::clock;
-use crate::ui::{Outcome, ago, note, out, short, table};
+use crate::ui::{Failure, Outcome, ago, note, out, short, table};
 use clap::Args;
 use prism_core::api::page::house::{ProbePage, Settings as Stored};
 use prism_core::api::page::memory::{MemoryPage, MemoryShown, RecallPage};
 use prism_core::api::page::metrics::{DeliveryAnswer, MetricsAnswer};
 use prism_core::api::page::story::StoryPage;
 use prism_core::api::page::{GatePage, SessionPage};
+use prism_core::limits::PAGE_ROWS;
 use prism_core::text::{clip, one_line};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 /// Characters of a text on one line of a list.
 const LINE_CHARS: usize = 100;
 
-/// Which part of a list is shown.
+// Which part of a list is shown. (What flattens it must not be described by this.)
 #[derive(Args)]
 pub struct Part {
     /// Every project, not only this one
@@ -29,9 +30,9 @@ pub struct Part {
     /// Before this time (ISO 8601)
     #[arg(long)]
     until: Option<String>,
-    /// How many: 1 to 200
-    #[arg(short, long, default_value_t = 50)]
-    n: usize,
+    /// How many: 1 to 200 [default: 50]
+    #[arg(short, long)]
+    n: Option<usize>,
     /// Go on where a list ended (`next` of --json)
     #[arg(long)]
     cursor: Option<String>,
@@ -47,9 +48,23 @@ impl Part {
         none: &str,
         draw: impl FnOnce(&T) -> Vec<Vec<String>>,
     ) -> Outcome {
+        // Without a filter there is nothing; with one, nothing like that.
+        let asks = |value: &Value| match value {
+            Value::Null => false,
+            Value::Array(some) => !some.is_empty(),
+            _ => true,
+        };
+        let fields = ask
+            .as_object()
+            .into_iter()
+            .flat_map(|fields| fields.values());
+        let filtered = fields.into_iter().any(asks)
+            || self.since.is_some()
+            || self.until.is_some()
+            || self.cursor.is_some();
         ask["since"] = json!(self.since);
         ask["until"] = json!(self.until);
-        ask["limit"] = json!(self.n);
+        ask["limit"] = json!(self.n.unwrap_or(PAGE_ROWS));
         ask["cursor"] = json!(self.cursor);
         let (list, answer): (T, Value) = context.ask_about(verb, ask, self.all).await?;
         if context.json {
@@ -57,6 +72,7 @@ impl Part {
             return Ok(());
         }
         let rows = draw(&list);
+        let none = if filtered { "nothing matches" } else { none };
         let more = answer["next"].is_string();
         match (rows.is_empty(), more) {
             (true, false) => out(none),
@@ -159,6 +175,13 @@ impl Metrics {
             return Ok(());
         }
         out(&table(&drawn(&metrics)));
+        for back in &metrics.looked_back {
+            let metric = back.metric.name().replace('_', " ");
+            note(&format!(
+                "{metric}: there are more than can be compared; the newest {} were, from {} on",
+                back.rows, back.to
+            ));
+        }
         Ok(())
     }
 }
@@ -281,7 +304,14 @@ impl Delivery {
                 .show(&context, "probe_list", ask, none, draw)
                 .await;
         }
+        if self.part.n.is_some() || self.part.cursor.is_some() {
+            return Err(Failure::Unable {
+                message: "-n and --cursor go through the probes".into(),
+                hint: Some("add --runs, or leave them out".into()),
+            });
+        }
         let ask = json!({"since": self.part.since, "until": self.part.until});
+        let filtered = self.part.since.is_some() || self.part.until.is_some();
         let (found, answer): (DeliveryAnswer, _) =
             context.ask_about("delivery", ask, self.part.all).await?;
         if context.json {
@@ -304,9 +334,10 @@ impl Delivery {
                 ]
             })
             .collect();
-        match rows.is_empty() {
-            true => out("nothing was sent or probed yet"),
-            false => out(&table(&rows)),
+        match (rows.is_empty(), filtered) {
+            (true, true) => out("nothing was sent or probed in this time"),
+            (true, false) => out("nothing was sent or probed in the last 28 days"),
+            (false, _) => out(&table(&rows)),
         }
         Ok(())
     }

@@ -105,17 +105,20 @@ async fn serve(
         let writing = async {
             loop {
                 let beat = Duration::from_secs(PAGE_BEAT_S);
-                let message = match tokio::time::timeout(beat, watcher.next()).await {
+                let next = tokio::time::timeout(beat, watcher.next()).await;
+                // However much there is to tell, it is told to nobody who is signed out.
+                let ended = key.expires_at.is_some_and(|at| at <= clock::now());
+                if ended && !matches!(next, Ok(Next::Close(..))) {
+                    watcher.close(close::REFUSED, "this session has ended: sign in again");
+                    continue;
+                }
+                let message = match next {
                     Ok(Next::Send(frame)) => Message::Text(frame),
                     Ok(Next::Close(code, reason)) => {
                         let reason = reason.into();
                         let frame = CloseFrame { code, reason };
                         drop(sink.send(Message::Close(Some(frame))).await);
                         return;
-                    }
-                    Err(_) if key.expires_at.is_some_and(|at| at <= clock::now()) => {
-                        watcher.close(close::REFUSED, "this session has ended: sign in again");
-                        continue;
                     }
                     Err(_) => Message::Text(encode(&WatchFrame::Beat { at: clock::now() })),
                 };

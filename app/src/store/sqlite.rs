@@ -48,7 +48,7 @@ use readers::{Readers, Source};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 pub use words::WordHits;
 
@@ -72,6 +72,8 @@ pub struct Sqlite {
     pool: Option<Arc<pool::Pool>>,
     signal_readers: Readers,
     memory_readers: Readers,
+    /// One place for all reports: a recall never waits behind several.
+    reports: Arc<Semaphore>,
     vectors: Arc<vectors::Vectors>,
     bus: Bus,
     riding: Arc<riding::Riding>,
@@ -129,6 +131,7 @@ impl Sqlite {
             pool: pool.map(Arc::new),
             signal_readers,
             memory_readers,
+            reports: Arc::new(Semaphore::new(1)),
             vectors: Arc::default(),
             bus,
             riding,
@@ -192,7 +195,7 @@ impl Sqlite {
         timing::of(Part::Store, self.signal_readers.glance(query)).await
     }
 
-    /// Runs one read that may take its time: recall, lists of memory, reports.
+    /// Runs one read that may take its time: recall, lists of memory.
     async fn read_memory<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
@@ -206,6 +209,22 @@ impl Sqlite {
             query(c)
         };
         timing::of(Part::Store, self.memory_readers.read(query)).await
+    }
+
+    /// Runs one read that goes through weeks of rows. Reports take turns, so that they hold one of
+    /// the readers of memory and leave the others to recalls; the turn belongs to the read, not to
+    /// whoever waits for it.
+    async fn read_report<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let turn = self.reports.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| StoreError::Closed)?;
+        let query = move |c: &Connection| {
+            let _turn = turn;
+            query(c)
+        };
+        self.read_memory(query).await
     }
 
     pub fn bus(&self) -> &Bus {
@@ -387,6 +406,51 @@ mod tests {
         for (go_on, read) in held {
             drop(go_on);
             read.await.unwrap().unwrap();
+        }
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn reports_never_take_more_than_one_reader_of_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&dir.path().join("x.db")).unwrap();
+        let (begun, mut under_way) = tokio::sync::mpsc::unbounded_channel();
+        let mut held = Vec::new();
+        for _ in 0..2 * MEMORY_READERS {
+            let (go_on, wait) = mpsc::channel::<()>();
+            let (store, begun) = (store.clone(), begun.clone());
+            let report = tokio::spawn(async move {
+                let report = store.read_report(move |_| {
+                    let _ = begun.send(());
+                    let _ = wait.recv();
+                    Ok(())
+                });
+                report.await
+            });
+            held.push((go_on, report));
+        }
+        under_way.recv().await.unwrap();
+        // All readers but the one serve at the same time.
+        let together = Arc::new(std::sync::Barrier::new(MEMORY_READERS - 1));
+        let recalls: Vec<_> = (1..MEMORY_READERS)
+            .map(|_| {
+                let (store, together) = (store.clone(), together.clone());
+                tokio::spawn(async move {
+                    let recall = store.read_memory(move |_| {
+                        together.wait();
+                        Ok(())
+                    });
+                    recall.await
+                })
+            })
+            .collect();
+        for recall in recalls {
+            recall.await.unwrap().unwrap();
+        }
+        assert!(under_way.is_empty(), "the other reports wait their turn");
+        for (go_on, report) in held {
+            drop(go_on);
+            report.await.unwrap().unwrap();
         }
         store.close().await;
     }

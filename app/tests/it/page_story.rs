@@ -309,6 +309,41 @@ async fn signals_are_looked_at_without_reading_them() {
 }
 
 #[tokio::test]
+async fn what_is_pressing_is_not_hidden_by_what_is_not() {
+    let server = Server::start();
+    let donna = server.identity("Donna").await;
+    server.identity("Texi").await;
+    let browser = signed_in(&server).await;
+    let settings = browser.ask("*", "settings", json!({})).await;
+    let operator = settings["operator"].as_str().unwrap();
+    let send = async |to: &str, category: &str, summary: &str| {
+        let body = json!({"to": to, "signal_type": "StatusUpdate", "category": category,
+            "payload": {"summary": summary}});
+        donna.call(PID, "signal", body).await.unwrap();
+    };
+    send(operator, "ASK", "may the old ring go?").await;
+    send("Texi", "ASK", "the oldest question").await;
+    for n in 0..55 {
+        send(operator, "INFO", &format!("done {n}")).await;
+        send("Texi", "ASK", &format!("and question {n}?")).await;
+    }
+    send("Texi", "BLOCKER", "nothing builds").await;
+    let now = browser.ask(PID, "now", json!({})).await;
+    assert_eq!(now["to_me"][0]["summary"], "may the old ring go?", "{now}");
+    assert_eq!(now["to_me"][1]["summary"], "done 54", "the newest first");
+    assert_eq!(now["to_me"].as_array().unwrap().len(), 50);
+    assert_eq!(now["to_me_more"], 6);
+    let left = json!({"INFO": 6, "TASK": 0, "ASK": 0, "BLOCKER": 0});
+    assert_eq!(now["to_me_left"], left);
+    assert_eq!(now["unread"][0]["summary"], "nothing builds");
+    assert_eq!(now["unread"][1]["summary"], "and question 54?");
+    assert_eq!(now["unread_left"]["ASK"], 7, "{now}");
+    let said = server.ok(None, &["now", "--pid", PID]);
+    assert!(said.contains("and 6 more (6 INFO)"), "{said}");
+    assert!(said.contains("and 7 more (7 ASK)"), "{said}");
+}
+
+#[tokio::test]
 async fn the_operator_acts_from_the_page_through_the_verbs_that_everybody_has() {
     let server = Server::start();
     let texi = server.identity("Texi").await;
@@ -476,6 +511,88 @@ async fn a_page_hears_what_changed_of_its_project_and_ends_with_its_key() {
         if frame["kind"] == "closed" {
             break;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_browser_that_is_signed_out_by_time_hears_no_more() {
+    let server = Server::start();
+    let texi = server.identity("Texi").await;
+    let browser = signed_in(&server).await;
+    let url = format!("{}/api/v1/watch?pid=*", browser.url.replace("http", "ws"));
+    let mut request = url.into_client_request().unwrap();
+    let headers = request.headers_mut();
+    headers.insert("origin", browser.url.parse().unwrap());
+    let cookie = browser.cookie.as_deref().unwrap();
+    headers.insert("cookie", cookie.parse().unwrap());
+    let (mut ws, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    let hello = ws.next().await.unwrap().unwrap().into_text().unwrap();
+    assert!(hello.contains("hello"), "{hello}");
+    server.advance(Duration::from_secs(31 * 86_400));
+    let sent = texi.call(PID, "signal", task("Texi", "to myself")).await;
+    sent.unwrap();
+    let next = ws.next().await.unwrap().unwrap();
+    assert!(next.is_close(), "{next:?}");
+}
+
+#[test]
+fn whoever_looks_at_a_folder_makes_no_project_of_it() {
+    let server = Server::start();
+    let folder = server.folder().join("never-used");
+    std::fs::create_dir(&folder).unwrap();
+    let looks: &[&[&str]] = &[
+        &["story"],
+        &["metrics"],
+        &["delivery"],
+        &["delivery", "--runs"],
+        &["memory", "list"],
+        &["session", "list"],
+        &["gate", "list"],
+        &["now"],
+        &["agents"],
+        &["inbox"],
+        &["signals", "list"],
+        &["settings"],
+    ];
+    for args in looks {
+        for json in [&[][..], &["--json"]] {
+            let mut command = server.command(None);
+            command.current_dir(&folder).args(*args).args(json);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{args:?}: {output:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let hinted = said.contains("does not exist yet") || args[0] == "settings";
+            assert!(hinted, "{args:?}: {said}");
+        }
+    }
+    let projects = server.ok(None, &["project", "list"]);
+    assert!(
+        !projects.to_lowercase().contains("never-used"),
+        "{projects}"
+    );
+}
+
+#[test]
+fn a_filter_that_matches_nothing_is_told_from_a_project_where_nothing_happened() {
+    let server = Server::start();
+    server.ok(None, &["demo"]);
+    let listed = |args: &[&str]| server.ok(None, &[args, &["--pid", "PID-DEMO"]].concat());
+    for args in [
+        &["story", "--identity", "Nobody"][..],
+        &["memory", "list", "xylophone"],
+        &["gate", "list", "--identity", "Nobody"],
+        &["delivery", "--runs", "--identity", "Nobody"],
+    ] {
+        assert_eq!(listed(args).trim(), "nothing matches", "{args:?}");
+    }
+    for args in [&["delivery", "-n", "3"][..], &["delivery", "--cursor", "x"]] {
+        let output = server.command(None).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--runs"));
+    }
+    for command in ["story", "delivery"] {
+        let help = server.ok(None, &[command, "--help"]);
+        assert!(!help.contains("part of a list"), "{help}");
     }
 }
 

@@ -30,12 +30,15 @@ wire! {
     /// What waits on the operator now.
     Now {
         at: Moment,
-        /// Signals to the operator that nobody has read, newest first.
+        /// Signals to the operator that nobody has read: BLOCKER, ASK, TASK, INFO, each newest first.
         to_me: Vec<SignalRow>,
         #[serde(default, skip_serializing_if = "super::is_zero")] to_me_more: u64,
-        /// BLOCKER and ASK to anybody else that nobody has read, oldest first.
+        /// The same, by category.
+        #[serde(default)] to_me_left: ByCategory,
+        /// BLOCKER, then ASK, to anybody else that nobody has read, each newest first.
         unread: Vec<SignalRow>,
         #[serde(default, skip_serializing_if = "super::is_zero")] unread_more: u64,
+        #[serde(default)] unread_left: ByCategory,
         /// Sessions whose human must say something, longest first.
         waiting: Vec<SessionRow>,
         /// What agents captured of the operator's words and nobody has reviewed, newest first.

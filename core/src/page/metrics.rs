@@ -3,8 +3,8 @@
 use super::alike::{ALIKE, alike, groups, stems};
 use crate::api::page::metrics::{
     AgentRate, BucketSize, Confirmations, CorrectionPattern, DeadEnds, DeliveryPlace, Example,
-    GateMetrics, LayerTimes, Pair, RecallMetrics, RecallTally, RepeatWeek, Repeats, StateTimes,
-    SurfaceTally, VerdictSeries,
+    GateMetrics, LayerTimes, LookedBack, Metric, Pair, RecallMetrics, RecallTally, RepeatWeek,
+    Repeats, StateTimes, SurfaceTally, VerdictSeries,
 };
 use crate::limits::BUCKETS_MAX;
 use crate::loopback::{Outcome, Probe};
@@ -262,19 +262,50 @@ pub fn misclassification(inputs: &[InputTally]) -> Vec<AgentRate> {
         .collect()
 }
 
-/// The corrections that count, newest last, and no more than can be compared.
-fn counted_corrections(inputs: &[InputFact]) -> Vec<&InputFact> {
+/// How far back the metrics look that compare sentences, where there are more than they compare.
+pub fn looked_back(facts: &Facts, buckets: &Buckets, wanted: &[Metric]) -> Vec<LookedBack> {
+    let oldest = |mut times: Vec<Moment>| {
+        times.sort();
+        let skip = times.len().checked_sub(COMPARED_MAX).filter(|n| *n > 0)?;
+        times.get(skip).copied()
+    };
+    let corrections = facts.corrections.iter();
+    let corrections = corrections.filter(|i| i.class == "correction" && i.counts());
+    let corrections = oldest(corrections.map(|i| i.at).collect());
+    let attempts = oldest(facts.attempts.iter().map(|a| a.at).collect());
+    [
+        // Patterns are of the range alone: what lies before it is not missed.
+        (
+            Metric::Corrections,
+            corrections.filter(|at| *at > buckets.since),
+        ),
+        (Metric::Repeats, corrections),
+        (Metric::DeadEnds, attempts),
+    ]
+    .into_iter()
+    .filter(|(metric, _)| wanted.contains(metric))
+    .filter_map(|(metric, to)| {
+        let rows = COMPARED_MAX as u64;
+        to.map(|to| LookedBack { metric, to, rows })
+    })
+    .collect()
+}
+
+/// The corrections that count, newest last, and no more than can be compared; how many older ones
+/// were left out.
+fn counted_corrections(inputs: &[InputFact]) -> (Vec<&InputFact>, usize) {
     let mut counted: Vec<&InputFact> = inputs
         .iter()
         .filter(|i| i.class == "correction" && i.counts())
         .collect();
     counted.sort_by_key(|i| (i.at, i.id));
     let skip = counted.len().saturating_sub(COMPARED_MAX);
-    counted.split_off(skip)
+    (counted.split_off(skip), skip)
 }
 
 pub fn corrections(inputs: &[InputFact], buckets: &Buckets) -> Vec<CorrectionPattern> {
     let counted: Vec<&InputFact> = counted_corrections(inputs)
+        .0
         .into_iter()
         .filter(|i| buckets.of(i.at).is_some())
         .collect();
@@ -366,12 +397,17 @@ fn said_again<T>(
 }
 
 pub fn repeats(inputs: &[InputFact], buckets: &Buckets) -> Repeats {
-    let corrections = counted_corrections(inputs);
+    let (corrections, older) = counted_corrections(inputs);
+    // Weeks that were not looked at are not weeks without a correction.
+    let from = match corrections.first() {
+        Some(oldest) if older > 0 => oldest.at.max(buckets.since),
+        _ => buckets.since,
+    };
     let again = said_again(&corrections, |i| i.at, |i| i.text.as_str(), |_, _| true);
     let inside =
         |i: &usize| corrections[*i].at >= buckets.since && corrections[*i].at < buckets.until;
     let mut weeks: BTreeMap<Moment, (u64, u64)> = BTreeMap::new();
-    let mut week = begins(buckets.since, BucketSize::Week);
+    let mut week = begins(from, BucketSize::Week);
     while week < buckets.until {
         weeks.insert(week, (0, 0));
         week = week.plus_us(WEEK_US);

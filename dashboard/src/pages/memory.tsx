@@ -77,7 +77,7 @@ export function Memory() {
           ) : view === 'recalls' ? (
             <Recalls />
           ) : (
-            <Rows kinds={VIEWS.find(([key]) => key === view)?.[2] ?? []} />
+            <Rows kinds={VIEWS.find(([key]) => key === view)?.[2] ?? [view]} />
           )}
         </div>
         {id ? <RowDetail id={id} /> : node && <ThingDetail node={node} pid={project.value} />}

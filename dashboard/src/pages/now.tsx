@@ -1,7 +1,7 @@
 // Now: what waits on the operator, each answerable in place, and what everybody is at.
 import { useAct } from '../act';
 import { call, project } from '../api';
-import { Acknowledge, Reply } from '../parts/answer';
+import { Acknowledge, AnsweredElsewhere, Reply, URGENCY, useDrafted } from '../parts/answer';
 import { InputItem, useJudged } from '../parts/input';
 import { CATEGORIES, Category, Chip, When } from '../parts/marks';
 import { Below, Empty, Head, Panel, Said, Trouble } from '../parts/panel';
@@ -48,17 +48,13 @@ export function Now({ waiting }: { waiting: Read<Waiting> }) {
   );
 }
 
-const URGENCY = ['BLOCKER', 'ASK', 'TASK', 'INFO'];
-
-/** Whoever is stuck comes before whoever only tells; the newest first among equals. */
-const byUrgency = (signals: SignalRow[]): SignalRow[] =>
-  signals.toSorted((a, b) => URGENCY.indexOf(a.category ?? 'INFO') - URGENCY.indexOf(b.category ?? 'INFO'));
-
 function WaitsOnYou({ all }: { all: Waiting }) {
   const everywhere = project.value === EVERYWHERE;
   const [inputs, judged] = useJudged(all.inputs);
+  const toMe = useDrafted(all.to_me, true);
+  const unread = useDrafted(all.unread, false);
   const nothing =
-    !all.to_me.length && !all.unread.length && !all.waiting.length && !inputs.length && !all.warnings.length;
+    !toMe.length && !unread.length && !all.waiting.length && !inputs.length && !all.warnings.length;
   if (nothing)
     return (
       <section class="panel">
@@ -71,11 +67,11 @@ function WaitsOnYou({ all }: { all: Waiting }) {
     );
   return (
     <>
-      {all.to_me.length > 0 && (
-        <Panel title="To you" bare tools={<More n={all.to_me_more} to="Signals" />}>
+      {toMe.length > 0 && (
+        <Panel title="To you" bare tools={<More n={all.to_me_more} of={all.to_me_left} to="Signals" />}>
           <ul class="rows">
-            {byUrgency(all.to_me).map((s) => (
-              <ToMe key={s.signal_id} signal={s} showProject={everywhere} />
+            {toMe.map(({ signal, left }) => (
+              <ToMe key={signal.signal_id} signal={signal} left={left} showProject={everywhere} />
             ))}
           </ul>
         </Panel>
@@ -89,16 +85,16 @@ function WaitsOnYou({ all }: { all: Waiting }) {
           </ul>
         </Panel>
       )}
-      {all.unread.length > 0 && (
+      {unread.length > 0 && (
         <Panel
           title="Unread between agents"
           bare
-          about="Questions and blockers that nobody has read, the oldest first."
-          tools={<More n={all.unread_more} to="Signals" />}
+          about="Blockers, then questions, that nobody has read, the newest first."
+          tools={<More n={all.unread_more} of={all.unread_left} to="Signals" />}
         >
           <ul class="rows">
-            {all.unread.map((s) => (
-              <Unread key={s.signal_id} signal={s} showProject={everywhere} />
+            {unread.map(({ signal, left }) => (
+              <Unread key={signal.signal_id} signal={signal} left={left} showProject={everywhere} />
             ))}
           </ul>
         </Panel>
@@ -125,16 +121,32 @@ function WaitsOnYou({ all }: { all: Waiting }) {
   );
 }
 
-function More({ n, to }: { n: number | undefined; to: 'Signals' | 'Operator' | 'Gate' }) {
+interface MoreProps {
+  n: number | undefined;
+  of?: Waiting['to_me_left'];
+  to: 'Signals' | 'Operator' | 'Gate';
+}
+
+function More({ n, of, to }: MoreProps) {
+  const which = of
+    ? URGENCY.filter((c) => of[c] > 0).map((c) => `${of[c]} ${c}`)
+    : [];
   return (
     <a class="small" href={href(to, { state: to === 'Signals' ? 'waiting' : '' })}>
-      {n ? `${n} more` : 'All'}
+      {n ? `${n} more${which.length ? `: ${which.join(', ')}` : ''}` : 'All'}
       <span class="hidden"> on {to}</span>
     </a>
   );
 }
 
-function ToMe({ signal, showProject }: { signal: SignalRow; showProject: boolean }) {
+interface RowProps {
+  signal: SignalRow;
+  /** It no longer waits, and stands here for what was typed in answer. */
+  left: boolean;
+  showProject: boolean;
+}
+
+function ToMe({ signal, left, showProject }: RowProps) {
   return (
     <li class="item" data-row tabIndex={0} aria-label={`${signal.category ?? 'signal'} from ${signal.from_identity}`}>
       <SignalLine signal={signal} showProject={showProject} />
@@ -145,13 +157,14 @@ function ToMe({ signal, showProject }: { signal: SignalRow; showProject: boolean
       </p>
       <div class="acts">
         <Reply to={signal} />
-        <Acknowledge signal={signal} />
+        {!left && <Acknowledge signal={signal} />}
       </div>
+      {left && <AnsweredElsewhere signal={signal} />}
     </li>
   );
 }
 
-function Unread({ signal, showProject }: { signal: SignalRow; showProject: boolean }) {
+function Unread({ signal, left, showProject }: RowProps) {
   const act = useAct();
   const takeBack = () =>
     act.run(() => call(signal.pid, 'signal_recall', { signal_id: signal.signal_id }), signal.pid, 'signal');
@@ -168,7 +181,7 @@ function Unread({ signal, showProject }: { signal: SignalRow; showProject: boole
           {signal.summary}
         </a>
       </p>
-      <p class="small">
+      <p class="small" hidden={left}>
         <span class="strong">{signal.from_identity}</span> has waited {age(signal.created_at, now.value)} for{' '}
         {signal.to_identity}.{' '}
         {signal.stuck && (
@@ -182,15 +195,18 @@ function Unread({ signal, showProject }: { signal: SignalRow; showProject: boole
       </p>
       <div class="acts">
         <Reply to={signal} quiet />
-        <button
-          type="button"
-          aria-disabled={act.busy}
-          title="It leaves the inbox of whoever has not read it"
-          onClick={() => void takeBack()}
-        >
-          Take back
-        </button>
+        {!left && (
+          <button
+            type="button"
+            aria-disabled={act.busy}
+            title="It leaves the inbox of whoever has not read it"
+            onClick={() => void takeBack()}
+          >
+            Take back
+          </button>
+        )}
       </div>
+      {left && <AnsweredElsewhere signal={signal} />}
       <Trouble problem={act.problem} />
     </li>
   );

@@ -29,7 +29,10 @@ export function Operator() {
   const ask = { bucket, ...(range ? { since: range } : {}) };
   const panels = PANELS.map((panel) => usePanel(panel, ask));
   const whole = panels.every((p) => p.read.data)
-    ? (Object.assign({}, ...panels.map((p) => p.read.data)) as Metrics)
+    ? ({
+        ...Object.assign({}, ...panels.map((p) => p.read.data)),
+        looked_back: panels.flatMap((p) => p.read.data?.looked_back ?? []),
+      } as Metrics)
     : undefined;
   const [review, setReview] = useState<{ data: unknown; problem: unknown }>({ data: undefined, problem: undefined });
   const troubled = panels.find((p) => p.read.problem)?.read;

@@ -102,8 +102,10 @@ effect(() => (page.value, began.clear()));
 
 /** Since when, by the range in the address. */
 export function since(fallback = ''): string | undefined {
-  const range = RANGES.find(([key]) => key === (param('range') || fallback));
-  if (!range) return undefined;
+  const asked = param('range') || fallback;
+  const range = RANGES.find(([key]) => key === asked);
+  // What is no range is refused by the server, like any other nonsense.
+  if (!range) return asked || undefined;
   const [key, , seconds] = range;
   const at = began.get(key) ?? new Date(Date.now() - seconds * 1000).toISOString();
   began.set(key, at);

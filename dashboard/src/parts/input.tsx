@@ -70,7 +70,7 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
         <When at={input.captured_at} />
         {review && <Chip tone={review === 'rejected' ? 'bad' : 'good'}>{review}</Chip>}
       </div>
-      <blockquote class="quote text">“{input.prompt_text}”</blockquote>
+      <Words text={input.prompt_text} />
       {input.triggered_action && (
         <p class="small text">
           <span class="dim">while:</span> {input.triggered_action}
@@ -116,6 +116,24 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
       </div>
       <Trouble problem={act.problem} />
     </li>
+  );
+}
+
+/** Characters of somebody's words before the rest waits to be asked for. */
+const WORDS_CHARS = 600;
+
+function Words({ text }: { text: string }) {
+  const [whole, setWhole] = useState(false);
+  const long = text.length > WORDS_CHARS;
+  return (
+    <>
+      <blockquote class="quote text">“{long && !whole ? `${text.slice(0, WORDS_CHARS)}…` : text}”</blockquote>
+      {long && (
+        <button type="button" class="plain small" aria-expanded={whole} onClick={() => setWhole(!whole)}>
+          {whole ? 'less' : `more (${count(text.length - WORDS_CHARS, 'character')})`}
+        </button>
+      )}
+    </>
   );
 }
 

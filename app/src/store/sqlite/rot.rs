@@ -23,7 +23,7 @@ const EXAMPLES: usize = 5;
 impl Sqlite {
     /// What in the project's memory has gone stale.
     pub async fn rot(&self, project: Uuid, surfaces: Vec<String>, now: Moment) -> Result<Rot> {
-        self.read_memory(move |c| rot(c, &project.to_string(), &surfaces, now))
+        self.read_report(move |c| rot(c, &project.to_string(), &surfaces, now))
             .await
     }
 }

@@ -5,13 +5,18 @@ use super::sessions::row_of;
 use super::signals::Recipients;
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::page::{GateFilter, InputFilter, Look, Range};
+use crate::store::Persona;
+use crate::store::page::{GateFilter, InputFilter, Look, LookedAt, Range};
 use prism_core::Problem;
 use prism_core::api::Nothing;
 use prism_core::api::page::memory::ReviewWanted;
 use prism_core::api::page::{AgentView, Agents, GateOutcomeName, Now, SessionRow};
 use prism_core::limits::{NOW_ROWS, PEERS_MAX};
+use prism_core::ring::ByCategory;
 use prism_core::signal::Category;
+
+/// What the operator is told of signals between others.
+const PRESSING: [Category; 2] = [Category::Blocker, Category::Ask];
 
 pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Problem> {
     let at = clock::now();
@@ -20,26 +25,24 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
     let everybody = scope.iter().flat_map(|p| prism.directory.personas(p.id));
     let (mine, others): (Vec<_>, Vec<_>) = everybody.partition(|p| p.is_operator);
     let store = &prism.store;
-    let own = |personas: &[crate::store::Persona]| personas.iter().map(|p| p.id).collect();
-    let look = |newest| Look {
-        after: -1,
-        newest,
-        n: NOW_ROWS,
-    };
-    let to_me = store.look_into(own(&mine), Vec::new(), look(true)).await?;
-    let urgent = vec![Category::Blocker, Category::Ask];
-    let unread = store.look_into(own(&others), urgent, look(false)).await?;
-    let (mut to_me_more, mut unread_more) = (0, 0);
+    let to_me = most_urgent(prism, &mine, &Category::BY_URGENCY).await?;
+    let unread = most_urgent(prism, &others, &PRESSING).await?;
+    let (mut to_me_left, mut unread_left) = (ByCategory::default(), ByCategory::default());
     for project in &scope {
         for (persona, n) in store.pending_counts(project.id).await? {
-            match mine.iter().any(|p| p.id == persona) {
-                true => to_me_more += u64::from(n.ask + n.blocker + n.task + n.info),
-                false => unread_more += u64::from(n.ask + n.blocker),
+            let (left, counted) = match mine.iter().any(|p| p.id == persona) {
+                true => (&mut to_me_left, Category::BY_URGENCY.as_slice()),
+                false => (&mut unread_left, PRESSING.as_slice()),
+            };
+            for category in counted {
+                left.add(*category, n.get(*category));
             }
         }
     }
-    to_me_more = to_me_more.saturating_sub(to_me.len() as u64);
-    unread_more = unread_more.saturating_sub(unread.len() as u64);
+    for (shown, left) in [(&to_me, &mut to_me_left), (&unread, &mut unread_left)] {
+        let shown = shown.iter().filter_map(|looked| looked.row.category);
+        shown.for_each(|category| left.take(category));
+    }
     let mut waiting: Vec<SessionRow> = scope
         .iter()
         .flat_map(|project| {
@@ -72,16 +75,42 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
     let mut knows = Recipients::new(prism);
     Ok(Now {
         at,
-        to_me: to_me.into_iter().map(|(_, l)| knows.row(l)).collect(),
-        to_me_more,
-        unread: unread.into_iter().map(|(_, l)| knows.row(l)).collect(),
-        unread_more,
+        to_me: to_me.into_iter().map(|l| knows.row(l)).collect(),
+        to_me_more: u64::from(to_me_left.total()),
+        to_me_left,
+        unread: unread.into_iter().map(|l| knows.row(l)).collect(),
+        unread_more: u64::from(unread_left.total()),
+        unread_left,
         waiting,
         inputs_more: inputs_left.saturating_sub(inputs.rows.len() as u64),
         inputs: inputs.rows,
         warnings_more: warnings_left.saturating_sub(warnings.rows.len() as u64),
         warnings: warnings.rows,
     })
+}
+
+/// What waits in these inboxes, category by category, the newest of each first: what is pressing is
+/// never hidden by what is not, nor what just came by what has waited long.
+async fn most_urgent(
+    prism: &Prism,
+    personas: &[Persona],
+    categories: &[Category],
+) -> Result<Vec<LookedAt>, Problem> {
+    let mut found = Vec::new();
+    for category in categories {
+        let look = Look {
+            after: -1,
+            newest: true,
+            n: NOW_ROWS - found.len(),
+        };
+        if look.n == 0 {
+            break;
+        }
+        let personas = personas.iter().map(|p| p.id).collect();
+        let rows = prism.store.look_into(personas, vec![*category], look);
+        found.extend(rows.await?.into_iter().map(|(_, looked)| looked));
+    }
+    Ok(found)
 }
 
 pub async fn agents(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Agents, Problem> {

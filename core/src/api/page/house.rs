@@ -129,7 +129,8 @@ wire! {
     AskDemo {
         /// Take the demonstration project away instead.
         #[serde(default)] remove: bool,
-        /// The same seed gives the same week.
+        /// What is told is the same for every seed; delays, and ids of signals, sessions, recalls and
+        /// probes, are those of the seed. Ids of memory are new each time.
         #[serde(default)] seed: Option<u64>,
     }
 

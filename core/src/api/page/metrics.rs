@@ -45,6 +45,8 @@ wire! {
         bucket: BucketSize,
         /// When each bucket begins.
         buckets: Vec<Moment>,
+        /// Metrics that had more to compare than can be compared at once; none: all of it was.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")] looked_back: Vec<LookedBack>,
         #[serde(default, skip_serializing_if = "Option::is_none")] confirmations: Option<Confirmations>,
         #[serde(default, skip_serializing_if = "Option::is_none")] misclassification: Option<Vec<AgentRate>>,
         #[serde(default, skip_serializing_if = "Option::is_none")] corrections: Option<Vec<CorrectionPattern>>,
@@ -53,6 +55,16 @@ wire! {
         #[serde(default, skip_serializing_if = "Option::is_none")] repeats: Option<Repeats>,
         #[serde(default, skip_serializing_if = "Option::is_none")] recall: Option<RecallMetrics>,
         #[serde(default, skip_serializing_if = "Option::is_none")] gate: Option<GateMetrics>,
+    }
+
+    /// How far back a metric looked: what is older was neither counted nor compared.
+    #[derive(PartialEq)]
+    LookedBack {
+        /// corrections, repeats or dead_ends
+        metric: Metric,
+        to: Moment,
+        /// The newest so many were looked at.
+        rows: u64,
     }
 
     AskDelivery {

@@ -361,3 +361,48 @@ fn a_percentile_is_a_time_that_was_seen() {
     assert_eq!(percentile_ms(&many, 50), Some(50.0));
     assert_eq!(percentile_ms(&many, 95), Some(95.0));
 }
+
+#[test]
+fn what_was_too_much_to_compare_is_said_and_weeks_not_looked_at_are_left_out() {
+    // One more than can be compared, all but the oldest in the second week.
+    let mut rows = vec![input(0, day(0), "correction", "not the title bar")];
+    let newer = (1..=COMPARED_MAX as u128).map(|n| {
+        let at = day(8).plus_us(n as i64);
+        input(n, at, "correction", &format!("word{n}"))
+    });
+    rows.extend(newer);
+    let attempt = |i: &InputFact| AttemptFact {
+        pid: "P".into(),
+        delta_id: i.id,
+        at: i.at,
+        identity: "Donna".into(),
+        approach: i.text.clone(),
+    };
+    let facts = Facts {
+        attempts: rows[1..].iter().map(attempt).collect(),
+        corrections: rows,
+        ..Facts::default()
+    };
+    let (range, to) = (days(14), day(8).plus_us(1));
+    let back = |metric| LookedBack {
+        metric,
+        to,
+        rows: COMPARED_MAX as u64,
+    };
+    assert_eq!(
+        looked_back(&facts, &range, Metric::ALL),
+        [back(Metric::Corrections), back(Metric::Repeats)],
+        "attempts are as many as can be compared, and no more"
+    );
+    assert_eq!(looked_back(&facts, &range, &[Metric::Gate]), []);
+    let weeks = repeats(&facts.corrections, &range).weeks;
+    assert_eq!(weeks.len(), 1, "{weeks:?}");
+    assert_eq!(weeks[0].corrections, COMPARED_MAX as u64);
+    // Patterns of a range that was looked at whole miss nothing.
+    let until = Some(day(14));
+    let later = Buckets::new(Some(day(9)), until, Some(BucketSize::Day), day(14)).unwrap();
+    let said = looked_back(&facts, &later, &[Metric::Corrections, Metric::Repeats]);
+    assert_eq!(said, [back(Metric::Repeats)]);
+    let few = repeats(&facts.corrections[..2], &range).weeks;
+    assert_eq!(few.len(), 2, "nothing was left out");
+}

@@ -5,8 +5,8 @@ import { Plot, Ranked } from '../../parts/plot';
 import { memoryHref } from '../../parts/signal';
 import { number, Table } from '../../parts/table';
 import { count, milliseconds, percent, words } from '../../text';
-import { shortDay } from '../../time';
-import type { MetricsAnswer, Pair } from '../../wire';
+import { exact, shortDay } from '../../time';
+import type { LookedBack, MetricsAnswer, Pair } from '../../wire';
 
 /** Every metric, once all of them were read. */
 export type Metrics = { [K in keyof MetricsAnswer]-?: NonNullable<MetricsAnswer[K]> };
@@ -21,6 +21,13 @@ const sum = (lists: number[][], length: number): number[] =>
   Array.from({ length }, (_, i) => lists.reduce((total, list) => total + (list[i] ?? 0), 0));
 const rate = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : percent(share);
+
+/** Says how far back was looked, where there was more than can be compared. */
+function lookedBack(of: Metrics, metric: LookedBack['metric']): string {
+  const back = of.looked_back.find((b) => b.metric === metric);
+  if (!back) return '';
+  return ` There are more than can be compared: these are the newest ${back.rows.toLocaleString('en')}, from ${exact(back.to)} on.`;
+}
 
 export function ConfirmationRate({ of }: Of) {
   const { series, total, works } = of.confirmations;
@@ -115,7 +122,7 @@ export function CorrectionPatterns({ of }: Of) {
   return (
     <Panel
       title="Corrections by what was being done"
-      about="What agents were at when you stopped them, grouped by the words they share."
+      about={`What agents were at when you stopped them, grouped by the words they share.${lookedBack(of, 'corrections')}`}
       table={{
         name: 'corrections',
         of: () => ({
@@ -155,12 +162,13 @@ export function CorrectionPatterns({ of }: Of) {
   );
 }
 
-export function RepeatCorrections({ of: { repeats } }: Of) {
+export function RepeatCorrections({ of }: Of) {
+  const { repeats } = of;
   return (
     <div class="stack">
       <Plot
         title="Repeat corrections"
-        about="The share of corrections, week by week, that you had typed before."
+        about={`The share of corrections, week by week, that you had typed before.${lookedBack(of, 'repeats')}`}
         name="repeat-corrections"
         kind="line"
         max={1}
@@ -246,17 +254,21 @@ export function PrismVsNative({ of: { surfaces } }: Of) {
 
 export function DeadEnds({ of }: Of) {
   const { dead_ends } = of;
+  const back = of.looked_back.find((b) => b.metric === 'dead_ends');
+  // Days that were not looked at are not days without a dead end.
+  const first = back ? Math.max(0, of.buckets.findLastIndex((at) => Date.parse(at) <= Date.parse(back.to))) : 0;
+  const [n, again] = [dead_ends.n.slice(first), dead_ends.again.slice(first)];
   return (
     <div class="stack">
       <Plot
         title="Dead ends"
-        about={`${count(dead_ends.total, 'approach', 'approaches')} tried and ruled out, ${dead_ends.again_total} of them walked into again.`}
+        about={`${count(dead_ends.total, 'approach', 'approaches')} tried and ruled out, ${dead_ends.again_total} of them walked into again.${lookedBack(of, 'dead_ends')}`}
         name="dead-ends"
         kind="bars"
-        buckets={of.buckets.map(shortDay)}
+        buckets={of.buckets.slice(first).map(shortDay)}
         series={[
-          { name: 'new', values: dead_ends.n.map((n, i) => Math.max(0, n - (dead_ends.again[i] ?? 0))) },
-          { name: 'again', values: dead_ends.again },
+          { name: 'new', values: n.map((all, i) => Math.max(0, all - (again[i] ?? 0))) },
+          { name: 'again', values: again },
         ]}
         empty={{ title: 'No dead end was noted.', how: 'Agents note them in prism_wrap as tried_and_ruled_out.' }}
       />

@@ -30,7 +30,7 @@ impl Sqlite {
         since: Moment,
         until: Moment,
     ) -> Result<Facts> {
-        self.read_memory(move |c| {
+        self.read_report(move |c| {
             let mut facts = Facts::default();
             for project in projects {
                 let within = Within {
@@ -52,7 +52,7 @@ impl Sqlite {
         since: Moment,
         until: Moment,
     ) -> Result<DeliveryFacts> {
-        self.read_memory(move |c| {
+        self.read_report(move |c| {
             let mut facts = DeliveryFacts::default();
             for project in projects {
                 let p = project.to_string();
@@ -235,7 +235,8 @@ impl Within<'_> {
                 self.project,
                 self.also_before(),
                 self.until.0,
-                COMPARED_MAX as i64
+                // One more says that there are more.
+                COMPARED_MAX as i64 + 1
             ],
             |r| {
                 Ok(InputFact {

@@ -1,0 +1,114 @@
+// Nothing is lost on the way: what was typed, what changed far below, what is long, and what comes all at once.
+import { excuse, expect, REFUSED, serve, test } from './prism';
+
+const prism = serve({ demo: false, limits: 1_000_000 });
+const PID = 'PID-LOST';
+let operator = '';
+
+const send = (to: string, category: string, summary: string, as?: string) =>
+  prism.call<{ signal_id: string }>(
+    PID,
+    'signal',
+    { to, category, signal_type: 'StatusUpdate', payload: { summary } },
+    as,
+  );
+
+test.beforeAll(async () => {
+  await prism.make(PID, 'Donna');
+  await prism.make(PID, 'Texi');
+  await prism.cli('key', 'mint', 'Donna', '--pid', PID);
+  operator = (await prism.call<{ operator: string }>('*', 'settings', {})).operator;
+});
+
+test('what was typed outlives its row and a look at another page', async ({ context }) => {
+  const { signal_id } = await send(operator, 'ASK', 'may the old ring go?', 'Donna');
+  const page = await prism.open(context, 'now');
+  const row = page.getByRole('region', { name: 'To you' }).getByRole('listitem').filter({ hasText: 'the old ring' });
+  const field = row.getByRole('textbox', { name: 'Answer to Donna' });
+  await field.pressSequentially('keep it until');
+  await prism.go(page, 'gate');
+  await expect(page.getByRole('heading', { level: 1, name: 'Gate' })).toBeVisible();
+  await prism.go(page, 'now');
+  await expect(field).toHaveValue('keep it until');
+  await prism.call(PID, 'inbox_read', { signal_ids: [signal_id] });
+  await expect(row.getByText('Answered elsewhere')).toBeVisible();
+  await field.press('End');
+  await field.pressSequentially(' Friday');
+  await expect(field).toHaveValue('keep it until Friday');
+  await row.getByRole('button', { name: 'Drop it' }).click();
+  await expect(row).toHaveCount(0);
+});
+
+test('a row far below the head changes, and goes, like any other', async ({ context }) => {
+  const first = await send('Texi', 'INFO', 'the deepest of all');
+  for (let n = 1; n < 320; n += 20)
+    await Promise.all(Array.from({ length: 20 }, (_, i) => send('Texi', 'INFO', `deep ${n + i}`)));
+  const page = await prism.open(context, `signals?project=${PID}&state=waiting`);
+  const rows = page.getByRole('list', { name: 'Signals' }).getByRole('listitem');
+  const known = async () => Number(await rows.last().getAttribute('aria-setsize'));
+  const toTheEnd = () => page.evaluate(() => window.scrollTo(0, document.documentElement.scrollHeight));
+  await expect.poll(async () => (await toTheEnd(), known())).toBe(321);
+  await toTheEnd();
+  await expect(rows.filter({ hasText: 'the deepest of all' })).toBeVisible();
+  await prism.call(PID, 'signal_recall', { signal_id: first.signal_id });
+  await expect(rows.filter({ hasText: 'the deepest of all' })).toHaveCount(0);
+  await expect.poll(known).toBe(320);
+});
+
+test('a flood is told as one', async ({ browser }) => {
+  const context = await browser.newContext({ permissions: ['notifications'] });
+  await context.addInitScript(() => {
+    const told: string[] = [];
+    Object.assign(window, { told });
+    window.Notification = class extends EventTarget {
+      static permission = 'granted';
+      constructor(title: string, { tag }: { tag: string }) {
+        super();
+        told.push(tag === 'several' ? title : 'one');
+      }
+    } as unknown as typeof Notification;
+  });
+  const page = await prism.open(context, 'story');
+  await Promise.all(Array.from({ length: 12 }, (_, n) => send(operator, 'ASK', `flood ${n}`, 'Donna')));
+  const told = () => page.evaluate(() => (window as unknown as { told: string[] }).told);
+  await expect.poll(async () => (await told()).at(-1)).toMatch(/^\d+ new$/);
+  expect((await told()).filter((title) => title === 'one').length).toBeLessThanOrEqual(3);
+  await context.close();
+});
+
+test('long words are drawn in part, and whole when asked', async ({ context }) => {
+  const text = `begin ${'word '.repeat(9_000)}end`;
+  await prism.call(
+    PID,
+    'operator_input',
+    { class: 'correction', prompt_text: text, confidence: 'high' },
+    'Donna',
+  );
+  const page = await prism.open(context, 'now');
+  const row = page.getByRole('listitem').filter({ hasText: 'begin word' });
+  await expect(row).toBeVisible();
+  expect((await row.innerText()).length).toBeLessThan(1_500);
+  await row.getByRole('button', { name: /^more/ }).click();
+  await expect(row).toContainText('end”');
+});
+
+test('a title without a break stays on a small screen', async ({ browser }) => {
+  await prism.call(PID, 'decide', { title: 'x'.repeat(150), context: 'c', decision: 'd', consequences: 'e' });
+  const page = await prism.other(browser, 'memory', { viewport: { width: 360, height: 700 } });
+  await expect(page.getByText('x'.repeat(150)).first()).toBeVisible();
+  const wide = () => page.evaluate(() => document.documentElement.scrollWidth);
+  expect(await wide()).toBeLessThanOrEqual(360);
+  await prism.go(page, `memory?q=${'x'.repeat(150)}`);
+  await expect(page.getByRole('region', { name: 'Results' })).toBeVisible();
+  expect(await wide()).toBeLessThanOrEqual(360);
+});
+
+test('nonsense in the address is said', async ({ context }) => {
+  excuse(REFUSED);
+  const page = await prism.open(context, 'signals?range=fortnight');
+  await expect(page.getByRole('alert').first()).toContainText('since');
+  await prism.go(page, 'memory?view=nonsense');
+  await expect(page.getByRole('alert').first()).toContainText('nonsense');
+  await prism.go(page, 'operator?bucket=fortnight');
+  await expect(page.getByRole('alert').first()).toContainText('bucket');
+});

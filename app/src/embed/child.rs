@@ -292,7 +292,9 @@ mod tests {
     fn silent() -> (Arc<Worker>, std::io::PipeReader) {
         let (life, held) = std::io::pipe().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "exec cat >/dev/null"]).stderr(held);
+        command
+            .args(["-c", "while read line; do :; done"])
+            .stderr(held);
         (Arc::new(Worker::of(command).unwrap()), life)
     }
 

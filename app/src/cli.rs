@@ -28,6 +28,7 @@ use crate::client::{self, Client, Locator};
 use crate::clock;
 use crate::config::{self, Env, ProjectChoice};
 use crate::home::Home;
+use crate::shim::statusline::Line;
 use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
 use prism_core::api::memory::Id;
@@ -223,7 +224,7 @@ enum Command {
     /// One line for a host's status bar
     Statusline {
         /// `always` or `never` [default: always, unless NO_COLOR is set]
-        #[arg(long)]
+        #[arg(long, value_parser = ["always", "never"], hide_possible_values = true)]
         color: Option<String>,
         /// Your own status line's command: its lines come first, then Prism's
         #[arg(long, value_name = "COMMAND")]
@@ -233,6 +234,8 @@ enum Command {
     Hook {
         /// claude-code, codex, cursor, vscode, gemini or opencode [default: seen by the event]
         host: Option<String>,
+        #[arg(long, hide = true)]
+        rewake: bool,
     },
     /// Print the types of the wire in TypeScript, for the page's sources
     #[command(hide = true)]
@@ -573,11 +576,22 @@ impl Context {
 
 /// Runs the command line and returns the exit code: 0 done, 1 the answer is no, 2 could not run.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::read(args.into_iter().collect()) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let first = args.get(1).cloned();
+    let cli = match Cli::read(args) {
         Ok(cli) => cli,
         Err(error) => {
             drop(error.print());
-            return error.exit_code() as u8;
+            return match first.as_deref().and_then(|name| name.to_str()) {
+                // Whatever a host was told to run: its bar shows a line, and its agent is not held
+                // up by our exit code.
+                Some("statusline") if error.use_stderr() => {
+                    Line::default().print();
+                    0
+                }
+                Some("hook") => 0,
+                _ => error.exit_code() as u8,
+            };
         }
     };
     let json = cli.shared.json;
@@ -615,6 +629,24 @@ fn dispatch(cli: Cli) -> Outcome {
     if let Command::WireTypes = cli.command {
         out(crate::server::typescript::build().trim_end());
         return Ok(());
+    }
+    if let Command::Statusline { color, append_to } = cli.command {
+        let line = Line {
+            identity: cli.shared.identity,
+            color,
+            append_to,
+        };
+        match cli.shared.json {
+            true => print_json(&serde_json::json!({"line": line.text()})),
+            false => line.print(),
+        }
+        return Ok(());
+    }
+    if let Command::Hook { host, rewake } = cli.command {
+        return match crate::hook::answered(host.as_deref(), rewake, std::time::Instant::now()) {
+            0 => Ok(()),
+            code => Err(Failure::Exit(code)),
+        };
     }
     // A project file that cannot be read must not keep a host from its shim.
     if let Command::Mcp = cli.command {

@@ -28,23 +28,30 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 /// Processes above the hook that are looked at.
 const ANCESTORS_MAX: usize = 16;
 
-/// Answers the host, and says with which exit code; none when the arguments ask for help instead.
+/// Answers the host, and says with which exit code; none when the arguments are not plainly those
+/// that hosts are told to run: then the parser of all commands has the last word.
 pub fn run(args: impl Iterator<Item = OsString>, began: Instant) -> Option<u8> {
-    let args: Vec<String> = args.map(|a| a.to_string_lossy().into_owned()).collect();
-    if args
-        .iter()
-        .any(|a| a == "--help" || a == "-h" || a == "--version" || a == "-V")
-    {
-        return None;
+    let (mut host, mut rewake) = (None, false);
+    for arg in args {
+        let arg = arg.into_string().ok()?;
+        match arg.as_str() {
+            REWAKE if !rewake => rewake = true,
+            name if !name.starts_with('-') && host.is_none() => host = Some(arg),
+            _ => return None,
+        }
     }
-    let host = args.iter().find(|a| !a.starts_with('-'));
-    let host = host.and_then(|name| Host::named(name));
-    if args.iter().any(|a| a == REWAKE) {
-        return Some(waiter::run(host, began));
+    Some(answered(host.as_deref(), rewake, began))
+}
+
+/// Answers the host that goes by this name, and says with which exit code.
+pub fn answered(host: Option<&str>, rewake: bool, began: Instant) -> u8 {
+    let host = host.and_then(Host::named);
+    if rewake {
+        return waiter::run(host, began);
     }
     // There is nobody to tell of an error: a host would show it to its user at every step.
     let _ = answer(host, began);
-    Some(0)
+    0
 }
 
 fn answer(host: Option<Host>, began: Instant) -> Option<()> {

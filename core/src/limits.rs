@@ -195,6 +195,8 @@ pub const OPEN_LOOP_CHARS_MAX: usize = 2_000;
 
 /// Questions that one row may say it answers, and the characters of each.
 pub const ASKED_AS_MAX: usize = 3;
+/// The same, with blank ones and repetitions.
+pub const ASKED_AS_GIVEN_MAX: usize = 20;
 pub const ASKED_AS_CHARS_MAX: usize = 300;
 
 /// Bytes, as JSON, that `prism_start` tells of the past.

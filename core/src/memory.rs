@@ -16,7 +16,9 @@ pub mod surface;
 pub mod transcript;
 pub mod vector;
 
-use crate::limits::{ASKED_AS_CHARS_MAX, ASKED_AS_MAX, LIST_ITEMS_MAX, TEXT_CHARS_MAX};
+use crate::limits::{
+    ASKED_AS_CHARS_MAX, ASKED_AS_GIVEN_MAX, ASKED_AS_MAX, LIST_ITEMS_MAX, TEXT_CHARS_MAX,
+};
 use crate::signal::names;
 use question::cue;
 use vector::ASKED_AS;
@@ -138,6 +140,8 @@ pub fn check_number(field: &str, items: usize, most: usize) -> Result<(), crate:
 
 /// Checks the questions that a row is said to answer; blank ones and repetitions fall away.
 pub fn asked_as(questions: &[String]) -> Result<Vec<String>, crate::Problem> {
+    // Each is compared with the others: how many there are is known first.
+    check_number("asked_as", questions.len(), ASKED_AS_GIVEN_MAX)?;
     let mut asked: Vec<String> = Vec::new();
     for (i, question) in questions.iter().enumerate() {
         let question = question.trim();
@@ -289,6 +293,9 @@ mod tests {
         let thrice = asked(&["why?", " Why? ", "", "how?", "when?"]).unwrap();
         assert_eq!(thrice, ["why?", "how?", "when?"]);
         assert!(asked(&["a", "b", "c", "d"]).is_err());
+        // What is far too much is refused before anything is compared.
+        assert!(asked(&["a"; ASKED_AS_GIVEN_MAX]).is_ok());
+        assert!(asked(&["a"; ASKED_AS_GIVEN_MAX + 1]).is_err());
         assert!(asked(&[&"x".repeat(ASKED_AS_CHARS_MAX + 1)]).is_err());
         let said = vec![("body", Some("the ring is kept".to_owned()))];
         let row = Indexed::new(Kind::Note, None, "", said).asked_as(thrice);

@@ -93,11 +93,17 @@ fn show(query: &str, recalled: Recalled, style: Style) {
             &format!("{doubt} (confidence {:.2})", recalled.confidence),
         ));
     }
-    if recalled.legs.vector.state == "off" {
-        note(&style.dim(&format!(
+    match (
+        recalled.legs.vector.state.as_str(),
+        recalled.legs.vector.reason,
+    ) {
+        ("off", reason) => note(&style.dim(&format!(
             "found by words and links alone: {}",
-            recalled.legs.vector.reason.unwrap_or_default()
-        )));
+            reason.unwrap_or_default()
+        ))),
+        // One of the models did not take part, or not all vectors were there.
+        (_, Some(reason)) => note(&style.dim(&format!("found by less than usual: {reason}"))),
+        _ => {}
     }
 }
 

@@ -8,7 +8,7 @@ use prism_core::memory::generation::Generation;
 use prism_core::memory::vector::from_bytes;
 use std::collections::HashMap;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -59,13 +59,14 @@ impl Workers {
     ) -> Result<Made, Fault> {
         let (worker, fresh) = self.worker().await?;
         match worker.embed(generation, question, texts, patience).await {
-            Err(Fault::Died) if !fresh => {
+            // One that was ended because it hung at something else did not die of these texts.
+            Err(Fault::Died) if !fresh || worker.was_ended() => {
                 self.let_go(&worker).await;
                 let (worker, _) = self.worker().await?;
-                self.told(worker.embed(generation, question, texts, patience).await)
-                    .await
+                let answer = worker.embed(generation, question, texts, patience).await;
+                self.told(&worker, answer).await
             }
-            answer => self.told(answer).await,
+            answer => self.told(&worker, answer).await,
         }
     }
 
@@ -80,10 +81,11 @@ impl Workers {
         }
     }
 
-    /// Ends a worker that hangs.
-    async fn told<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+    /// Ends a worker that hangs, and that one alone: another may have taken its place.
+    async fn told<T>(&self, worker: &Arc<Worker>, answer: Result<T, Fault>) -> Result<T, Fault> {
         if matches!(answer, Err(Fault::Hung(_))) {
-            *self.worker.lock().await = None;
+            self.let_go(worker).await;
+            worker.end();
         }
         answer
     }
@@ -118,6 +120,7 @@ struct Worker {
     waiting: Waiting,
     next: AtomicU64,
     listener: JoinHandle<()>,
+    ended: AtomicBool,
 }
 
 impl Drop for Worker {
@@ -129,13 +132,19 @@ impl Drop for Worker {
 
 impl Worker {
     fn start(home: &Home) -> Result<Self> {
-        let mut child = Command::new(crate::config::this_program()?)
+        let mut command = Command::new(crate::config::this_program()?);
+        command
             .arg("embed-worker")
             .arg("--models")
             .arg(model::folder(home))
+            .stderr(Stdio::null());
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .context("cannot start the embedding worker")?;
@@ -148,7 +157,21 @@ impl Worker {
             waiting,
             next: AtomicU64::new(1),
             listener,
+            ended: AtomicBool::new(false),
         })
+    }
+
+    /// Ends the process, whoever else still waits for it: they hear of it by the end of their
+    /// channels.
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(waiting.take());
+        self.listener.abort();
+    }
+
+    fn was_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     fn has_ended(&self) -> bool {
@@ -257,4 +280,43 @@ async fn hear(output: &mut BufReader<ChildStdout>) -> Result<(u64, Vectors)> {
         Answer::Failed(reason) => Err(Fault::Refused(reason)),
     };
     Ok((id, vectors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prism_core::memory::generation;
+    use std::io::Read;
+
+    /// A worker that reads and never answers, and a pipe that is open as long as it lives.
+    fn silent() -> (Arc<Worker>, std::io::PipeReader) {
+        let (life, held) = std::io::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "while read line; do :; done"])
+            .stderr(held);
+        (Arc::new(Worker::of(command).unwrap()), life)
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_hangs_is_ended_and_the_one_in_its_place_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let workers = Workers::new(Home::at(dir.path()));
+        let (hangs, mut life) = silent();
+        let (healthy, _life) = silent();
+        *workers.worker.lock().await = Some(healthy.clone());
+        let texts = ["a".to_owned()];
+        let patience = Duration::from_millis(1);
+        let answer = hangs.embed(&generation::BOTH, None, &texts, patience);
+        let answer = workers.told(&hangs, answer.await).await;
+        assert!(matches!(answer, Err(Fault::Hung(_))));
+        let held = workers.worker.lock().await.clone();
+        assert!(held.is_some_and(|held| Arc::ptr_eq(&held, &healthy)));
+        assert!(!healthy.has_ended() && hangs.has_ended());
+        // Its process is gone although somebody still holds it.
+        let gone = tokio::task::spawn_blocking(move || life.read_to_end(&mut Vec::new()));
+        assert_eq!(gone.await.unwrap().unwrap(), 0);
+        let again = hangs.embed(&generation::BOTH, None, &texts, patience).await;
+        assert!(matches!(again, Err(Fault::Died)));
+    }
 }

@@ -24,56 +24,101 @@ const SLICE: Duration = Duration::from_millis(10);
 /// More than any host writes; the rest is not read.
 const STDIN_BYTES_MAX: usize = 256 * 1024;
 
-/// Prints the line; false when the arguments ask for help instead.
+/// Prints the line; false when the arguments are not plainly those of a host's bar.
 pub fn run(args: impl Iterator<Item = OsString>) -> bool {
-    let args: Vec<String> = args.map(|a| a.to_string_lossy().into_owned()).collect();
-    if args
-        .iter()
-        .any(|a| a == "--help" || a == "-h" || a == "--version")
-    {
-        return false;
+    match Line::read(args) {
+        Some(line) => {
+            line.print();
+            true
+        }
+        None => false,
     }
-    // Whatever is wrong with the environment, a bar shows a line.
-    let env = Env::read().unwrap_or_default();
-    let never = args.windows(2).any(|w| w == ["--color", "never"])
-        || args.iter().any(|a| a == "--color=never");
-    let always = args.windows(2).any(|w| w == ["--color", "always"])
-        || args.iter().any(|a| a == "--color=always");
-    let identity = env.identity().ok().flatten();
-    let count = identity
-        .as_ref()
-        .and_then(|i| read_count(&env.prism_home().ok()?, i));
-    let json = read_stdin();
-    // The user's command runs while ours is put together.
-    let own = append_to(&args).and_then(|command| Own::start(command, &json));
-    let cwd = folder(&json)
-        .or_else(|| {
-            std::env::current_dir()
-                .ok()
-                .map(|d| d.to_string_lossy().into_owned())
-        })
-        .unwrap_or_default();
-    let cwd = shortened(&cwd, env.home.as_deref());
-    let line = render(&View {
-        persona: identity.as_ref().map(Identity::as_str),
-        cwd: &cwd,
-        count: count.as_ref(),
-        now: crate::clock::now(),
-        // Its output is always a pipe, so a terminal is no measure.
-        color: always || (!never && !env.no_color),
-    });
-    let own = own.map(Own::lines).unwrap_or_default();
-    drop(writeln!(std::io::stdout(), "{own}{line}"));
-    true
 }
 
-/// The user's own command, if there is one.
-fn append_to(args: &[String]) -> Option<&str> {
-    let joined = args.iter().find_map(|a| a.strip_prefix("--append-to="));
-    let apart = args.windows(2).find(|w| w[0] == "--append-to");
-    joined
-        .or(apart.map(|w| w[1].as_str()))
-        .filter(|c| !c.trim().is_empty())
+/// What the line is to look like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Whose it is; else the environment says so.
+    pub identity: Option<String>,
+    /// `always` or `never`.
+    pub color: Option<String>,
+    /// The user's own command.
+    pub append_to: Option<String>,
+}
+
+impl Line {
+    /// Reads what hosts are told to run. It never has the last word: whatever else is said, and
+    /// said twice, is for the parser of all commands.
+    fn read(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
+        let mut line = Self::default();
+        while let Some(arg) = args.next() {
+            let arg = arg.to_str()?;
+            let (option, joined) = match arg.split_once('=') {
+                Some((option, value)) => (option, Some(value.to_owned())),
+                None => (arg, None),
+            };
+            let place = match option {
+                "--color" => &mut line.color,
+                "--append-to" => &mut line.append_to,
+                _ => return None,
+            };
+            let value = match joined {
+                Some(value) => value,
+                None => {
+                    let next = args.next()?.into_string().ok()?;
+                    (!next.starts_with('-')).then_some(next)?
+                }
+            };
+            if place.replace(value).is_some() {
+                return None;
+            }
+        }
+        let color = line.color.as_deref();
+        matches!(color, None | Some("always" | "never")).then_some(line)
+    }
+
+    pub fn print(&self) {
+        drop(writeln!(std::io::stdout(), "{}", self.text()));
+    }
+
+    /// The user's own lines, and ours.
+    pub fn text(&self) -> String {
+        // Whatever is wrong with the environment, a bar shows a line.
+        let env = Env::read().unwrap_or_default();
+        let identity = match &self.identity {
+            Some(named) => Identity::parse(named).ok(),
+            None => env.identity().ok().flatten(),
+        };
+        let count = identity
+            .as_ref()
+            .and_then(|i| read_count(&env.prism_home().ok()?, i));
+        let json = read_stdin();
+        // The user's command runs while ours is put together.
+        let command = self.append_to.as_deref().filter(|c| !c.trim().is_empty());
+        let own = command.and_then(|command| Own::start(command, &json));
+        let cwd = folder(&json)
+            .or_else(|| {
+                std::env::current_dir()
+                    .ok()
+                    .map(|d| d.to_string_lossy().into_owned())
+            })
+            .unwrap_or_default();
+        let cwd = shortened(&cwd, env.home.as_deref());
+        let line = render(&View {
+            persona: identity.as_ref().map(Identity::as_str),
+            cwd: &cwd,
+            count: count.as_ref(),
+            now: crate::clock::now(),
+            // Its output is always a pipe, so a terminal is no measure.
+            color: match self.color.as_deref() {
+                Some("always") => true,
+                Some("never") => false,
+                _ => !env.no_color,
+            },
+        });
+        let own = own.map(Own::lines).unwrap_or_default();
+        format!("{own}{line}")
+    }
 }
 
 /// The user's own status line, being made.
@@ -239,6 +284,40 @@ fn shortened(cwd: &str, home: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_a_bar_is_told_to_run_is_read_in_a_hurry() {
+        let read = |args: &[&str]| Line::read(args.iter().map(OsString::from));
+        let line = |color: Option<&str>, append_to: Option<&str>| {
+            Some(Line {
+                identity: None,
+                color: color.map(str::to_owned),
+                append_to: append_to.map(str::to_owned),
+            })
+        };
+        for (args, expected) in [
+            (&[][..], line(None, None)),
+            (&["--color", "never"], line(Some("never"), None)),
+            (&["--color=always"], line(Some("always"), None)),
+            (&["--append-to", "a --b=c"], line(None, Some("a --b=c"))),
+            (
+                &["--append-to=a=b", "--color=never"],
+                line(Some("never"), Some("a=b")),
+            ),
+            (&["-V"], None),
+            (&["-h"], None),
+            (&["--json"], None),
+            (&["--color", "blue"], None),
+            (&["--color"], None),
+            (&["--append-to", "--color"], None),
+            (&["--", "--append-to", "a"], None),
+            (&["--append-to", "a", "--append-to", "b"], None),
+            (&["--color=never", "--color=never"], None),
+            (&["x"], None),
+        ] {
+            assert_eq!(read(args), expected, "{args:?}");
+        }
+    }
 
     #[test]
     fn the_home_folder_is_a_tilde_and_a_namesake_is_not() {

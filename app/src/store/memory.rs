@@ -113,6 +113,8 @@ pub(super) enum WordHits {
 #[derive(Clone, Debug, Default)]
 pub struct Phrasing {
     pub words: Words,
+    /// Those of its words that read as identifiers.
+    pub identifiers: Vec<String>,
     pub vector: Option<Vec<f32>>,
 }
 

@@ -14,7 +14,7 @@ use prism_core::memory::question::asked_for::AskedFor;
 use prism_core::memory::recall::{
     self, Candidates, LOW_CONFIDENCE, Places, Ranking, SPARE, Weights,
 };
-use prism_core::memory::{Kind, entity, required};
+use prism_core::memory::{Kind, check_number, entity, required};
 use prism_core::{Problem, text};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -28,6 +28,8 @@ const K_MAX: usize = 50;
 const QUERY_CHARS_MAX: usize = 4_000;
 /// Other phrasings of one question, and the characters of each.
 const ALSO_MAX: usize = 5;
+/// The same, with blank ones and repetitions.
+const ALSO_GIVEN_MAX: usize = 20;
 const ALSO_CHARS_MAX: usize = 500;
 /// Characters of one result's text; the rest is read by its id.
 const HIT_CHARS_MAX: usize = 1_200;
@@ -88,7 +90,8 @@ impl Asking<'_> {
         }
         let vectors = vectors.into_iter();
         let vectors = vectors.chain(std::iter::repeat(None));
-        let asked = words.into_iter().zip(vectors);
+        let identifiers = phrasings.into_iter().map(|p| p.identifiers);
+        let asked = words.into_iter().zip(identifiers).zip(vectors);
         let entities = match legs.has("graph") {
             true => self.named(query),
             false => Vec::new(),
@@ -97,7 +100,11 @@ impl Asking<'_> {
             project_id: self.project,
             question: question.clone(),
             phrasings: asked
-                .map(|(words, vector)| Phrasing { words, vector })
+                .map(|((words, identifiers), vector)| Phrasing {
+                    words,
+                    identifiers,
+                    vector,
+                })
                 .collect(),
             model: embedded.generation,
             entities,
@@ -291,6 +298,8 @@ pub async fn recall(
 
 /// The other phrasings, each once.
 fn also(request: &wire::Recall, query: &str) -> Result<Vec<String>, Problem> {
+    // Each is compared with the others: how many there are is known first.
+    check_number("also", request.also.len(), ALSO_GIVEN_MAX)?;
     let mut also: Vec<String> = Vec::new();
     for text in &request.also {
         let text = text.trim();

@@ -261,6 +261,50 @@ fn the_statusline_always_prints_and_takes_its_folder_from_the_host() {
 }
 
 #[test]
+fn the_line_is_printed_whichever_way_it_is_asked_for() {
+    let server = Server::start();
+    let printed = |args: &[&str]| server.ok(None, args);
+    assert_eq!(printed(&["--as", "Texi", "statusline"]), "[Texi] ~\n");
+    assert_eq!(printed(&["statusline", "--as", "Texi"]), "[Texi] ~\n");
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["--json", "statusline"])).unwrap();
+    assert_eq!(json, json!({"line": "~"}));
+    let own = ["--pid", "x", "statusline", "--append-to", "echo mine"];
+    assert_eq!(printed(&own), "mine\n~\n");
+    let version = printed(&["--version"]);
+    assert_eq!(
+        printed(&["statusline", "-V"]).split(' ').next_back(),
+        version.split(' ').next_back()
+    );
+    // What is not understood runs nothing: the bar has its line, and stderr says why.
+    for args in [
+        &["statusline", "--", "--append-to", "echo mine"][..],
+        &[
+            "statusline",
+            "--append-to",
+            "echo mine",
+            "--append-to",
+            "echo other",
+        ],
+        &["statusline", "--color", "blue"],
+    ] {
+        let output = server.command(None).args(args).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "~\n", "{args:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("error:"), "{said}");
+    }
+    // A hook's exit code would hold up the agent.
+    let hook = server
+        .command(None)
+        .args(["hook", "--no-such-flag"])
+        .output();
+    let hook = hook.unwrap();
+    assert!(hook.status.success() && hook.stdout.is_empty());
+    assert!(!hook.stderr.is_empty());
+    assert_eq!(printed(&["--json", "hook", "codex"]), "");
+}
+
+#[test]
 fn a_pipe_a_device_or_a_huge_file_in_place_of_the_cache_holds_up_no_statusline() {
     let server = Server::none();
     server.home().create().unwrap();

@@ -826,6 +826,8 @@ async fn another_phrasing_finds_what_the_question_does_not_and_says_so() {
         (json!(["1", "2", "3", "4", "5", "6"]), "may be 5"),
         (json!(["x".repeat(501)]), "500 characters"),
         (json!("one"), "also"),
+        // Far too many are refused before any is compared with the others.
+        (json!(vec!["one"; 21]), "21 items"),
     ] {
         let asked = json!({"query": question, "also": also});
         let refused = texi.call(PID, "recall", asked).await.unwrap_err();

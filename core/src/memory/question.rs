@@ -137,6 +137,8 @@ pub struct Question {
     pub embedded: String,
     /// Words to look up, without names of people unless there is nothing else.
     pub terms: Vec<String>,
+    /// Those of its words that read as identifiers: somebody made them up to mean one thing.
+    pub identifiers: Vec<String>,
     /// Agents it names, as they spell themselves.
     pub named: Vec<String>,
     /// The kinds of row it points at.
@@ -204,6 +206,7 @@ impl Question {
         Self {
             embedded: without_names(&text, names),
             terms: terms(&text, names),
+            identifiers: identifiers(&text),
             operator: is(&WISHES) || is(&REACTIONS) || names_operator,
             named: named
                 .into_iter()
@@ -488,6 +491,47 @@ fn terms(question: &str, names: &[String]) -> Vec<String> {
     }
 }
 
+/// The words of a question that read as identifiers, or are part of one, as [`terms`] has them.
+fn identifiers(question: &str) -> Vec<String> {
+    let of_chunk = |chunk: &str| {
+        let is_joined = is_joined(chunk);
+        let chosen = words(chunk).filter(|word| is_joined || is_identifier(word));
+        chosen.map(str::to_lowercase).collect::<Vec<_>>()
+    };
+    question.split_whitespace().flat_map(of_chunk).collect()
+}
+
+/// Whether a word is an id, a number that is not a year, or written in camel case.
+fn is_identifier(word: &str) -> bool {
+    let digits = word.chars().filter(char::is_ascii_digit).count();
+    let letters = word.chars().count() - digits;
+    if digits > 0 && letters > 0 {
+        // A time, a place in a row, a size: 10am, 2nd, 100ms.
+        let begins = word.chars().take_while(char::is_ascii_digit).count();
+        let is_measure = begins == digits && letters <= 2;
+        return digits + letters >= 4 && !is_measure;
+    }
+    if digits > 0 {
+        let is_year = word.parse().is_ok_and(|n: u32| (1990..2040).contains(&n));
+        return digits >= 3 && !is_year;
+    }
+    let mut letters = word.chars().zip(word.chars().skip(1));
+    letters.any(|(a, b)| a.is_lowercase() && b.is_uppercase())
+}
+
+/// Whether words are joined into one name, as in a path or in code.
+fn is_joined(chunk: &str) -> bool {
+    let is_inner = |c: char| {
+        chunk
+            .trim_matches(|c: char| !c.is_alphanumeric())
+            .contains(c)
+    };
+    let slashes = chunk.matches('/').count();
+    is_inner('_')
+        || chunk.contains("::")
+        || is_inner('/') && (slashes > 1 || chunk.starts_with('/') || is_inner('.'))
+}
+
 /// The words that a person marks when reading a hit.
 pub fn telling_words(question: &str) -> Vec<String> {
     terms(question, &[])
@@ -517,6 +561,31 @@ fn without_names(question: &str, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_made_up_to_mean_one_thing_reads_as_an_identifier() {
+        let none: &[&str] = &[];
+        for (question, expected) in [
+            ("what was wrong in QX01046 again?", &["qx01046"][..]),
+            ("qx01046's cause", &["qx01046"]),
+            ("service 1046 after 900 seconds", &["1046", "900"]),
+            ("does LedgerFlusher work", &["ledgerflusher"]),
+            ("who calls flush_quota now", &["flush", "quota"]),
+            ("in core/src/ring.rs", &["core", "src", "ring", "rs"]),
+            (
+                "ring::Count or /etc/hosts",
+                &["ring", "count", "etc", "hosts"],
+            ),
+            ("on 3 May 2025 at 10am, the 2nd of 100ms", none),
+            ("yes/no, and/or; _really_ Frankfurt USA", none),
+        ] {
+            assert_eq!(
+                Question::of(question, &[], "lena").identifiers,
+                expected,
+                "{question}"
+            );
+        }
+    }
 
     fn asked(text: &str) -> Question {
         Question::of(text, &["Mira".into(), "Wren".into(), "lena".into()], "lena")

@@ -5,11 +5,13 @@
 //! knows nothing adds nothing, so it cannot drown one that does.
 
 mod confidence;
+mod pointing;
 mod signs;
 mod standing;
 
 use confidence::confidence;
 pub use confidence::{LOW_CONFIDENCE, shown};
+pub use pointing::{Asked, Points, Word, taken_for};
 pub use signs::{Signs, Weights};
 pub use standing::{Standing, VerdictOn, with_standing};
 
@@ -92,6 +94,7 @@ impl Weights {
             + (self.field + self.joined + self.context) * seen.nearest
             + if seen.mentions { self.graph } else { 0.0 }
             + self.between * seen.between
+            + self.pointed * seen.pointed
     }
 }
 
@@ -105,6 +108,8 @@ pub struct Sighting {
     pub mentions: bool,
     /// As in [`Candidate`].
     pub between: f64,
+    /// How many of the question's words point at it.
+    pub pointed: f64,
 }
 
 /// The rows whose surroundings are worth a look, in no order.
@@ -208,6 +213,8 @@ pub struct Candidates {
     pub mass: f64,
     /// The same, of each other phrasing.
     pub also_mass: Vec<f64>,
+    /// The words of each phrasing in their order, the question's own first.
+    pub words: Vec<Vec<Word>>,
     /// Days and months the question names.
     pub windows: Vec<Window>,
     /// The span before or after the release the question names.
@@ -315,6 +322,7 @@ impl Told {
             (signs.when, "says when"),
             (signs.person, "by the one named"),
             (signs.between, "between those named"),
+            (signs.pointed, "holds a rare word of the question"),
             (signs.kind, kind),
             (signs.hint, "a kind it may mean"),
             (signs.asked_for - SPEAKS_FOR, "a kind it sounds like"),
@@ -340,7 +348,10 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
     let phrasings: Vec<Heard> = std::iter::once(&found.mass)
         .chain(&found.also_mass)
         .enumerate()
-        .map(|(n, mass)| Heard::of(rows, n, *mass))
+        .map(|(n, mass)| {
+            let words = found.words.get(n).map_or(&[][..], Vec::as_slice);
+            Heard::of(rows, n, &Asked { words, mass: *mass })
+        })
         .collect();
     let best = best_phrasings(&phrasings, rows.len(), weights);
     let content: Vec<f64> = best.iter().map(|(signs, _)| weights.score(signs)).collect();
@@ -396,6 +407,9 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
             },
             answer: answers.map_or(0.0, |b| content[b] - mean),
             own_words: own(i),
+            pointed: (phrasings.iter())
+                .map(|heard| heard.pointed[i])
+                .fold(0.0, f64::max),
             length: f64::from(row.words.min(WORDS_CAP)).ln_1p(),
             graph: flag(row.mentions),
             asks: flag(row.cues & cue::ASKS != 0),
@@ -432,6 +446,8 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
 struct Heard {
     /// The share of its words that a row holds itself.
     own: Vec<f64>,
+    /// How many of its words point at a row.
+    pointed: Vec<f64>,
     /// Which neighbour's words helped each row most.
     words_by: Vec<Option<usize>>,
     /// The signs of words and meaning, and no others.
@@ -441,21 +457,27 @@ struct Heard {
 }
 
 impl Heard {
-    fn of(rows: &[Candidate], phrasing: usize, mass: f64) -> Self {
-        let mass = mass.max(1e-6);
+    fn of(rows: &[Candidate], phrasing: usize, asked: &Asked<'_>) -> Self {
+        let mass = asked.mass.max(1e-6);
         // A row without vectors yet is taken to be as near as the others are on average: it is
-        // neither found nor hidden by meaning.
+        // neither found nor hidden by meaning. One that holds what the question says is near.
         let near = |row: &Candidate| row.phrased(phrasing).1;
         let known: Vec<Nearness> = rows.iter().filter_map(near).collect();
-        let average = |value: fn(&Nearness) -> f64| {
-            known.iter().map(value).sum::<f64>() / known.len().max(1) as f64
+        let taken_for = |covered: f64, value: fn(&Nearness) -> f64| {
+            let average = known.iter().map(value).sum::<f64>() / known.len().max(1) as f64;
+            let nearest = known.iter().map(value).reduce(f64::max);
+            taken_for(covered, average, nearest.unwrap_or(average))
         };
-        let unknown = Nearness {
-            field: average(|n| n.field),
-            joined: average(|n| n.joined),
-            context: average(|n| n.context),
-            asked: false,
+        let unknown = |row: &Candidate| {
+            let covered = asked.covered(row.phrased(phrasing).0);
+            Nearness {
+                field: taken_for(covered, |n| n.field),
+                joined: taken_for(covered, |n| n.joined),
+                context: taken_for(covered, |n| n.context),
+                asked: false,
+            }
         };
+        let pointed = rows.iter().map(|r| asked.points(r.phrased(phrasing).0));
         let own: Vec<f64> = rows
             .iter()
             .map(|r| r.phrased(phrasing).0.iter().map(|(_, w)| w).sum::<f64>() / mass)
@@ -471,7 +493,7 @@ impl Heard {
             .map(|i| words_around(rows, i, phrasing))
             .unzip();
         let signs = |(row, words): (&Candidate, &f64)| {
-            let near = near(row).unwrap_or(unknown);
+            let near = near(row).unwrap_or_else(|| unknown(row));
             Signs {
                 lexical: heard * words / mass,
                 field: near.field,
@@ -492,6 +514,7 @@ impl Heard {
             ..Signs::default()
         };
         Self {
+            pointed: pointed.collect(),
             own,
             words_by,
             content,
@@ -766,6 +789,66 @@ mod tests {
             ))[0],
             "fresh"
         );
+    }
+
+    /// A crowd of rows that are all near, and one that is not.
+    fn crowd_and(one: Candidate) -> Vec<Candidate> {
+        let crowd = (0..40).map(|i| Candidate {
+            matches: vec![(1, 2.0)],
+            ..near(row(&format!("near{i}")), 0.6 + f64::from(i) / 150.0)
+        });
+        crowd.chain([one]).collect()
+    }
+
+    fn place_of(id: &str, question: &str, rows: Vec<Candidate>, words: Vec<Word>) -> usize {
+        let found = Candidates {
+            rows,
+            mass: words.iter().map(|word| word.weight).sum(),
+            words: vec![words],
+            ..Candidates::default()
+        };
+        let question = Question::of(question, &[], "lena");
+        let ranked = rank(&question, &found, &Weights::default()).rows;
+        ranked.iter().position(|r| r.id == id).unwrap()
+    }
+
+    #[test]
+    fn a_word_that_points_at_a_row_finds_it_whatever_the_vectors_say() {
+        let place = |points: Points| {
+            let word = |weight, points| Word { weight, points };
+            let words = vec![
+                word(7.0, points),
+                word(3.0, Points::Nowhere),
+                word(9.0, Points::Nowhere),
+            ];
+            let quoted = Candidate {
+                matches: vec![(0, 5.0)],
+                ..near(row("quoted"), 0.2)
+            };
+            let question = "QX01046 the socket leaks";
+            place_of("quoted", question, crowd_and(quoted), words)
+        };
+        assert_eq!(place(Points::AtFew), 0);
+        assert!(place(Points::AtOne) > 10, "too little of the question");
+    }
+
+    #[test]
+    fn a_row_without_vectors_that_holds_all_of_the_question_is_as_near_as_any() {
+        let place = |held: &[usize]| {
+            let waiting = Candidate {
+                near: None,
+                matches: held.iter().map(|i| (*i, 2.0)).collect(),
+                ..row("waiting")
+            };
+            let word = Word {
+                weight: 3.0,
+                points: Points::Nowhere,
+            };
+            place_of("waiting", "q", crowd_and(waiting), vec![word; 10])
+        };
+        let all: Vec<usize> = (0..10).collect();
+        assert_eq!(place(&all), 0);
+        assert!(place(&all[..2]) > 5, "two words are chance");
     }
 
     #[test]

@@ -53,16 +53,18 @@ fn told(i: usize) -> Told {
 }
 
 /// Ways to repeat what a row says: by what it shares with others, by what it has alone, by few
-/// words, and by many that every row has.
+/// words, by an id among words that no row has, and by many that every row has.
 fn question(n: usize, row: &Told) -> String {
     let [service, place, part, fault, colour, animal] = [0, 1, 2, 3, 4, 5].map(|i| &row.shared[i]);
     let (limit, ticket) = (row.limit, &row.ticket);
-    match n % 4 {
+    match n % 6 {
         0 => format!(
             "what happened in {place} when the {part} of {service} {fault}, {colour} {animal}"
         ),
         1 => format!("{ticket} {service} {part} {fault}"),
         2 => format!("{service} {place} {limit} {animal} {part}"),
+        3 => format!("what was the problem in {ticket} again"),
+        4 => ticket.clone(),
         _ => format!(
             "which deployed service raised the limit to {limit} under load and restarted the \
              {colour} canary on host {animal} after the {part} {fault} in {place}"

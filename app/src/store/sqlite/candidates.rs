@@ -12,8 +12,8 @@ use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::generation::Generation;
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
 use prism_core::memory::recall::{
-    Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, best,
-    promising, rarity,
+    Asked, Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, Word,
+    best, promising, rarity, taken_for,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
@@ -160,7 +160,8 @@ impl Sqlite {
             let most = |of: &dyn Fn(&Leg) -> f64| legs.iter().map(of).fold(0.0, f64::max);
             let seen = |row: &i64| Sighting {
                 own_words: most(&|leg| leg.share_of_words(*row)),
-                nearest: most(&|leg| leg.near.get(row).copied().map_or(0.0, scaled)),
+                nearest: most(&|leg| leg.nearness(*row, &scaled)),
+                pointed: most(&|leg| leg.asked().points(&leg.words.matches(*row))),
                 mentions: mentions.contains(row),
                 between: if between.contains(row) { rarity } else { 0.0 },
             };
@@ -229,6 +230,7 @@ impl Sqlite {
                     rows,
                     mass: legs[0].words.mass,
                     also_mass: legs[1..].iter().map(|leg| leg.words.mass).collect(),
+                    words: legs.iter().map(|leg| leg.asked.clone()).collect(),
                     windows,
                     release,
                     span,
@@ -250,6 +252,8 @@ impl Sqlite {
 /// One phrasing on its way: what its words and its meaning have found.
 struct Leg {
     words: WordHits,
+    /// What those words are.
+    asked: Vec<Word>,
     /// What the words of each row weigh that the filter allows.
     own: HashMap<i64, f64>,
     vector: Option<Vec<f32>>,
@@ -265,11 +269,31 @@ impl Leg {
         let weight = |row: &i64| words.matches(*row).iter().map(|(_, w)| w).sum();
         let own = words.known.keys().map(|row| (*row, weight(row))).collect();
         Self {
+            asked: words.words(&phrasing.identifiers),
             words,
             own,
             vector: phrasing.vector,
             near: HashMap::new(),
         }
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        Asked {
+            words: &self.asked,
+            mass: self.words.mass,
+        }
+    }
+
+    /// How near a row is; one that was not found by meaning may have no vectors yet.
+    fn nearness(&self, row: i64, scaled: &impl Fn(f64) -> f64) -> f64 {
+        self.near.get(&row).copied().map_or_else(
+            || {
+                let covered = self.asked().covered(&self.words.matches(row));
+                let nearest = self.near.values().copied().map(scaled).fold(0.0, f64::max);
+                taken_for(covered, 0.0, nearest)
+            },
+            scaled,
+        )
     }
 
     fn share_of_words(&self, row: i64) -> f64 {

@@ -10,7 +10,7 @@ use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
 use crate::store::memory::Filter;
 use crate::store::sql::{Connection, OptionalExtension, params};
-use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, best, idf, word_weight};
+use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, Points, Word, best, idf, word_weight};
 use prism_core::memory::stem::Sought;
 use std::collections::HashMap;
 
@@ -50,6 +50,9 @@ pub struct WordHits {
     terms: Vec<String>,
     /// What one occurrence of each word weighs in a row of usual length.
     idf: Vec<f64>,
+    /// How many rows of the project hold each word, and how many it has.
+    holding: Vec<f64>,
+    total: f64,
     /// Words that were not looked up; which rows hold them is known from their text only.
     unknown: bool,
     /// Which words each row holds, one bit a word, in the order of rows.
@@ -65,6 +68,18 @@ pub struct WordHits {
 }
 
 impl WordHits {
+    /// Its words in their order, when these of them read as identifiers.
+    pub fn words(&self, identifiers: &[String]) -> Vec<Word> {
+        let one = |i: usize| {
+            let is_identifier = identifiers.contains(&self.terms[i]);
+            Word {
+                weight: self.idf[i],
+                points: Points::of(is_identifier, self.holding[i], self.total),
+            }
+        };
+        (0..self.terms.len()).map(one).collect()
+    }
+
     /// Which words a row holds, by number, and what each weighs.
     pub fn matches(&self, row: i64) -> Vec<(usize, f64)> {
         if let Some(read) = self.read.get(&row) {
@@ -132,10 +147,9 @@ pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -
 
     let mut found = Lookup::default();
     let total = counts.rows as f64;
-    let mut weights: Vec<f64> = holding
-        .iter()
-        .map(|h| idf(total, (h.in_project as f64).min(total)))
-        .collect();
+    let counted = holding.iter().map(|h| (h.in_project as f64).min(total));
+    let mut held_by: Vec<f64> = counted.collect();
+    let mut weights: Vec<f64> = held_by.iter().map(|n| idf(total, *n)).collect();
     for i in order {
         if found.postings.len() as u64 + holding[i].in_all > POSTINGS && found.is_decided(&weights)
         {
@@ -144,8 +158,8 @@ pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -
         let Some(rows) = found.look_up(c, &terms[i], i)? else {
             break;
         };
-        let n = in_project(rows, holding[i], &uncounted);
-        weights[i] = idf(total, n.min(total));
+        held_by[i] = in_project(rows, holding[i], &uncounted).min(total);
+        weights[i] = idf(total, held_by[i]);
     }
     if !found.is_decided(&weights) {
         found.look_up_together(c, project, terms, filter)?;
@@ -156,6 +170,8 @@ pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -
         terms: terms.to_vec(),
         mass: weights.iter().sum(),
         idf: weights,
+        holding: held_by,
+        total,
         unknown: found.complete.count_ones() < terms.len() as u32,
         rows,
         read: HashMap::new(),

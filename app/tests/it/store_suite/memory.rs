@@ -94,7 +94,7 @@ async fn found(store: &Store, project: &Project, text: &str) -> BTreeSet<String>
     let words = store.words(project.id, terms, filter.clone()).await;
     let phrasing = |words| Phrasing {
         words,
-        vector: None,
+        ..Phrasing::default()
     };
     let search = Search {
         project_id: project.id,

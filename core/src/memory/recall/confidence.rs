@@ -38,7 +38,8 @@ pub(super) fn confidence(
         .reduce(f64::max);
     let surest = told.iter().map(|t| t.signs.own_words).fold(0.0, f64::max);
     let surest = surest.min(1.0);
-    let is_named = rows.iter().any(|r| r.mentions || r.between > 0.5);
+    let is_named = rows.iter().any(|r| r.mentions || r.between > 0.5)
+        || told.iter().any(|t| t.signs.pointed > 0.0);
     let by_name = if is_named { KNOWN_BY_NAME } else { 0.0 };
     let Some(near) = near else {
         // Words alone must say it.

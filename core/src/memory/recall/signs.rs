@@ -74,6 +74,9 @@ signs! {
     person = 1.1;
     /// It is by one of the people the question names and speaks of another.
     between = 4.0;
+    /// It holds words of the question that hardly any other row holds: more than nearness alone
+    /// can be worth.
+    pointed = 14.0;
     length = 0.2;
     /// It asks something itself.
     asks = -1.3;

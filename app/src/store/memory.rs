@@ -106,7 +106,7 @@ pub struct Words {
 pub(super) enum WordHits {
     #[default]
     Nothing,
-    Sqlite(super::sqlite::WordHits),
+    Sqlite(Box<super::sqlite::WordHits>),
 }
 
 /// One way of asking: its words looked up, and its meaning.

@@ -125,7 +125,10 @@ fn what_the_page_lists_is_listed_in_a_terminal_too() {
         "{drawn}"
     );
     // A nonsense filter names itself, and an agent is told whose list it is.
-    let refused = server.cli(None, &["session", "list", "--which", "lost"]);
+    let refused = server.cli(
+        None,
+        &["--pid", "PID-DEMO", "session", "list", "--which", "lost"],
+    );
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("which"), "{}", stderr(&refused));
 }

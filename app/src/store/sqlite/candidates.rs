@@ -81,7 +81,7 @@ impl Sqlite {
                 let started = Instant::now();
                 let hits = words::words(c, &project.to_string(), terms, &filter)?;
                 Ok(Words {
-                    hits: Hits::Sqlite(hits),
+                    hits: Hits::Sqlite(Box::new(hits)),
                     us: started.elapsed().as_micros() as u64,
                 })
             };
@@ -263,7 +263,7 @@ struct Leg {
 impl Leg {
     fn of(phrasing: Phrasing) -> Self {
         let words = match phrasing.words.hits {
-            Hits::Sqlite(words) => words,
+            Hits::Sqlite(words) => *words,
             Hits::Nothing => WordHits::default(),
         };
         let weight = |row: &i64| words.matches(*row).iter().map(|(_, w)| w).sum();

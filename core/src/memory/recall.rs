@@ -5,12 +5,15 @@
 //! knows nothing adds nothing, so it cannot drown one that does.
 
 mod confidence;
+mod places;
 mod pointing;
 mod signs;
 mod standing;
 
 use confidence::confidence;
 pub use confidence::{LOW_CONFIDENCE, shown};
+pub use places::Places;
+use places::places;
 pub use pointing::{Asked, Points, Word, taken_for};
 pub use signs::{Signs, Weights};
 pub use standing::{Standing, VerdictOn, with_standing};
@@ -601,64 +604,6 @@ fn session_best(rows: &[Candidate], content: &[f64]) -> Vec<usize> {
         session.and_then(|s| best.get(s)).copied().unwrap_or(i)
     };
     rows.iter().enumerate().map(of_session).collect()
-}
-
-/// Each row's place in each leg.
-#[derive(Clone, Debug, Default)]
-pub struct Places {
-    lexical: Vec<Option<usize>>,
-    vector: Vec<Option<usize>>,
-    near: Vec<f64>,
-    graph: Vec<bool>,
-}
-
-fn places(rows: &[Candidate]) -> Places {
-    let place = |scores: Vec<Option<f64>>| {
-        let mut order: Vec<(usize, f64)> = scores
-            .iter()
-            .enumerate()
-            .filter_map(|(i, s)| Some((i, (*s)?)))
-            .collect();
-        order.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let mut places = vec![None; scores.len()];
-        for (rank, (i, _)) in order.into_iter().enumerate() {
-            places[i] = Some(rank + 1);
-        }
-        places
-    };
-    Places {
-        lexical: place(
-            rows.iter()
-                .map(|r| (!r.matches.is_empty()).then(|| r.matches.iter().map(|(_, w)| w).sum()))
-                .collect(),
-        ),
-        vector: place(rows.iter().map(|r| r.near.map(|n| n.field)).collect()),
-        near: rows
-            .iter()
-            .map(|r| r.near.map_or(0.0, |n| n.field))
-            .collect(),
-        graph: rows.iter().map(|r| r.mentions).collect(),
-    }
-}
-
-impl Places {
-    pub fn lexical(&self, i: usize) -> Option<usize> {
-        self.lexical[i]
-    }
-
-    pub fn vector(&self, i: usize) -> Option<usize> {
-        self.vector[i]
-    }
-
-    fn why(&self, i: usize) -> Vec<String> {
-        let mut why = Vec::new();
-        why.extend(self.lexical[i].map(|rank| format!("lexical #{rank}")));
-        why.extend(self.vector[i].map(|rank| format!("vector #{rank} ({:.2})", self.near[i])));
-        if self.graph[i] {
-            why.push("graph: mentions what was named".into());
-        }
-        why
-    }
 }
 
 /// What is left of a row's freshness so many days before the newest row. Memory that nobody adds to

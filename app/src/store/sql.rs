@@ -331,7 +331,6 @@ impl Connection {
     pub fn begin_writing(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin immediate"),
-            // Beside others who write, but for those who must be alone: see [`super::sqlite`].
             Self::Postgres(link) => link.begin("begin"),
         }
     }
@@ -355,6 +354,14 @@ impl Connection {
         match self {
             Self::Sqlite(c) => c.is_autocommit(),
             Self::Postgres(link) => link.is_idle(),
+        }
+    }
+
+    /// A connection in the place of one whose other side has gone; none while that is there.
+    pub fn renewed(&self) -> Option<Result<Self>> {
+        match self {
+            Self::Postgres(link) if link.is_closed() => Some(link.another().map(Self::Postgres)),
+            _ => None,
         }
     }
 

@@ -66,6 +66,7 @@ impl Server {
              set idle_in_transaction_session_timeout = 60000",
         )?;
         Ok(Box::new(Link {
+            server: self.clone(),
             client: RefCell::new(Some(client)),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
@@ -108,6 +109,7 @@ type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
 
 /// One connection and the statements it has ready.
 pub struct Link {
+    server: Server,
     /// None once it ends.
     client: RefCell<Option<Client>>,
     ready: RefCell<Ready>,
@@ -204,6 +206,11 @@ impl Link {
 
     pub fn is_idle(&self) -> bool {
         !self.in_transaction.get()
+    }
+
+    /// Another connection to where this one led.
+    pub fn another(&self) -> Result<Box<Link>> {
+        self.server.connect()
     }
 
     pub fn is_closed(&self) -> bool {

@@ -5,7 +5,7 @@
 
 use super::page::changes::watched;
 use super::riding::{RIDE, Riding};
-use super::{Result, StoreError, failed};
+use super::{Alone, Result, StoreError, failed, pool};
 use crate::config::failpoint;
 use crate::live::{Live, Touched};
 use crate::store::sql::Connection;
@@ -56,7 +56,7 @@ impl Writer {
         let rides = riding.clone();
         let thread = std::thread::Builder::new()
             .name("prism-writer".into())
-            .spawn(move || run(&connection, &inbox, &rides, &Telling { touched, live }))
+            .spawn(move || run(connection, &inbox, &rides, &Telling { touched, live }))
             .map_err(|e| StoreError::Failed(format!("no writer thread: {e}")))?;
         Ok(Self {
             jobs,
@@ -187,15 +187,20 @@ fn note_what_is_touched(
     }
 }
 
-fn run(connection: &Connection, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
+fn run(mut connection: Connection, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
     loop {
         let (group, stop) = next_group(inbox, riding);
-        commit(connection, group, riding, telling);
+        match connection.renewed() {
+            Some(Ok(renewed)) => connection = renewed,
+            Some(Err(error)) => tracing::warn!(%error, "The database is away"),
+            None => {}
+        }
+        commit(&connection, group, riding, telling);
         if stop {
             break;
         }
     }
-    if let Connection::Sqlite(c) = connection {
+    if let Connection::Sqlite(c) = &connection {
         // A clean stop leaves one file behind instead of three.
         drop(c.execute_batch("pragma wal_checkpoint(truncate);"));
     }
@@ -235,6 +240,8 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
 fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
     let unwatched = telling.live.watching() == 0;
     let begun = connection.begin_writing().map_err(failed);
+    // Others write beside it, but nobody who must be alone.
+    let begun = begun.and_then(|()| pool::lock(connection, &Alone::Inboxes(Vec::new())));
     // What rides goes first: a job may want to read it.
     let carried = (begun.is_ok() && riding.is_due()).then(|| {
         let taken = riding.take();

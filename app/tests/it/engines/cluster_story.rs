@@ -16,6 +16,18 @@ fn server(database: &Database, redis: Option<&Redis>) -> Server {
     server
 }
 
+/// An agent in a session with a socket at a server.
+async fn seated(at: &Server, key: String) -> (Client, uuid::Uuid, Stream) {
+    let agent = Client::new(Locator::Home(at.home()), key).unwrap();
+    let opened = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
+    let opened = agent.call(PID, "session_register", opened).await.unwrap();
+    let session = opened["session_id"].as_str().unwrap().parse().unwrap();
+    let agent = agent.with_session(Some(session));
+    let mut stream = Stream::open(at, &agent, Some(session), None, vec![]).await;
+    stream.backlog().await;
+    (agent, session, stream)
+}
+
 async fn next_signal(stream: &mut Stream) -> String {
     loop {
         if let ServerFrame::Signal { envelope, .. } = stream.next().await {
@@ -32,13 +44,7 @@ fn one_prism(redis: Option<&Redis>) {
     runtime.block_on(async {
         // Keys of one server count at the other at once.
         let key = one.identity("Texi").await.key().to_owned();
-        let texi = Client::new(Locator::Home(two.home()), key).unwrap();
-        let opened = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
-        let opened = texi.call(PID, "session_register", opened).await.unwrap();
-        let session = opened["session_id"].as_str().unwrap().parse().unwrap();
-        let texi = texi.with_session(Some(session));
-        let mut stream = Stream::open(&two, &texi, Some(session), None, vec![]).await;
-        stream.backlog().await;
+        let (texi, session, mut stream) = seated(&two, key).await;
         wait_until("Texi is known to be there", async || {
             let status = one.operator().call(PID, "status", json!({})).await.unwrap();
             status
@@ -106,13 +112,7 @@ fn two_servers_whose_redis_is_away_are_one_prism_by_looking() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let key = one.identity("Texi").await.key().to_owned();
-        let texi = Client::new(Locator::Home(two.home()), key).unwrap();
-        let opened = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
-        let opened = texi.call(PID, "session_register", opened).await.unwrap();
-        let session = opened["session_id"].as_str().unwrap().parse().unwrap();
-        let texi = texi.with_session(Some(session));
-        let mut stream = Stream::open(&two, &texi, Some(session), None, vec![]).await;
-        stream.backlog().await;
+        let (_texi, _, mut stream) = seated(&two, key).await;
         let sent = one.operator().call(PID, "signal", task("Texi", "go")).await;
         let sent = sent.unwrap();
         assert_ne!(sent["publish_path"], "published", "nobody could be told");
@@ -133,4 +133,32 @@ fn a_redis_without_a_database_is_refused_with_what_to_do() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success());
     assert!(said.contains("--database"), "{said}");
+}
+
+/// What nobody waits for has a connection of its own, which must come back as well.
+#[test]
+fn receipts_are_written_again_once_a_database_that_was_away_is_back() {
+    let mut postgres = Postgres::start();
+    let database = postgres.database();
+    let server = server(&database, None);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let key = server.identity("Texi").await.key().to_owned();
+        let (_texi, _, _stream) = seated(&server, key).await;
+        postgres.stop();
+        postgres.start_again();
+        let operator = server.operator();
+        let sent = wait_until("a signal is sent", async || {
+            let sent = operator.call(PID, "signal", task("Texi", "go")).await;
+            sent.ok()
+        })
+        .await;
+        wait_until("its push is written", async || {
+            let wanted = json!({"signal_id": sent["signal_id"]});
+            let trace = operator.call(PID, "signal_trace", wanted).await.ok()?;
+            let pushed = &trace["receipt"]["states"]["pushed"];
+            pushed.is_string().then_some(())
+        })
+        .await;
+    });
 }

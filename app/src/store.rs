@@ -7,9 +7,9 @@ pub mod gate;
 pub mod memory;
 pub mod page;
 pub mod sql;
-pub mod sqlite;
+pub mod tables;
 
-pub use sqlite::{backup, moving};
+pub use tables::{backup, moving};
 
 use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
@@ -66,7 +66,7 @@ pub enum StoreError {
 }
 
 /// The schema that this binary writes.
-pub const NEWEST_SCHEMA: u64 = sqlite::NEWEST_SCHEMA;
+pub const NEWEST_SCHEMA: u64 = tables::NEWEST_SCHEMA;
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -427,31 +427,19 @@ impl Table {
     }
 }
 
-/// The engine in use. PostgreSQL becomes the second arm.
+/// The door to what is kept: nothing else of the tables is seen from outside.
 #[derive(Clone)]
-pub enum Store {
-    Sqlite(sqlite::Sqlite),
-}
-
-macro_rules! on_engine {
-    ($self:ident, $engine:ident => $call:expr) => {
-        match $self {
-            Store::Sqlite($engine) => $call.await,
-        }
-    };
-}
+pub struct Store(tables::Tables);
 
 impl Store {
     /// Opens the embedded store, migrating it if it is older than this binary.
     pub fn open_embedded(file: &Path) -> Result<Self> {
-        Ok(Self::Sqlite(sqlite::Sqlite::open(file)?))
+        Ok(Self(tables::Tables::open(file)?))
     }
 
     /// Opens a store that several servers may stand on, migrating it if it is older than this binary.
     pub fn open_shared(url: &str) -> Result<Self> {
-        Ok(Self::Sqlite(sqlite::Sqlite::open_shared(Self::server(
-            url,
-        )?)?))
+        Ok(Self(tables::Tables::open_shared(Self::server(url)?)?))
     }
 
     fn server(url: &str) -> Result<sql::Server> {
@@ -467,7 +455,7 @@ impl Store {
     /// The schema of an embedded store that this binary would upgrade; none where there is nothing
     /// to upgrade.
     pub fn older_schema(file: &Path) -> Result<Option<usize>> {
-        sqlite::older_schema(file)
+        tables::older_schema(file)
     }
 
     /// Copies an embedded store whole into a file that does not exist yet.
@@ -476,7 +464,7 @@ impl Store {
     }
 
     pub async fn load(&self) -> Result<Loaded> {
-        on_engine!(self, s => s.load())
+        self.0.load().await
     }
 
     pub async fn add_project(
@@ -485,15 +473,15 @@ impl Store {
         operator: Identity,
         now: Moment,
     ) -> Result<(Project, Persona)> {
-        on_engine!(self, s => s.add_project(project, operator, now))
+        self.0.add_project(project, operator, now).await
     }
 
     pub async fn add_persona(&self, persona: Persona) -> Result<(Persona, bool)> {
-        on_engine!(self, s => s.add_persona(persona))
+        self.0.add_persona(persona).await
     }
 
     pub async fn enter_project(&self, pid: ProjectName, place: Place, now: Moment) -> Result<()> {
-        on_engine!(self, s => s.enter_project(pid, place, now))
+        self.0.enter_project(pid, place, now).await
     }
 
     /// The folder of this machine that a project belongs to, where this one is none of its own.
@@ -503,15 +491,15 @@ impl Store {
         machine: String,
         folder: String,
     ) -> Result<Option<String>> {
-        on_engine!(self, s => s.elsewhere(project, machine, folder))
+        self.0.elsewhere(project, machine, folder).await
     }
 
     pub async fn goes_on(&self, project: Uuid, machine: String, folder: String) -> Result<bool> {
-        on_engine!(self, s => s.goes_on(project, machine, folder))
+        self.0.goes_on(project, machine, folder).await
     }
 
     pub async fn allow_folder(&self, project: Uuid, place: Place, now: Moment) -> Result<()> {
-        on_engine!(self, s => s.allow_folder(project, place, now))
+        self.0.allow_folder(project, place, now).await
     }
 
     pub async fn forget_folder(
@@ -520,35 +508,35 @@ impl Store {
         machine: String,
         folder: String,
     ) -> Result<bool> {
-        on_engine!(self, s => s.forget_folder(project, machine, folder))
+        self.0.forget_folder(project, machine, folder).await
     }
 
     pub async fn project_folders(&self) -> Result<Vec<FolderRow>> {
-        on_engine!(self, s => s.project_folders())
+        self.0.project_folders().await
     }
 
     pub async fn merge_projects(&self, old: Project, new: Project) -> Result<()> {
-        on_engine!(self, s => s.merge_projects(old, new))
+        self.0.merge_projects(old, new).await
     }
 
     pub async fn name_operator(&self, operator: Identity) -> Result<()> {
-        on_engine!(self, s => s.name_operator(operator))
+        self.0.name_operator(operator).await
     }
 
     pub async fn add_key(&self, key: KeyRow) -> Result<Option<KeyRow>> {
-        on_engine!(self, s => s.add_key(key))
+        self.0.add_key(key).await
     }
 
     pub async fn revoke_key(&self, id: Uuid, now: Moment) -> Result<()> {
-        on_engine!(self, s => s.revoke_key(id, now))
+        self.0.revoke_key(id, now).await
     }
 
     pub async fn add_session(&self, session: SessionRow) -> Result<()> {
-        on_engine!(self, s => s.add_session(session))
+        self.0.add_session(session).await
     }
 
     pub async fn name_session(&self, id: Uuid, name: String) -> Result<()> {
-        on_engine!(self, s => s.name_session(id, name))
+        self.0.name_session(id, name).await
     }
 
     /// Notes what a session waits for, then tells it, in the order of the rows.
@@ -558,7 +546,7 @@ impl Store {
         waits: Option<WaitsFor>,
         then: impl FnOnce(Option<WaitsFor>) + Send + 'static,
     ) -> Result<()> {
-        on_engine!(self, s => s.session_waits(id, waits, then))
+        self.0.session_waits(id, waits, then).await
     }
 
     pub async fn session_attention(
@@ -567,19 +555,17 @@ impl Store {
         attention: Attention,
         then: impl FnOnce(Attention) + Send + 'static,
     ) -> Result<()> {
-        on_engine!(self, s => s.session_attention(id, attention, then))
+        self.0.session_attention(id, attention, then).await
     }
 
     /// Writes what changed about sessions, without waiting for the disk.
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
-        match self {
-            Self::Sqlite(s) => s.touch_sessions(sessions),
-        }
+        self.0.touch_sessions(sessions)
     }
 
     /// Writes a session's wrap and ends it, both or neither; gives back what it had leased.
     pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {
-        on_engine!(self, s => s.wrap_session(id, wrap))
+        self.0.wrap_session(id, wrap).await
     }
 
     /// Ends a session and gives back what it had leased and not confirmed.
@@ -589,26 +575,22 @@ impl Store {
         reason: String,
         now: Moment,
     ) -> Result<Vec<ReturnedRow>> {
-        on_engine!(self, s => s.release_session(id, reason, now))
+        self.0.release_session(id, reason, now).await
     }
 
     /// Writes a signal durably, offers it to the bus in commit order, and says what became of it.
     pub async fn send(&self, new: NewSignal) -> Result<SendOutcome> {
-        on_engine!(self, s => s.send(new))
+        self.0.send(new).await
     }
 
     /// The bus that committed signals are told on.
     pub fn bus(&self) -> &Bus {
-        match self {
-            Self::Sqlite(s) => s.bus(),
-        }
+        self.0.bus()
     }
 
     /// Takes what is told of bells without waiting for the disk.
     pub fn report_bells(&self, bells: Vec<BellReport>) {
-        match self {
-            Self::Sqlite(s) => s.report_bells(bells),
-        }
+        self.0.report_bells(bells)
     }
 
     /// What has waited for its time by now, and what would be due later than anything can be.
@@ -618,44 +600,42 @@ impl Store {
         latest: Moment,
         limit: usize,
     ) -> Result<Vec<DueRow>> {
-        on_engine!(self, s => s.escalation_due(now, latest, limit))
+        self.0.escalation_due(now, latest, limit).await
     }
 
     /// Takes the steps that still stand; returns those.
     pub async fn escalate(&self, steps: Vec<Escalated>, now: Moment) -> Result<Vec<Escalated>> {
-        on_engine!(self, s => s.escalate(steps, now))
+        self.0.escalate(steps, now).await
     }
 
     /// What the operator is told of and nobody has read.
     pub async fn at_operator(&self) -> Result<Vec<Told>> {
-        on_engine!(self, s => s.at_operator())
+        self.0.at_operator().await
     }
 
     /// What the operator's command was not run for.
     pub async fn unnotified(&self, limit: usize) -> Result<Vec<Told>> {
-        on_engine!(self, s => s.unnotified(limit))
+        self.0.unnotified(limit).await
     }
 
     /// Notes that the operator's command runs for these signals.
     pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<()> {
-        on_engine!(self, s => s.notified(signals, now))
+        self.0.notified(signals, now).await
     }
 
     /// Takes receipts without waiting for the disk; waits only while too many are on their way.
     pub async fn report(&self, reports: Vec<Report>) {
-        match self {
-            Self::Sqlite(s) => s.report(reports).await,
-        }
+        self.0.report(reports).await
     }
 
     /// Waits until everything handed over so far can be read.
     pub async fn settle(&self) -> Result<()> {
-        on_engine!(self, s => s.settle())
+        self.0.settle().await
     }
 
     /// Whether a drain may find something. A no is certain; a yes may turn out empty.
     pub async fn has_pending(&self, persona: Uuid, now: Moment) -> Result<bool> {
-        on_engine!(self, s => s.may_have_pending(persona, now))
+        self.0.may_have_pending(persona, now).await
     }
 
     pub async fn lease(
@@ -665,7 +645,7 @@ impl Store {
         limit: DrainLimit,
         now: Moment,
     ) -> Result<Option<Drain>> {
-        on_engine!(self, s => s.lease(persona, holder, limit, now))
+        self.0.lease(persona, holder, limit, now).await
     }
 
     /// Ends drains of any of these inboxes: their rows are drained for good.
@@ -675,7 +655,7 @@ impl Store {
         leases: Vec<Uuid>,
         now: Moment,
     ) -> Result<Vec<ConfirmedRow>> {
-        on_engine!(self, s => s.confirm(personas, leases, now))
+        self.0.confirm(personas, leases, now).await
     }
 
     pub async fn dismiss(
@@ -685,12 +665,12 @@ impl Store {
         signal_ids: Vec<String>,
         now: Moment,
     ) -> Result<prism_core::api::Dismissed> {
-        on_engine!(self, s => s.dismiss(persona, session, signal_ids, now))
+        self.0.dismiss(persona, session, signal_ids, now).await
     }
 
     /// Notes an acknowledgment, with the gate's advice on it, and answers both.
     pub async fn acknowledge(&self, ack: Ack) -> Result<Option<GateWarning>> {
-        on_engine!(self, s => s.acknowledge(ack))
+        self.0.acknowledge(ack).await
     }
 
     pub async fn take_back(
@@ -700,7 +680,7 @@ impl Store {
         sender: Option<Identity>,
         now: Moment,
     ) -> Result<std::result::Result<EndedRow, String>> {
-        on_engine!(self, s => s.take_back(project, signal_id, sender, now))
+        self.0.take_back(project, signal_id, sender, now).await
     }
 
     pub async fn trace(
@@ -709,7 +689,7 @@ impl Store {
         signal_id: Option<String>,
         trace_id: Option<String>,
     ) -> Result<TraceRow> {
-        on_engine!(self, s => s.trace(project, signal_id, trace_id))
+        self.0.trace(project, signal_id, trace_id).await
     }
 
     /// Reads a page of an inbox after `after`, all of it or only what is undrained.
@@ -721,57 +701,59 @@ impl Store {
         undrained_only: bool,
         limit: usize,
     ) -> Result<Page> {
-        on_engine!(self, s => s.replay(persona, session, after, undrained_only, limit))
+        self.0
+            .replay(persona, session, after, undrained_only, limit)
+            .await
     }
 
     pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<(Vec<Uuid>, i64)> {
-        on_engine!(self, s => s.undrained(persona, limit))
+        self.0.undrained(persona, limit).await
     }
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {
-        on_engine!(self, s => s.heads(personas))
+        self.0.heads(personas).await
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
-        on_engine!(self, s => s.pending_counts(project))
+        self.0.pending_counts(project).await
     }
 
     /// What was last proven about each of these sessions.
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
-        on_engine!(self, s => s.last_proven(sessions))
+        self.0.last_proven(sessions).await
     }
 
     /// Looks at the next few old rows and takes out those whose time is over.
     pub async fn prune(&self, look: Look, rows: usize) -> Result<PruneStep> {
-        on_engine!(self, s => s.prune(look, rows))
+        self.0.prune(look, rows).await
     }
 
     /// From when on old rows go.
     pub async fn pruning_begins(&self, now: Moment) -> Result<Moment> {
-        on_engine!(self, s => s.pruning_begins(now))
+        self.0.pruning_begins(now).await
     }
 
     pub async fn kept(&self, cutoffs: Vec<(History, Option<Moment>)>) -> Result<Vec<Kept>> {
-        on_engine!(self, s => s.kept(cutoffs))
+        self.0.kept(cutoffs).await
     }
 
     /// What was last proven about a persona, whichever session it was.
     pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
-        on_engine!(self, s => s.last_proven_of(persona))
+        self.0.last_proven_of(persona).await
     }
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
-        on_engine!(self, s => s.sweep(now, limit))
+        self.0.sweep(now, limit).await
     }
 
     /// Judges an assignment and notes the outcome; none when its surface was noted before.
     pub async fn meet_assignment(&self, assigned: Assigned) -> Result<Option<GateOutcome>> {
-        on_engine!(self, s => s.meet_assignment(assigned))
+        self.0.meet_assignment(assigned).await
     }
 
     /// Notes material output before the gate.
     pub async fn produced_before_gate(&self, actor: Actor, now: Moment) -> Result<()> {
-        on_engine!(self, s => s.produced_before_gate(actor, now))
+        self.0.produced_before_gate(actor, now).await
     }
 
     pub async fn label_gate_event(
@@ -781,7 +763,7 @@ impl Store {
         right: bool,
         now: Moment,
     ) -> Result<Uuid> {
-        on_engine!(self, s => s.label_gate_event(project, quoted, right, now))
+        self.0.label_gate_event(project, quoted, right, now).await
     }
 
     pub async fn gate_events(
@@ -790,16 +772,16 @@ impl Store {
         unlabelled: bool,
         n: usize,
     ) -> Result<Vec<GateEventView>> {
-        on_engine!(self, s => s.gate_events(project, unlabelled, n))
+        self.0.gate_events(project, unlabelled, n).await
     }
 
     pub async fn gate_report(&self, project: Uuid) -> Result<GateReport> {
-        on_engine!(self, s => s.gate_report(project))
+        self.0.gate_report(project).await
     }
 
     /// Takes a finished probe and its echo out of the queue and keeps its result.
     pub async fn finish_probe(&self, project: Uuid, probe: Probe, now: Moment) -> Result<()> {
-        on_engine!(self, s => s.finish_probe(project, probe, now))
+        self.0.finish_probe(project, probe, now).await
     }
 
     /// Notes on the probe's own trace that its model answered; once.
@@ -810,7 +792,9 @@ impl Store {
         detail: &'static str,
         at: Moment,
     ) -> Result<()> {
-        on_engine!(self, s => s.note_model_ack(signal_id, session_id, detail, at))
+        self.0
+            .note_model_ack(signal_id, session_id, detail, at)
+            .await
     }
 
     pub async fn loopback_runs(
@@ -819,12 +803,12 @@ impl Store {
         identity: Option<String>,
         n: usize,
     ) -> Result<Vec<LoopbackRun>> {
-        on_engine!(self, s => s.loopback_runs(project, identity, n))
+        self.0.loopback_runs(project, identity, n).await
     }
 
     /// Writes a row of memory with its text, edges and embed intent; answers its number.
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
-        on_engine!(self, s => s.remember(new))
+        self.0.remember(new).await
     }
 
     pub async fn imported(
@@ -833,7 +817,7 @@ impl Store {
         source: String,
         lines: Vec<String>,
     ) -> Result<HashMap<String, (Uuid, String)>> {
-        on_engine!(self, s => s.imported(project, source, lines))
+        self.0.imported(project, source, lines).await
     }
 
     /// Writes a batch of lines, unless another import brought some of them meanwhile.
@@ -843,7 +827,7 @@ impl Store {
         source: String,
         rows: Vec<ImportRow>,
     ) -> Result<bool> {
-        on_engine!(self, s => s.import(project, source, rows))
+        self.0.import(project, source, rows).await
     }
 
     pub async fn resolve(
@@ -853,20 +837,20 @@ impl Store {
         field: &'static str,
         quoted: Quoted,
     ) -> Result<Uuid> {
-        on_engine!(self, s => s.resolve(project, what.name(), field, quoted))
+        self.0.resolve(project, what.name(), field, quoted).await
     }
 
     pub async fn delta(&self, project: Uuid, id: Uuid) -> Result<Option<DeltaView>> {
-        on_engine!(self, s => s.delta(project, id))
+        self.0.delta(project, id).await
     }
 
     pub async fn signal_summary(&self, project: Uuid, id: Uuid) -> Result<Option<SignalSummary>> {
-        on_engine!(self, s => s.signal_summary(project, id))
+        self.0.signal_summary(project, id).await
     }
 
     /// The project's own spec of that number or id.
     pub async fn spec_named(&self, project: Uuid, name: String) -> Result<Option<ArtifactView>> {
-        on_engine!(self, s => s.spec_named(project, name))
+        self.0.spec_named(project, name).await
     }
 
     /// The newest wrap, however old, and the newest deltas.
@@ -876,11 +860,11 @@ impl Store {
         from: PickupFrom,
         n: usize,
     ) -> Result<(Option<DeltaView>, Vec<DeltaView>)> {
-        on_engine!(self, s => s.baton(project, from, n))
+        self.0.baton(project, from, n).await
     }
 
     pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
-        on_engine!(self, s => s.newest_delta(session))
+        self.0.newest_delta(session).await
     }
 
     pub async fn deltas(
@@ -890,18 +874,18 @@ impl Store {
         kind: Option<String>,
         n: usize,
     ) -> Result<Vec<DeltaView>> {
-        on_engine!(self, s => s.deltas(project, since, kind, n))
+        self.0.deltas(project, since, kind, n).await
     }
 
     /// What `prism_start` shows of the past; `live` are the sessions that are still here.
     pub async fn opening(&self, by: Author, live: Vec<Uuid>) -> Result<Opening> {
-        on_engine!(self, s => s.opening(by, live))
+        self.0.opening(by, live).await
     }
 
     /// The newest corrections that the operator reviewed or wrote down, and how many more nobody
     /// has reviewed.
     pub async fn corrections(&self, project: Uuid, n: usize) -> Result<(Vec<InputView>, u64)> {
-        on_engine!(self, s => s.corrections(project, n))
+        self.0.corrections(project, n).await
     }
 
     pub async fn artifacts(
@@ -911,7 +895,7 @@ impl Store {
         status: Status,
         n: usize,
     ) -> Result<Vec<ArtifactView>> {
-        on_engine!(self, s => s.artifacts(project, kind, status, n))
+        self.0.artifacts(project, kind, status, n).await
     }
 
     pub async fn artifact(
@@ -921,7 +905,7 @@ impl Store {
         number: i64,
         version: Option<i64>,
     ) -> Result<ArtifactView> {
-        on_engine!(self, s => s.artifact(project, kind, number, version))
+        self.0.artifact(project, kind, number, version).await
     }
 
     pub async fn change_artifact(
@@ -929,7 +913,7 @@ impl Store {
         change: ArtifactChange,
         indexed: impl Fn(&ArtifactView) -> (Indexed, Vec<Entity>) + Clone + Send + 'static,
     ) -> Result<ArtifactView> {
-        on_engine!(self, s => s.change_artifact(change, indexed))
+        self.0.change_artifact(change, indexed).await
     }
 
     pub async fn inputs(
@@ -938,7 +922,7 @@ impl Store {
         review: Option<String>,
         n: usize,
     ) -> Result<Vec<InputView>> {
-        on_engine!(self, s => s.inputs(project, review, n))
+        self.0.inputs(project, review, n).await
     }
 
     pub async fn review(
@@ -948,7 +932,7 @@ impl Store {
         review: Option<Review>,
         now: Moment,
     ) -> Result<Vec<Uuid>> {
-        on_engine!(self, s => s.review(project, ids, review, now))
+        self.0.review(project, ids, review, now).await
     }
 
     /// Looks the words of each phrasing up; the vector leg can be asked meanwhile.
@@ -958,17 +942,17 @@ impl Store {
         phrasings: Vec<Vec<String>>,
         filter: Filter,
     ) -> Result<Vec<Words>> {
-        on_engine!(self, s => s.words(project, phrasings, filter))
+        self.0.words(project, phrasings, filter).await
     }
 
     /// What the legs find for a question, with what stands beside it, for `core` to rank.
     pub async fn candidates(&self, search: Search) -> Result<Found> {
-        on_engine!(self, s => s.candidates(search))
+        self.0.candidates(search).await
     }
 
     /// Rows as results show them, in the order asked for; what has gone meanwhile is left out.
     pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
-        on_engine!(self, s => s.rows(project, ids))
+        self.0.rows(project, ids).await
     }
 
     /// What a look at signs alone keeps of the vectors nearest to some questions.
@@ -979,24 +963,24 @@ impl Store {
         questions: Vec<Vec<f32>>,
         n: usize,
     ) -> Result<Option<f64>> {
-        on_engine!(self, s => s.kept_by_signs(model, project, questions, n))
+        self.0.kept_by_signs(model, project, questions, n).await
     }
 
     /// Counts words of rows that an older prism wrote, a few; answers whether more wait.
     pub async fn count_words(&self) -> Result<bool> {
-        on_engine!(self, s => s.count_words())
+        self.0.count_words().await
     }
 
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
-        on_engine!(self, s => s.warm_vectors(model))
+        self.0.warm_vectors(model).await
     }
 
     pub async fn embed_wanted(&self) {
-        on_engine!(self, s => s.embed_wanted())
+        self.0.embed_wanted().await
     }
 
     pub async fn embed_jobs(&self, n: usize, attempts_max: i64) -> Result<Vec<EmbedJob>> {
-        on_engine!(self, s => s.embed_jobs(n, attempts_max))
+        self.0.embed_jobs(n, attempts_max).await
     }
 
     pub async fn add_vectors(
@@ -1005,7 +989,7 @@ impl Store {
         instead_of: Option<&'static str>,
         done: Vec<(EmbedJob, Vec<VectorRow>)>,
     ) -> Result<()> {
-        on_engine!(self, s => s.add_vectors(model, instead_of, done))
+        self.0.add_vectors(model, instead_of, done).await
     }
 
     /// Stores vectors of another generation beside those that answer; the intents stand.
@@ -1014,12 +998,12 @@ impl Store {
         model: &'static str,
         done: Vec<(EmbedJob, Vec<VectorRow>)>,
     ) -> Result<()> {
-        on_engine!(self, s => s.add_vectors_beside(model, done))
+        self.0.add_vectors_beside(model, done).await
     }
 
     /// The generation that answers, by its id.
     pub async fn generation(&self) -> Result<Option<String>> {
-        on_engine!(self, s => s.generation())
+        self.0.generation().await
     }
 
     /// How many rows of one generation have the vectors of another already, of how many.
@@ -1028,7 +1012,7 @@ impl Store {
         from: &'static str,
         to: &'static str,
     ) -> Result<(u64, u64)> {
-        on_engine!(self, s => s.switch_progress(from, to))
+        self.0.switch_progress(from, to).await
     }
 
     /// Rows after a place that have vectors of one generation and none of the other, and how far that
@@ -1040,7 +1024,7 @@ impl Store {
         after: i64,
         n: usize,
     ) -> Result<(i64, Vec<EmbedJob>)> {
-        on_engine!(self, s => s.rows_to_switch(from, to, after, n))
+        self.0.rows_to_switch(from, to, after, n).await
     }
 
     /// Lets another generation answer, unless a row after this place has vectors of the old one alone.
@@ -1049,20 +1033,20 @@ impl Store {
         from: Option<(&'static str, i64)>,
         to: &'static str,
     ) -> Result<bool> {
-        on_engine!(self, s => s.switch_generation(from, to))
+        self.0.switch_generation(from, to).await
     }
 
     /// Removes some vectors of all other generations; answers how many.
     pub async fn remove_vectors_but(&self, stay: Vec<&'static str>, n: usize) -> Result<u64> {
-        on_engine!(self, s => s.remove_vectors_but(stay, n))
+        self.0.remove_vectors_but(stay, n).await
     }
 
     pub async fn embed_failed(&self, memory_id: String) -> Result<()> {
-        on_engine!(self, s => s.embed_failed(memory_id))
+        self.0.embed_failed(memory_id).await
     }
 
     pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {
-        on_engine!(self, s => s.requeue_foreign(model))
+        self.0.requeue_foreign(model).await
     }
 
     pub async fn reembed(
@@ -1072,19 +1056,19 @@ impl Store {
         all: bool,
         now: Moment,
     ) -> Result<u64> {
-        on_engine!(self, s => s.reembed(project, model, all, now))
+        self.0.reembed(project, model, all, now).await
     }
 
     pub async fn training(&self, project: Uuid) -> Result<Vec<TrainingInput>> {
-        on_engine!(self, s => s.training(project))
+        self.0.training(project).await
     }
 
     pub async fn rot(&self, project: Uuid, surfaces: Vec<String>, now: Moment) -> Result<Rot> {
-        on_engine!(self, s => s.rot(project, surfaces, now))
+        self.0.rot(project, surfaces, now).await
     }
 
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {
-        on_engine!(self, s => s.note_recall(event))
+        self.0.note_recall(event).await
     }
 
     pub async fn cite(
@@ -1096,39 +1080,39 @@ impl Store {
         identity: String,
         now: Moment,
     ) -> Result<()> {
-        on_engine!(self, s => s.cite(project, event, result, purpose, identity, now))
+        self.0
+            .cite(project, event, result, purpose, identity, now)
+            .await
     }
 
     pub async fn graph_of(&self, project: Uuid, wanted: String) -> Result<GraphAnswer> {
-        on_engine!(self, s => s.graph_of(project, wanted))
+        self.0.graph_of(project, wanted).await
     }
 
     pub async fn memory_stats(&self, project: Uuid) -> Result<MemoryStats> {
-        on_engine!(self, s => s.memory_stats(project))
+        self.0.memory_stats(project).await
     }
 
     pub async fn metrics(&self, project: Uuid) -> Result<Metrics> {
-        on_engine!(self, s => s.metrics(project))
+        self.0.metrics(project).await
     }
 
     /// Looks at a database that servers share, without changing anything in it.
     pub fn look_at_shared(url: &str) -> Result<Facts> {
-        sqlite::look_at_shared(url)
+        tables::look_at_shared(url)
     }
 
     /// What the database is.
     pub async fn facts(&self) -> Result<Facts> {
-        on_engine!(self, s => s.facts())
+        self.0.facts().await
     }
 
     /// Checks that the database answers and can be written.
     pub async fn ready(&self) -> Result<()> {
-        on_engine!(self, s => s.ready())
+        self.0.ready().await
     }
 
     pub async fn close(&self) {
-        match self {
-            Self::Sqlite(s) => s.close().await,
-        }
+        self.0.close().await
     }
 }

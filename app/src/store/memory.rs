@@ -106,7 +106,7 @@ pub struct Words {
 pub(super) enum WordHits {
     #[default]
     Nothing,
-    Sqlite(Box<super::sqlite::WordHits>),
+    Found(Box<super::tables::WordHits>),
 }
 
 /// One way of asking: its words looked up, and its meaning.

@@ -175,18 +175,10 @@ pub struct Doing {
     pub oldest_unread_at: Option<Moment>,
 }
 
-macro_rules! asked {
-    ($self:ident, $engine:ident => $call:expr) => {
-        match $self {
-            Store::Sqlite($engine) => $call.await,
-        }
-    };
-}
-
 impl Store {
     /// Which rows were touched, as a page knows them; a project of none concerns everybody.
     pub async fn changes(&self, touched: Vec<Touched>) -> Result<Vec<(Option<Uuid>, Change)>> {
-        asked!(self, s => s.changes(touched))
+        self.0.changes(touched).await
     }
 
     pub async fn list_signals(
@@ -195,7 +187,7 @@ impl Store {
         filter: SignalFilter,
         range: Range,
     ) -> Result<Listed<LookedAt>> {
-        asked!(self, s => s.list_signals(projects, filter, range))
+        self.0.list_signals(projects, filter, range).await
     }
 
     /// What waits in these inboxes after a place, of some categories or all: the oldest, in order,
@@ -206,7 +198,7 @@ impl Store {
         categories: Vec<Category>,
         look: Look,
     ) -> Result<Vec<(i64, LookedAt)>> {
-        asked!(self, s => s.look_into(personas, categories, look))
+        self.0.look_into(personas, categories, look).await
     }
 
     /// One signal's id and project, and its conversation, oldest first.
@@ -215,17 +207,17 @@ impl Store {
         projects: Vec<Uuid>,
         signal_id: String,
     ) -> Result<(LookedAt, Vec<LookedAt>, u64)> {
-        asked!(self, s => s.conversation(projects, signal_id))
+        self.0.conversation(projects, signal_id).await
     }
 
     /// How a signal was to be delivered, and until when it waits.
     pub async fn signal_terms(&self, signal_id: String) -> Result<(String, Moment)> {
-        asked!(self, s => s.signal_terms(signal_id))
+        self.0.signal_terms(signal_id).await
     }
 
     /// The echo of a probe, once it came.
     pub async fn echo_of(&self, probe: Uuid) -> Result<Option<(Uuid, Moment)>> {
-        asked!(self, s => s.echo_of(probe))
+        self.0.echo_of(probe).await
     }
 
     /// Marks signals of an inbox as read by somebody without a session.
@@ -235,12 +227,12 @@ impl Store {
         signal_ids: Vec<String>,
         now: Moment,
     ) -> Result<Vec<Uuid>> {
-        asked!(self, s => s.read_ids(persona, signal_ids, now))
+        self.0.read_ids(persona, signal_ids, now).await
     }
 
     /// What each of these personas is at.
     pub async fn doing(&self, personas: Vec<Uuid>) -> Result<BTreeMap<Uuid, Doing>> {
-        asked!(self, s => s.doing(personas))
+        self.0.doing(personas).await
     }
 
     pub async fn list_sessions(
@@ -249,7 +241,7 @@ impl Store {
         filter: SessionFilter,
         range: Range,
     ) -> Result<Listed<SessionRow>> {
-        asked!(self, s => s.list_sessions(projects, filter, range))
+        self.0.list_sessions(projects, filter, range).await
     }
 
     pub async fn list_gate(
@@ -258,7 +250,7 @@ impl Store {
         filter: GateFilter,
         range: Range,
     ) -> Result<Listed<GateRow>> {
-        asked!(self, s => s.list_gate(projects, filter, range))
+        self.0.list_gate(projects, filter, range).await
     }
 
     pub async fn list_inputs(
@@ -267,12 +259,12 @@ impl Store {
         filter: InputFilter,
         range: Range,
     ) -> Result<Listed<InputRow>> {
-        asked!(self, s => s.list_inputs(projects, filter, range))
+        self.0.list_inputs(projects, filter, range).await
     }
 
     /// How many inputs nobody has reviewed, and how many warnings nobody has labelled.
     pub async fn left_to_judge(&self, projects: Vec<Uuid>) -> Result<(u64, u64)> {
-        asked!(self, s => s.left_to_judge(projects))
+        self.0.left_to_judge(projects).await
     }
 
     pub async fn list_memory(
@@ -281,11 +273,11 @@ impl Store {
         filter: MemoryFilter,
         range: Range,
     ) -> Result<Listed<MemoryView>> {
-        asked!(self, s => s.list_memory(projects, filter, range))
+        self.0.list_memory(projects, filter, range).await
     }
 
     pub async fn show_memory(&self, projects: Vec<Uuid>, id: String) -> Result<MemoryShown> {
-        asked!(self, s => s.show_memory(projects, id))
+        self.0.show_memory(projects, id).await
     }
 
     pub async fn list_recalls(
@@ -294,7 +286,7 @@ impl Store {
         filter: RecallFilter,
         range: Range,
     ) -> Result<Listed<RecallRow>> {
-        asked!(self, s => s.list_recalls(projects, filter, range))
+        self.0.list_recalls(projects, filter, range).await
     }
 
     pub async fn list_probes(
@@ -303,7 +295,7 @@ impl Store {
         filter: ProbeFilter,
         range: Range,
     ) -> Result<Listed<(Probe, house::ProbeRow)>> {
-        asked!(self, s => s.list_probes(projects, filter, range))
+        self.0.list_probes(projects, filter, range).await
     }
 
     pub async fn story(
@@ -312,7 +304,7 @@ impl Store {
         filter: StoryFilter,
         range: Range,
     ) -> Result<Listed<StoryItem>> {
-        asked!(self, s => s.story(projects, filter, range))
+        self.0.story(projects, filter, range).await
     }
 
     /// The rows that these metrics of a range are counted from.
@@ -323,7 +315,7 @@ impl Store {
         since: Moment,
         until: Moment,
     ) -> Result<Facts> {
-        asked!(self, s => s.metric_facts(projects, wanted, since, until))
+        self.0.metric_facts(projects, wanted, since, until).await
     }
 
     pub async fn delivery_facts(
@@ -332,28 +324,28 @@ impl Store {
         since: Moment,
         until: Moment,
     ) -> Result<DeliveryFacts> {
-        asked!(self, s => s.delivery_facts(projects, since, until))
+        self.0.delivery_facts(projects, since, until).await
     }
 
     pub async fn project_settings(&self) -> Result<Vec<house::ProjectSettings>> {
-        asked!(self, s => s.project_settings())
+        self.0.project_settings().await
     }
 
     pub async fn stored(&self) -> Result<(house::Stored, Vec<house::SurfaceSeen>)> {
-        asked!(self, s => s.stored())
+        self.0.stored().await
     }
 
     /// Writes the demonstration's rows beside its project, all or none.
     pub async fn mark_demo(&self, project: Uuid) -> Result<()> {
-        asked!(self, s => s.mark_demo(project))
+        self.0.mark_demo(project).await
     }
 
     pub async fn write_demo(&self, rows: crate::demo::Rows) -> Result<BTreeMap<String, u64>> {
-        asked!(self, s => s.write_demo(rows))
+        self.0.write_demo(rows).await
     }
 
     /// Takes a demonstration away with everything in it; false where the project is none.
     pub async fn remove_demo(&self, project: Uuid) -> Result<Option<BTreeMap<String, u64>>> {
-        asked!(self, s => s.remove_demo(project))
+        self.0.remove_demo(project).await
     }
 }

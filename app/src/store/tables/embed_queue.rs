@@ -1,0 +1,327 @@
+//! The queue of rows that wait for their vectors, and what is read and written for it.
+
+use super::memory::list;
+use super::{Result, Tables, failed};
+use crate::store::sql::{self, Connection, OptionalExtension, params};
+use crate::store::{EmbedJob, StoreError, VectorRow};
+use prism_core::Moment;
+use prism_core::memory::Kind;
+use prism_core::memory::recall::NEIGHBOUR_US;
+use prism_core::memory::vector::{Embeddable, to_bytes};
+use uuid::Uuid;
+
+/// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
+const FOREIGN: &str = "select memory_row from memory_vectors where model < ?1
+    union all select memory_row from memory_vectors where model > ?1";
+/// Rows that have vectors of one generation and none of the other, after a place, in order. A row whose
+/// text breaks the worker holds up nothing.
+const BEHIND: &str = "select m.rowid, m.id, m.session_id, m.created_at from memory m
+    where m.rowid > ?3
+        and exists (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?1)
+        and not exists (select 1 from memory_vectors w where w.memory_row = m.rowid and w.model = ?2)
+        and not exists (select 1 from embed_intents i where i.memory_id = m.id and i.attempts > 0)
+    order by m.rowid limit ?4";
+/// The next model in order that has vectors.
+const NEXT_MODEL: &str = "select min(model) from memory_vectors where model > ?";
+/// The rows to embed next; those whose text broke the worker come last.
+const QUEUED: &str = "select m.id, i.queued_at, m.session_id, m.created_at
+    from embed_intents i cross join memory m on m.id = i.memory_id
+    where i.attempts < ? order by i.attempts, i.queued_at limit ?";
+
+impl Tables {
+    /// Resolves once there may be rows to embed.
+    pub async fn embed_wanted(&self) {
+        self.embed_wanted.notified().await;
+    }
+
+    pub async fn embed_jobs(&self, n: usize, attempts_max: i64) -> Result<Vec<EmbedJob>> {
+        self.read_memory(move |c| {
+            let queued = list(c, QUEUED, params![attempts_max, n as i64], |r| {
+                Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
+            })?;
+            queued.into_iter().map(|row| job(c, row)).collect()
+        })
+        .await
+    }
+
+    /// Stores the vectors of some rows and ends their intents, unless a row has changed meanwhile.
+    /// Those rows lose their vectors of a generation that can no longer be made.
+    pub async fn add_vectors(
+        &self,
+        model: &'static str,
+        instead_of: Option<&'static str>,
+        done: Vec<(EmbedJob, Vec<VectorRow>)>,
+    ) -> Result<()> {
+        self.write(move |c| {
+            full_disk()?;
+            let mut end = c
+                .prepare_cached("delete from embed_intents where memory_id = ? and queued_at = ?")
+                .map_err(failed)?;
+            for (job, rows) in &done {
+                add_vectors(c, model, job, rows).map_err(failed)?;
+                if let Some(gone) = instead_of {
+                    add_vectors(c, gone, job, &[]).map_err(failed)?;
+                }
+                end.execute(params![job.memory_id, job.queued_at])
+                    .map_err(failed)?;
+            }
+            // The first vectors say which generation answers.
+            let begin = "insert into vector_generation (one, generation) values (1, ?)
+                on conflict do nothing";
+            c.execute(begin, [model]).map(drop).map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn add_vectors_beside(
+        &self,
+        model: &'static str,
+        done: Vec<(EmbedJob, Vec<VectorRow>)>,
+    ) -> Result<()> {
+        self.write(move |c| {
+            full_disk()?;
+            for (job, rows) in &done {
+                add_vectors(c, model, job, rows).map_err(failed)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Asked at the start: it waits for no reader of memory.
+    pub async fn generation(&self) -> Result<Option<String>> {
+        self.read(|c| {
+            c.query_row("select generation from vector_generation", [], |r| r.get(0))
+                .optional()
+                .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn switch_progress(
+        &self,
+        from: &'static str,
+        to: &'static str,
+    ) -> Result<(u64, u64)> {
+        self.read_memory(move |c| {
+            let rows = "select count(distinct memory_row) from memory_vectors where model = ?";
+            let count = |model: &str| {
+                c.query_row(rows, [model], |r| r.get::<_, i64>(0))
+                    .map(|n| n as u64)
+                    .map_err(failed)
+            };
+            let (done, rows) = (count(to)?, count(from)?);
+            Ok((done.min(rows), rows))
+        })
+        .await
+    }
+
+    pub async fn rows_to_switch(
+        &self,
+        from: &'static str,
+        to: &'static str,
+        after: i64,
+        n: usize,
+    ) -> Result<(i64, Vec<EmbedJob>)> {
+        self.read_memory(move |c| {
+            let behind = list(c, BEHIND, params![from, to, after, n as i64], |r| {
+                let row = (r.get(1)?, 0, r.get(2)?, r.get(3)?);
+                Ok((r.get::<_, i64>(0)?, row))
+            })?;
+            let reached = behind.last().map_or(after, |(row, _)| *row);
+            let jobs = behind.into_iter().map(|(_, row)| job(c, row));
+            Ok((reached, jobs.collect::<Result<_>>()?))
+        })
+        .await
+    }
+
+    pub async fn switch_generation(
+        &self,
+        from: Option<(&'static str, i64)>,
+        to: &'static str,
+    ) -> Result<bool> {
+        self.write(move |c| {
+            if let Some((from, after)) = from {
+                let left = c
+                    .prepare(BEHIND)
+                    .and_then(|mut s| s.exists(params![from, to, after, 1]))
+                    .map_err(failed)?;
+                if left {
+                    return Ok(false);
+                }
+            }
+            let switch = "insert into vector_generation (one, generation) values (1, ?)
+                on conflict (one) do update set generation = excluded.generation";
+            c.execute(switch, [to]).map(|_| true).map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn remove_vectors_but(&self, stay: Vec<&'static str>, n: usize) -> Result<u64> {
+        let stays = stay.clone();
+        let other = self
+            .read_memory(move |c| {
+                // From one generation to the next by the index, without reading any vector.
+                let mut after = String::new();
+                loop {
+                    let next: Option<String> = c
+                        .query_row(NEXT_MODEL, [&after], |r| r.get(0))
+                        .map_err(failed)?;
+                    match next {
+                        Some(model) if stay.contains(&model.as_str()) => after = model,
+                        other => return Ok(other),
+                    }
+                }
+            })
+            .await?;
+        let Some(other) = other else {
+            // What nobody can ask for any more leaves memory, too.
+            self.vectors.keep_only(&stays);
+            return Ok(0);
+        };
+        let remove = "delete from memory_vectors where id in
+            (select id from memory_vectors where model = ? limit ?)";
+        self.write(move |c| {
+            let removed = c.execute(remove, params![other, n as i64]);
+            removed.map(|n| n as u64).map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn embed_failed(&self, memory_id: String) -> Result<()> {
+        self.write(move |c| {
+            // A row that is embedded anew has no intent until it fails.
+            let tried =
+                "insert into embed_intents (memory_id, queued_at, attempts) values (?, 0, 1)
+                on conflict (memory_id) do update set attempts = embed_intents.attempts + 1";
+            c.execute(tried, [&memory_id]).map(drop).map_err(failed)
+        })
+        .await
+    }
+
+    /// Queues every row whose vectors another model made.
+    pub async fn requeue_foreign(&self, model: &'static str) -> Result<u64> {
+        let queued = self
+            .write(move |c| c.execute(&requeue_foreign_sql(), [model]).map_err(failed))
+            .await?;
+        Ok(queued as u64)
+    }
+
+    /// Queues rows of a project again: those without vectors of this model, or all.
+    pub async fn reembed(
+        &self,
+        project: Uuid,
+        model: &'static str,
+        all: bool,
+        now: Moment,
+    ) -> Result<u64> {
+        let queued = self
+            .write(move |c| {
+                c.execute(
+                    "insert into embed_intents (memory_id, queued_at) select m.id, ?1 from memory m where m.project_id = ?2
+                        and (?3 = 1 or not exists (select 1 from memory_vectors v where v.memory_row = m.rowid and v.model = ?4))
+                     on conflict (memory_id) do update set attempts = 0, queued_at = excluded.queued_at",
+                    params![now.0, project.to_string(), all, model],
+                )
+                .map_err(failed)
+            })
+            .await?;
+        self.embed_wanted.notify_one();
+        Ok(queued as u64)
+    }
+}
+
+pub(super) fn requeue_foreign_sql() -> String {
+    format!(
+        "insert into embed_intents (memory_id, queued_at) select m.id, 0 from memory m
+         where m.rowid in ({FOREIGN}) and not exists
+            (select 1 from memory_vectors v indexed by ix_memory_vectors_row
+                where v.memory_row = m.rowid and v.model = ?1)
+         on conflict do nothing"
+    )
+}
+
+/// A test's disk that takes no more vectors.
+fn full_disk() -> Result<()> {
+    match crate::config::failpoint("embed.disk_full") {
+        true => Err(StoreError::Unwritable("database or disk is full".into())),
+        false => Ok(()),
+    }
+}
+
+fn add_vectors(c: &Connection, model: &str, job: &EmbedJob, rows: &[VectorRow]) -> sql::Result<()> {
+    let row: Option<i64> = c
+        .prepare_cached("select rowid from memory where id = ?")?
+        .query_row([&job.memory_id], |r| r.get(0))
+        .optional()?;
+    let Some(row) = row else { return Ok(()) };
+    c.prepare_cached("delete from memory_vectors where memory_row = ? and model = ?")?
+        .execute(params![row, model])?;
+    let mut insert = c.prepare_cached(
+        "insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)",
+    )?;
+    for vector in rows {
+        insert.execute(params![
+            row,
+            vector.ordinal,
+            model,
+            to_bytes(&vector.vector)
+        ])?;
+    }
+    Ok(())
+}
+
+/// A row with its texts: id, when it was queued, session, when it was written.
+fn job(
+    c: &Connection,
+    (id, queued_at, session, at): (String, i64, Option<String>, i64),
+) -> Result<EmbedJob> {
+    let before = match before(c, &id, session.as_deref(), at)? {
+        Some(other) => Some(embeddable(c, &other)?.main()),
+        None => None,
+    };
+    Ok(EmbedJob {
+        queued_at,
+        texts: embeddable(c, &id)?.texts(before.as_deref()),
+        memory_id: id,
+    })
+}
+
+/// The row that this one speaks of, else the one before it in its session.
+fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Option<String>> {
+    let spoken_of = c
+        .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0
+             and not exists (select 1 from memory h where h.id = dst and h.hidden = 1) order by kind limit 1")
+        .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
+        .map_err(failed)?;
+    match (spoken_of, session) {
+        (Some(other), _) => Ok(Some(other)),
+        (None, Some(session)) => c
+            .prepare_cached("select id from memory where session_id = ?1 and hidden = 0 and created_at < ?2 and created_at >= ?2 - ?3 order by created_at desc limit 1")
+            .and_then(|mut s| s.query_row(params![session, at, NEIGHBOUR_US], |r| r.get(0)).optional())
+            .map_err(failed),
+        (None, None) => Ok(None),
+    }
+}
+
+fn embeddable(c: &Connection, id: &str) -> Result<Embeddable> {
+    let found = c
+        .prepare_cached("select kind, title from memory where id = ?")
+        .and_then(|mut s| {
+            s.query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))
+                .optional()
+        })
+        .map_err(failed)?;
+    let (kind, title) = found.unwrap_or_else(|| ("note".into(), None));
+    let fields = list(
+        c,
+        "select field, text from memory_fields where memory_id = ? order by ordinal",
+        params![id],
+        |r| Ok((r.get(0)?, r.get(1)?)),
+    )?;
+    Ok(Embeddable {
+        kind: Kind::from_name(&kind).unwrap_or(Kind::Note),
+        title,
+        fields,
+    })
+}

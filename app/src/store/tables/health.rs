@@ -1,0 +1,116 @@
+//! What the database in use is, and what is said of one that cannot be used.
+
+use super::{Result, StoreError, Tables, failed, migrate};
+use crate::clock;
+use crate::store::sql::{self, Connection, Link, Server};
+use ::postgres::error::SqlState;
+use prism_core::database::Facts;
+use prism_core::{Code, Problem};
+
+/// Looks at a database that servers share, without changing anything in it.
+pub fn look_at_shared(url: &str) -> Result<Facts> {
+    let server = super::super::Store::server(url)?;
+    let link = connect(&server)?;
+    facts(&Connection::Postgres(link)).map_err(failed)
+}
+
+/// The first connection of a server: it says what is wrong, and what should be known.
+pub fn begin(server: &Server) -> Result<Box<Link>> {
+    let connection = Connection::Postgres(connect(server)?);
+    let facts = facts(&connection).map_err(failed)?;
+    if let Some(refusal) = facts.refusal(migrate::NEWEST as u64) {
+        return Err(refusal.into());
+    }
+    tracing::info!(database = %server, "The database is {}", facts.line());
+    for note in facts.notes() {
+        tracing::warn!("{note}");
+    }
+    match connection {
+        Connection::Postgres(link) => Ok(link),
+        Connection::Sqlite(_) => Err(StoreError::Closed),
+    }
+}
+
+fn connect(server: &Server) -> Result<Box<Link>> {
+    server
+        .connect()
+        .map_err(|error| unreached(server, &error).into())
+}
+
+impl Tables {
+    pub async fn facts(&self) -> Result<Facts> {
+        self.read(|c| facts(c).map_err(failed)).await
+    }
+}
+
+fn facts(connection: &Connection) -> sql::Result<Facts> {
+    if let Connection::Sqlite(c) = connection {
+        let version = c.query_row("select sqlite_version()", [], |row| row.get(0))?;
+        let schema: i64 = c.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        return Ok(Facts {
+            engine: "sqlite".into(),
+            version,
+            schema: schema as u64,
+            ..Facts::default()
+        });
+    }
+    let asked = clock::now();
+    let mut found = connection.query_row(
+        "select current_setting('server_version') as version,
+                (select extversion from pg_extension where extname = 'vector') as pgvector,
+                cast(pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on'
+                     as int) as read_only,
+                cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) as now_us,
+                to_regclass('prism_schema') is not null as has_schema",
+        [],
+        |row| {
+            // Half of the way there and back is what the question took.
+            let now = clock::now();
+            let here = now.0 - now.since_us(asked) / 2;
+            Ok((
+                Facts {
+                    engine: "postgres".into(),
+                    version: row.get("version")?,
+                    pgvector: row.get("pgvector")?,
+                    read_only: row.get::<_, i64>("read_only")? != 0,
+                    clock_off_ms: (row.get::<_, i64>("now_us")? - here) / 1000,
+                    ..Facts::default()
+                },
+                row.get::<_, i64>("has_schema")? != 0,
+            ))
+        },
+    )?;
+    if found.1 {
+        let sql = "select coalesce(max(version), 0) as version from prism_schema";
+        let schema: i64 = connection.query_row(sql, [], |row| row.get("version"))?;
+        found.0.schema = schema as u64;
+    }
+    Ok(found.0)
+}
+
+/// A database that could not be reached or let nobody in.
+fn unreached(server: &Server, error: &sql::Error) -> Problem {
+    let code = match error {
+        sql::Error::Postgres(error) => error.code().cloned(),
+        _ => None,
+    };
+    let hint = match code {
+        Some(code)
+            if code == SqlState::INVALID_PASSWORD
+                || code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
+        {
+            "check user and password of the URL (letters such as @ : / are written %40 %3A %2F \
+             there), and pg_hba.conf"
+        }
+        Some(code) if code == SqlState::INVALID_CATALOG_NAME => {
+            "make it first: `createdb NAME`, by a user who may"
+        }
+        Some(code) if code == SqlState::TOO_MANY_CONNECTIONS => {
+            "each prism holds up to 16 connections: raise max_connections, or run fewer servers"
+        }
+        Some(_) => "the database's log says more",
+        None => "is it running, and is host and port right? `pg_isready` asks from here",
+    };
+    let message = format!("the database at {server} cannot be used: {error}");
+    Problem::new(Code::StorageFull, message, hint)
+}

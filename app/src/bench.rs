@@ -8,6 +8,7 @@
     reason = "a bench makes and clears homes and files of its own"
 )]
 
+mod capacity;
 mod cli;
 mod dashboard;
 mod embed;
@@ -18,6 +19,7 @@ mod memory;
 mod proof;
 mod recall;
 mod signals;
+mod store;
 mod verb;
 
 use crate::cli::Context;
@@ -84,6 +86,10 @@ enum What {
         #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000])]
         rows: Vec<usize>,
     },
+    /// SQLite and PostgreSQL side by side: sends, drains, verbs, recall, sockets, one server and two
+    Store(store::Stores),
+    /// What some number of agents needs, worked out from measured figures
+    Capacity(capacity::Capacity),
     /// Does a question find its row? Against plain systems, on LoCoMo, and how fast
     Recall(recall::Recall),
     /// The statusline's whole process, beside /bin/true
@@ -128,6 +134,8 @@ impl Bench {
             What::Gate { acks } => proof::gate(acks).await?,
             What::History(history) => return history.run(context.json).await,
             What::Recall(recall) => return Ok(recall.run(&context.home, context.json).await?),
+            What::Store(stores) => return stores.run(&context.home, context.json).await,
+            What::Capacity(capacity) => return Ok(capacity.run(context.json)?),
             What::Dashboard(dashboard) => dashboard.run().await?,
             What::Embed(embed) => embed.run(&context.home).await?,
             What::Hosts(hosts) => hosts.run().await?,
@@ -222,7 +230,7 @@ pub struct Server {
     pub home: Home,
     dir: PathBuf,
     keep: bool,
-    env: Vec<(&'static str, &'static str)>,
+    env: Vec<(&'static str, String)>,
 }
 
 impl Server {
@@ -256,7 +264,7 @@ impl Server {
             });
         }
         let config = format!(
-            "operator = \"{operator}\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\n",
+            "operator = \"{operator}\"\napi_key = \"{}\"\n[limits]\nrequests_per_second = 1000000000\nrequests_burst = 1000000000\nconnections = 16000\n",
             clock::new_key()?
         );
         home.write("config.toml", config.as_bytes())?;
@@ -269,8 +277,8 @@ impl Server {
         })
     }
 
-    pub fn with_env(mut self, name: &'static str, value: &'static str) -> Self {
-        self.env.push((name, value));
+    pub fn with_env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
         self
     }
 
@@ -282,7 +290,7 @@ impl Server {
     /// Starts the process and waits until it accepts connections.
     pub fn launch(&mut self) -> Result<()> {
         let process = command(&self.home)?
-            .envs(self.env.iter().copied())
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .args(["serve", "--port", "0", "--ends-with-stdin"])
             // Held open for as long as this process lives: a bench that is killed takes its server
             // along, and the server its worker.

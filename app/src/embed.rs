@@ -328,6 +328,9 @@ impl Task {
             if let Err(error) = store.requeue_foreign(answering.id).await {
                 tracing::warn!(%error, "Could not look for vectors of other models");
             }
+            // Where PostgreSQL has an index of them, vectors need not be in memory.
+            let looked = store.tend_index(answering.id, answering.dimensions()).await;
+            drop(looked.inspect_err(|error| tracing::warn!(%error, "The index of vectors waits")));
             warm(&store, answering);
         }
         let mut clean = false;
@@ -397,7 +400,10 @@ impl Task {
             }
             return !*clean && self.0.ready();
         }
-        false
+        let tended = store.tend_index(answering.id, answering.dimensions()).await;
+        let tended =
+            tended.inspect_err(|error| tracing::warn!(%error, "The index of vectors waits"));
+        tended.unwrap_or_default()
     }
 
     /// A store without vectors begins with what is installed.

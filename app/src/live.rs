@@ -47,6 +47,20 @@ impl Table {
     }
 }
 
+/// What PostgreSQL's triggers have noted of a transaction, unless it is more than a page is told one by one
+/// (`migrations/postgres/0023_touched.sql`).
+pub fn noted(list: &str) -> Option<Vec<Touched>> {
+    let one = |one: &str| {
+        let (table, row) = one.split_once(' ')?;
+        Some(Touched::Row(Table::from_name(table)?, row.parse().ok()?))
+    };
+    let all = list.split_terminator(';').map(one);
+    (list.len() < NOTED_MAX).then(|| all.collect()).flatten()
+}
+
+/// Letters of a list from which on nothing is added to it.
+const NOTED_MAX: usize = 40_000;
+
 /// Something that a commit wrote, or that was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Touched {
@@ -414,6 +428,18 @@ mod tests {
             panic!("rows, and nothing to tell back")
         };
         assert_eq!(HashSet::from_iter(heard), HashSet::from(here));
+    }
+
+    #[test]
+    fn what_a_transaction_noted_is_read_whole_or_not_at_all() {
+        assert_eq!(noted(""), Some(Vec::new()));
+        let two = vec![
+            Touched::Row(Table::Signals, 7),
+            Touched::Row(Table::Settings, 1),
+        ];
+        assert_eq!(noted("signals 7;settings 1;"), Some(two));
+        assert_eq!(noted("signals 7;unheard 1;"), None);
+        assert_eq!(noted(&"signals 7;".repeat(4_000)), None);
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Metrics {
                 "Signals that expired undrained.",
                 &self.expired,
             ),
+            (
+                "database_round_trips_total",
+                "Questions to PostgreSQL that were waited for.",
+                crate::store::sql::round_trips(),
+            ),
         ] {
             gauge(name, "counter", help, counter.load(Ordering::Relaxed));
         }

@@ -737,6 +737,10 @@ impl Store {
         self.0.kept(cutoffs).await
     }
 
+    pub async fn last_proven_of_each(&self, personas: Vec<Uuid>) -> Result<Vec<Option<Reachable>>> {
+        self.0.last_proven_of_each(personas).await
+    }
+
     /// What was last proven about a persona, whichever session it was.
     pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
         self.0.last_proven_of(persona).await
@@ -964,6 +968,23 @@ impl Store {
         n: usize,
     ) -> Result<Option<f64>> {
         self.0.kept_by_signs(model, project, questions, n).await
+    }
+
+    /// What PostgreSQL's own index finds of the `n` nearest vectors, as a share, and the milliseconds of each
+    /// question by it and by looking at all.
+    pub async fn kept_by_index(
+        &self,
+        model: &'static str,
+        project: Uuid,
+        questions: Vec<Vec<f32>>,
+        n: usize,
+    ) -> Result<Option<(f64, Vec<f64>, Vec<f64>)>> {
+        self.0.kept_by_index(model, project, questions, n).await
+    }
+
+    /// Does the next piece of work on PostgreSQL's own index of vectors; whether there was any.
+    pub async fn tend_index(&self, model: &'static str, dimensions: usize) -> Result<bool> {
+        self.0.tend_index(model, dimensions).await
     }
 
     /// Counts words of rows that an older prism wrote, a few; answers whether more wait.

@@ -35,6 +35,14 @@ impl Facts {
         digits.and_then(|d| d.parse().ok())
     }
 
+    /// Whether its index cannot go on where a filter lets few through.
+    fn pgvector_is_old(&self) -> bool {
+        let version = self.pgvector.as_deref().unwrap_or_default();
+        let mut parts = version.split('.').map(|n| n.parse().unwrap_or(0));
+        let (major, minor): (u32, u32) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        (major, minor) < (0, 8)
+    }
+
     /// Why Prism cannot stand on it.
     pub fn refusal(&self, newest_schema: u64) -> Option<Problem> {
         let no = |message: String, hint: &str| Some(Problem::new(Code::StorageFull, message, hint));
@@ -77,6 +85,12 @@ impl Facts {
                  vector` in this database"
                     .into(),
             );
+        }
+        if let Some(old) = self.pgvector.as_ref().filter(|_| self.pgvector_is_old()) {
+            notes.push(format!(
+                "pgvector {old} is older than 0.8, so meaning is found by an exact scan, whose time grows \
+                 with memory; install a newer package, then `alter extension vector update`"
+            ));
         }
         if self.clock_off_ms.abs() > CLOCK_OFF_MS_MAX {
             let (by, how) = (self.clock_off_ms.abs(), self.clock_off_ms > 0);
@@ -169,6 +183,12 @@ mod tests {
             ..postgres("16.4")
         };
         assert!(bare.notes()[0].contains("exact scan"));
+        let with = |version: &str| Facts {
+            pgvector: Some(version.into()),
+            ..postgres("16.4")
+        };
+        assert!(with("0.7.4").notes()[0].contains("older than 0.8"));
+        assert!(with("0.8.0").notes().is_empty() && with("1.0").notes().is_empty());
         let embedded = Facts {
             engine: "sqlite".into(),
             ..bare

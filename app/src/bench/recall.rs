@@ -10,7 +10,9 @@ mod locomo;
 mod operator;
 mod plain;
 mod synthetic;
+pub(super) use operator::corpora;
 pub use synthetic::vocabulary;
+pub(super) use synthetic::{MadeUp, Vectors, embed};
 
 use super::{Server, ms, progress};
 use crate::client::Client;
@@ -172,9 +174,9 @@ fn server(home: &Home, operator: &str, keep: Option<PathBuf>) -> Result<Server> 
 
 /// A question and the rows that answer it.
 #[derive(Clone, Debug)]
-struct Question {
+pub(super) struct Question {
     id: String,
-    text: String,
+    pub(super) text: String,
     /// tune or held, in sets that are parted.
     split: String,
     /// Other phrasings of it.
@@ -197,15 +199,15 @@ impl Question {
 
 /// Rows that compete, in a project of their own, and what is asked of them.
 #[derive(Clone)]
-struct Corpus {
-    pid: String,
-    rows: Vec<Value>,
-    questions: Vec<Question>,
+pub(super) struct Corpus {
+    pub(super) pid: String,
+    pub(super) rows: Vec<Value>,
+    pub(super) questions: Vec<Question>,
 }
 
 /// What a recall brought, in the file's own ids.
-struct Answer {
-    ids: Vec<String>,
+pub(super) struct Answer {
+    pub(super) ids: Vec<String>,
     confidence: f64,
 }
 
@@ -241,7 +243,7 @@ async fn load_rows(client: &Client, corpus: &Corpus) -> Result<HashMap<String, S
 }
 
 /// Imports a corpus and waits until every row has its vectors.
-async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
+pub(super) async fn load(client: &Client, corpus: &Corpus) -> Result<HashMap<String, String>> {
     let ours = load_rows(client, corpus).await?;
     let mut bar = Progress::new(&format!("{}: embedding", corpus.pid), corpus.rows.len());
     loop {
@@ -286,7 +288,7 @@ fn ordered(rows: &[Value]) -> Result<Vec<usize>> {
 }
 
 /// Asks one question with some of the legs; none named means all of them.
-async fn ask(
+pub(super) async fn ask(
     client: &Client,
     pid: &str,
     ours: &HashMap<String, String>,

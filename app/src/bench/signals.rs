@@ -12,8 +12,8 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -40,9 +40,14 @@ pub async fn run(sends: usize, sessions: usize, senders: &[usize]) -> Result<Rep
             format!("no-op verb + a frame each way, {senders} callers"),
             vec![("per s", no_op_with_frames(senders, n).await?)],
         );
+        let sent = durable(&[Server::start()?], senders, n).await?;
         report.add(
             format!("durable sends, {senders} senders"),
-            durable(senders, n).await?,
+            vec![
+                ("per s", sent.per_s),
+                ("with receipts", sent.with_receipts),
+                ("CPU us each", sent.cpu_us),
+            ],
         );
     }
     let server = Server::start()?;
@@ -66,7 +71,7 @@ pub async fn run(sends: usize, sessions: usize, senders: &[usize]) -> Result<Rep
 }
 
 /// What durability costs on this disk, whoever asks for it.
-fn fsync_samples(n: usize) -> Result<Vec<f64>> {
+pub fn fsync_samples(n: usize) -> Result<Vec<f64>> {
     let mut flush = Flush::new()?;
     (0..n).map(|_| flush.sample()).collect()
 }
@@ -140,7 +145,7 @@ async fn bare_sqlite(senders: usize, n: usize) -> Result<f64> {
 }
 
 /// Runs `n` calls from `senders` tasks and returns calls a second.
-async fn throughput<F: Future<Output = Result<()>>>(
+pub async fn throughput<F: Future<Output = Result<()>>>(
     senders: usize,
     n: usize,
     call: impl Fn(usize) -> F,
@@ -246,7 +251,7 @@ async fn recipient(
     }))
 }
 
-async fn open(server: &Server, client: &Client, session: Uuid) -> Result<socket::Socket> {
+pub async fn open(server: &Server, client: &Client, session: Uuid) -> Result<socket::Socket> {
     let mut ws = socket::connect(&server.url()?, client.key()).await?;
     ws.send(socket::encode(&ClientFrame::Hello {
         pid: PID.into(),
@@ -264,24 +269,45 @@ async fn open(server: &Server, client: &Client, session: Uuid) -> Result<socket:
     bail!("the stream closed before it was live")
 }
 
-/// Sends until every receipt is committed too; CPU is the server's own.
-async fn durable(senders: usize, n: usize) -> Result<Vec<(&'static str, f64)>> {
-    let server = Server::start()?;
-    let recipients = senders.min(RECIPIENTS_MAX);
+/// What a run of durable sends came to.
+pub struct Durable {
+    pub per_s: f64,
+    /// Until every receipt is committed, too.
+    pub with_receipts: f64,
+    /// Of all servers together, for each send.
+    pub cpu_us: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+}
+
+/// Sends until every receipt is committed, too; CPU is the servers' own. Of several servers on one store
+/// each has its share of those who send and of those who receive: with two, half of what is sent is pushed
+/// by the other one.
+pub async fn durable(servers: &[Server], senders: usize, n: usize) -> Result<Durable> {
+    let recipients = senders.min(RECIPIENTS_MAX).max(servers.len());
     let (received, mut frames) = mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for r in 0..recipients {
-        tasks.push(recipient(&server, &format!("Reader{r}"), received.clone()).await?);
+        let at = &servers[r % servers.len()];
+        tasks.push(recipient(at, &format!("Reader{r}"), received.clone()).await?);
     }
-    let (client, _) = server.session("Sender").await?;
-    let client = Arc::new(client);
-    let (cpu, started) = (server.cpu_us()?, Instant::now());
+    let mut clients = Vec::new();
+    for server in servers {
+        clients.push(server.session("Sender").await?.0);
+    }
+    let cpu = || servers.iter().map(Server::cpu_us).sum::<Result<f64>>();
+    let samples = Mutex::new(Vec::with_capacity(n));
+    let (before, started) = (cpu()?, Instant::now());
     throughput(senders, n, |i| {
-        let client = client.clone();
+        // Not in step with the recipients: each server sends to those of all.
+        let client = &clients[i / recipients % clients.len()];
+        let samples = &samples;
         async move {
-            client
-                .call(PID, "signal", signal(&format!("Reader{}", i % recipients)))
-                .await?;
+            let began = Instant::now();
+            let to = format!("Reader{}", i % recipients);
+            client.call(PID, "signal", signal(&to)).await?;
+            let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+            samples.push(ms(began));
             Ok(())
         }
     })
@@ -291,15 +317,20 @@ async fn durable(senders: usize, n: usize) -> Result<Vec<(&'static str, f64)>> {
         frames.recv().await.context("a frame is missing")?;
     }
     // A trace settles the store: every receipt handed over is committed.
-    client.call(PID, "status", json!({})).await?;
+    for client in &clients {
+        client.call(PID, "status", json!({})).await?;
+    }
     let all = started.elapsed();
-    let cpu_us = (server.cpu_us()? - cpu) / n as f64;
+    let cpu_us = (cpu()? - before) / n as f64;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    Ok(vec![
-        ("per s", n as f64 / accepted.as_secs_f64()),
-        ("with receipts", n as f64 / all.as_secs_f64()),
-        ("CPU us each", cpu_us),
-    ])
+    let mut samples = samples.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Durable {
+        per_s: n as f64 / accepted.as_secs_f64(),
+        with_receipts: n as f64 / all.as_secs_f64(),
+        cpu_us,
+        p50_ms: percentile(&mut samples, 0.5),
+        p99_ms: percentile(&mut samples, 0.99),
+    })
 }
 
 async fn latency(server: &Server, n: usize) -> Result<Vec<f64>> {

@@ -15,7 +15,7 @@ use prism_core::api::page::{
 use prism_core::loopback::{Outcome, Probe};
 use prism_core::page::metrics::{DeliveryFacts, Facts};
 use prism_core::page::{Cursor, range, rows_wanted};
-use prism_core::receipt::SessionReceipt;
+use prism_core::receipt::{SessionReceipt, SignalFacts};
 use prism_core::signal::Category;
 use prism_core::{Moment, Problem};
 use std::collections::BTreeMap;
@@ -104,6 +104,7 @@ pub struct SignalFilter {
 pub struct LookedAt {
     pub row: SignalRow,
     pub to_persona: Uuid,
+    pub facts: SignalFacts,
     pub receipts: Vec<SessionReceipt>,
 }
 

@@ -7,8 +7,9 @@
 mod dialect;
 mod postgres;
 mod secure;
+mod talk;
 
-pub use self::postgres::{Link, Server};
+pub use self::postgres::{Link, Server, round_trips};
 pub use self::secure::{Secure, Secured};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
 
@@ -324,14 +325,75 @@ impl Connection {
     pub fn begin_reading(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin"),
-            Self::Postgres(link) => link.begin("begin isolation level repeatable read read only"),
+            Self::Postgres(link) => {
+                link.begin("begin isolation level repeatable read read only");
+                Ok(())
+            }
         }
     }
 
     pub fn begin_writing(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin immediate"),
-            Self::Postgres(link) => link.begin("begin"),
+            Self::Postgres(link) => {
+                link.begin("begin");
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs one statement for each of some values, and answers in their order. Where each is a way to the database
+    /// and back, they go together.
+    pub fn query_each<T>(
+        &self,
+        sql: &str,
+        each: &[Vec<Value>],
+        mut map: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        match self {
+            Self::Sqlite(_) => {
+                let mut statement = self.prepare_cached(sql)?;
+                let mut one = |values: &Vec<Value>| {
+                    let found = statement.query_map(Many(values.clone()), &mut map)?;
+                    found.collect::<Result<Vec<T>>>()
+                };
+                each.iter().map(&mut one).collect()
+            }
+            Self::Postgres(link) => {
+                let found = link.query_each(sql, each)?;
+                let mut one = |rows: &Vec<::postgres::Row>| {
+                    rows.iter().map(|row| map(&Row::Postgres(row))).collect()
+                };
+                found.iter().map(&mut one).collect()
+            }
+        }
+    }
+
+    /// Runs a statement of which nothing is to be known but that it ran. Where that takes a way to the database
+    /// and back, it goes with the next one.
+    pub fn put(&self, sql: &str, params: impl Params) -> Result<()> {
+        match self {
+            Self::Sqlite(c) => Ok(c
+                .prepare_cached(sql)?
+                .execute(&*params.values())
+                .map(drop)?),
+            Self::Postgres(link) => link.put(sql, &params.values()),
+        }
+    }
+
+    /// Whether something was put that nobody has waited for.
+    pub fn has_put(&self) -> bool {
+        match self {
+            Self::Sqlite(_) => false,
+            Self::Postgres(link) => link.has_put(),
+        }
+    }
+
+    /// Waits for what goes along with the next statement: how a transaction begins, and what was put.
+    pub fn flush(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(link) => link.flush(),
         }
     }
 
@@ -339,6 +401,21 @@ impl Connection {
         match self {
             Self::Sqlite(_) => self.run("commit"),
             Self::Postgres(link) => link.commit(),
+        }
+    }
+
+    /// Has the open transaction note which rows it writes, where the engine does not say so by itself.
+    pub fn note_touched(&self) {
+        if let Self::Postgres(link) = self {
+            link.note_touched();
+        }
+    }
+
+    /// Commits, and says what was noted.
+    pub fn commit_noted(&self) -> Result<String> {
+        match self {
+            Self::Sqlite(_) => self.commit().map(|()| String::new()),
+            Self::Postgres(link) => link.commit_noted(),
         }
     }
 

@@ -15,6 +15,7 @@ mod memory;
 mod metrics;
 mod migrate;
 pub mod moving;
+mod near;
 mod opening;
 mod page;
 #[cfg(test)]
@@ -76,6 +77,8 @@ pub struct Tables {
     /// One place for all reports: a recall never waits behind several.
     reports: Arc<Semaphore>,
     vectors: Arc<vectors::Vectors>,
+    /// What is known of PostgreSQL's own index of them.
+    near: Arc<near::Indexed>,
     bus: Bus,
     riding: Arc<riding::Riding>,
     inboxes: Arc<inboxes::Inboxes>,
@@ -112,13 +115,13 @@ impl Tables {
         let connection = Connection::Postgres(health::begin(&server)?);
         let source = Source::Server(server.clone());
         let sources = [source.clone(), source];
-        Self::start(connection, sources, Some(pool::Pool::new(server)))
+        Self::start(connection, sources, Some(server))
     }
 
     fn start(
         mut connection: Connection,
         [signals, memory]: [Source; 2],
-        pool: Option<pool::Pool>,
+        shared: Option<sql::Server>,
     ) -> Result<Self> {
         let bus = Bus::default();
         migrate::migrate(&mut connection)?;
@@ -126,14 +129,16 @@ impl Tables {
         let memory_readers = Readers::open(memory, MEMORY_READERS)?;
         let riding = Arc::<riding::Riding>::default();
         let live = bus.hub().live();
+        let pool = shared.map(|server| Arc::new(pool::Pool::new(server, live.clone())));
         let writer = writer::Writer::start(connection, riding.clone(), live)?;
         Ok(Self {
             writer: Arc::new(writer),
-            pool: pool.map(Arc::new),
+            pool,
             signal_readers,
             memory_readers,
             reports: Arc::new(Semaphore::new(1)),
             vectors: Arc::default(),
+            near: Arc::default(),
             bus,
             riding,
             inboxes: Arc::default(),
@@ -161,9 +166,8 @@ impl Tables {
         let written = match &self.pool {
             None => timing::of(Part::Store, self.writer.write(job, then)).await,
             Some(pool) => {
-                let (live, writer) = (self.bus.hub().live(), self.writer.clone());
+                let writer = self.writer.clone();
                 let then = move |value| {
-                    live.too_many();
                     let answer = then(value);
                     // What became of a push may ride.
                     writer.something_rides();

@@ -13,13 +13,13 @@ pub async fn status(
     _: api::Nothing,
 ) -> Result<api::Status, Problem> {
     let now = clock::now();
-    let counts = prism.store.pending_counts(caller.project.id).await?;
     let mut sessions = prism.presence.sessions(caller.project.id, now);
     // Where not all can be listed, the caller's own come first.
     sessions.sort_by_key(|(persona, _)| *persona != caller.persona.id);
     let sessions_more = sessions.len().saturating_sub(PEERS_MAX) as u64;
     sessions.truncate(PEERS_MAX);
-    let sessions = with_proof(prism, sessions).await?;
+    let counts = async { Ok(prism.store.pending_counts(caller.project.id).await?) };
+    let (counts, sessions) = tokio::try_join!(counts, with_proof(prism, sessions))?;
     let personas = prism
         .directory
         .personas(caller.project.id)
@@ -59,14 +59,13 @@ pub async fn whois(
         .into_iter()
         .filter(|(id, _)| *id == persona.id)
         .collect();
-    let sessions: Vec<SessionView> = with_proof(prism, mine)
-        .await?
-        .into_iter()
-        .map(|(_, view)| view)
-        .collect();
     // What was proven stays proven when the session is over.
-    prism.store.settle().await?;
-    let reachable = prism.store.last_proven_of(persona.id).await?;
+    let reachable = async {
+        prism.store.settle().await?;
+        Ok(prism.store.last_proven_of(persona.id).await?)
+    };
+    let (sessions, reachable) = tokio::try_join!(with_proof(prism, mine), reachable)?;
+    let sessions: Vec<SessionView> = sessions.into_iter().map(|(_, view)| view).collect();
     Ok(api::WhoisAnswer {
         recipient_state: prism
             .presence

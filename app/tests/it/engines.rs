@@ -2,7 +2,10 @@
 
 mod carriers;
 mod cluster_story;
+mod live_story;
 mod moving;
+mod near_story;
 mod provisioning;
 mod reach;
+mod statements;
 mod two_servers;

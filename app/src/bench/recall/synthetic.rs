@@ -270,13 +270,13 @@ pub async fn embed(home: &Home, file: &Path, n: usize, vectors: Vectors) -> Resu
 }
 
 /// Vectors around some centres, always the same.
-struct MadeUp {
+pub struct MadeUp {
     random: Generator,
     centres: Vec<Vec<f32>>,
 }
 
 impl MadeUp {
-    fn new(dimensions: usize) -> Self {
+    pub fn new(dimensions: usize) -> Self {
         let mut random = Generator::new(3);
         let mut vector = || {
             (0..dimensions)
@@ -287,7 +287,7 @@ impl MadeUp {
         Self { random, centres }
     }
 
-    fn vector(&mut self) -> Vec<f32> {
+    pub fn vector(&mut self) -> Vec<f32> {
         let centre = (self.random.random() * CENTRES as f64) as usize;
         let mut vector: Vec<f32> = self.centres[centre]
             .iter()

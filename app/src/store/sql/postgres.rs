@@ -2,21 +2,38 @@
 
 use super::dialect::for_postgres;
 use super::secure::Secure;
+use super::talk::Talk;
 use super::{Error, Result, ToSql, Value, ValueRef};
 use ::postgres::config::{Host, SslMode};
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
-use ::postgres::{Client, Config, Row, Statement};
+use futures_util::{SinkExt, future};
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as Cause;
-use std::io::Write;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio_postgres::{Client, Config, Row, Statement};
 
 /// Statements that a connection keeps ready.
 const STATEMENTS_MAX: usize = 512;
+
+/// Statements that wait for the next one, at the most.
+const LATER_MAX: usize = 24;
+/// Questions that are asked in one breath, at the most.
+const TOGETHER_MAX: usize = 64;
+/// What triggers have noted in the open transaction.
+const NOTED: &str = "select coalesce(current_setting('prism.touched', true), '')";
+
+/// How often anybody here has waited for PostgreSQL.
+static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
+
+pub fn round_trips() -> &'static AtomicU64 {
+    &ROUND_TRIPS
+}
 
 /// Where the database is, and how to get in.
 #[derive(Clone)]
@@ -57,19 +74,22 @@ impl Server {
     }
 
     pub fn connect(&self) -> Result<Box<Link>> {
-        let mut client = self.config.connect(self.secure.clone())?;
+        let mut talk = Talk::begin(&self.config, self.secure.clone())?;
         // Joins are written in the order in which they are to be taken, and a plan of its own for
         // each question would cost more than it saves.
-        client.batch_execute(
+        const SETTINGS: &str =
             "set join_collapse_limit = 1; set client_min_messages = warning; set jit = off;
              set synchronous_commit = on; set statement_timeout = 60000;
-             set idle_in_transaction_session_timeout = 60000",
-        )?;
+             set idle_in_transaction_session_timeout = 60000";
+        talk.wait(async |client| client.batch_execute(SETTINGS).await)?;
         Ok(Box::new(Link {
             server: self.clone(),
-            client: RefCell::new(Some(client)),
+            talk: RefCell::new(Some(talk)),
+            along: RefCell::default(),
+            later: RefCell::default(),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
+            has_begun: Cell::new(false),
             apart: false,
         }))
     }
@@ -111,9 +131,15 @@ type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
 pub struct Link {
     server: Server,
     /// None once it ends.
-    client: RefCell<Option<Client>>,
+    talk: RefCell<Option<Talk>>,
+    /// How the transaction begins, and what is set in it, sent along with the next statement.
+    along: RefCell<String>,
+    /// Statements of which nothing is to be known but that they ran, sent along with the next one.
+    later: RefCell<Vec<(Statement, Vec<Bound>)>>,
     ready: RefCell<Ready>,
     in_transaction: Cell<bool>,
+    /// Whether anything was said in it.
+    has_begun: Cell<bool>,
     /// Asked from threads that must not wait: each question waits on one of its own.
     apart: bool,
 }
@@ -121,8 +147,8 @@ pub struct Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // To say goodbye takes a moment, which not every thread has.
-        if let Some(client) = self.client.take() {
-            std::thread::spawn(move || drop(client));
+        if let Some(talk) = self.talk.take() {
+            std::thread::spawn(move || drop(talk));
         }
     }
 }
@@ -130,11 +156,31 @@ impl Drop for Link {
 impl Link {
     fn client<T: Send>(
         &self,
-        ask: impl FnOnce(&mut Client) -> std::result::Result<T, ::postgres::Error> + Send,
+        ask: impl AsyncFnOnce(&Client) -> std::result::Result<T, ::postgres::Error> + Send,
     ) -> Result<T> {
-        match self.client.borrow_mut().as_mut() {
-            Some(client) if self.apart => Ok(apart(|| ask(client))?),
-            Some(client) => Ok(ask(client)?),
+        ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
+        self.has_begun.set(true);
+        let (along, later) = (self.along.take(), self.later.take());
+        let ask = async move |client: &Client| {
+            let begins = async {
+                match along.is_empty() {
+                    true => Ok(()),
+                    false => client.batch_execute(&along).await,
+                }
+            };
+            let puts = later.iter().map(async |(statement, values)| {
+                let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
+                client.execute(statement, &values).await
+            });
+            // Sent in this order before anything is waited for. Where one fails, the transaction takes nothing
+            // more, so what follows fails as well.
+            let puts = future::try_join_all(puts);
+            let (begun, put, answer) = future::join3(begins, puts, ask(client)).await;
+            begun.and(put.map(drop)).and(answer)
+        };
+        match self.talk.borrow_mut().as_mut() {
+            Some(talk) if self.apart => Ok(apart(|| talk.wait(ask))?),
+            Some(talk) => Ok(talk.wait(ask)?),
             None => Err(Error::NoRows),
         }
     }
@@ -150,7 +196,8 @@ impl Link {
         if let Some(statement) = found {
             return Ok(statement);
         }
-        let prepared = self.client(|c| c.prepare_typed(&for_postgres(sql), types))?;
+        let spelt = for_postgres(sql);
+        let prepared = self.client(async |c| c.prepare_typed(&spelt, types).await)?;
         if ready.len() >= STATEMENTS_MAX {
             ready.clear();
         }
@@ -163,45 +210,135 @@ impl Link {
         let values = bound(values)?;
         let statement = self.statement(sql, &types(&values))?;
         let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
-        self.client(|c| c.query(&statement, &values))
+        self.client(async |c| c.query(&statement, &values).await)
+    }
+
+    /// The same for each of some values, a few of them in one breath.
+    pub fn query_each(&self, sql: &str, each: &[Vec<Value>]) -> Result<Vec<Vec<Row>>> {
+        let mut found = Vec::with_capacity(each.len());
+        for some in each.chunks(TOGETHER_MAX) {
+            let mut asked = Vec::with_capacity(some.len());
+            for values in some {
+                let values: Vec<Bound> = values.iter().cloned().map(Bound).collect();
+                asked.push((self.statement(sql, &types(&values))?, values));
+            }
+            found.extend(self.client(async |c| {
+                let all = asked.iter().map(async |(statement, values)| {
+                    let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
+                    c.query(statement, &values).await
+                });
+                future::try_join_all(all).await
+            })?);
+        }
+        Ok(found)
     }
 
     pub fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> Result<usize> {
         let values = bound(values)?;
         let statement = self.statement(sql, &types(&values))?;
         let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
-        self.client(|c| c.execute(&statement, &values).map(|n| n as usize))
+        let changed = self.client(async |c| c.execute(&statement, &values).await)?;
+        Ok(changed as usize)
     }
 
     /// Runs statements as they stand: they are PostgreSQL's own.
     pub fn batch(&self, sql: &str) -> Result<()> {
-        self.client(|c| c.batch_execute(sql))
+        self.client(async |c| c.batch_execute(sql).await)
     }
 
     /// Writes many rows at once, as lines that COPY reads; answers how many it took.
     pub fn copy_in(&self, copy: &str, lines: &[u8]) -> Result<u64> {
-        self.client(|c| {
-            let mut writer = c.copy_in(copy)?;
+        let lines = BytesMut::from(lines).freeze();
+        self.client(async |c| {
+            let mut writer = pin!(c.copy_in(copy).await?);
             // Why it could not be sent is told at the end.
-            drop(writer.write_all(lines));
-            writer.finish()
+            drop(writer.send(lines).await);
+            writer.finish().await
         })
     }
 
-    pub fn begin(&self, how: &str) -> Result<()> {
-        self.batch(how)?;
+    /// Begins when the first statement does.
+    pub fn begin(&self, how: &str) {
+        self.say_along(how);
         self.in_transaction.set(true);
-        Ok(())
+        self.has_begun.set(false);
+    }
+
+    /// Has statements run before the next one of a transaction, without waiting for them by themselves.
+    pub fn say_along(&self, sql: &str) {
+        let mut along = self.along.borrow_mut();
+        if !along.is_empty() {
+            along.push_str("; ");
+        }
+        along.push_str(sql);
+    }
+
+    /// Runs a statement in the open transaction, of which nothing is to be known but that it ran: with the next
+    /// one, which fails if it does.
+    pub fn put(&self, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
+        let values = bound(values)?;
+        let statement = self.statement(sql, &types(&values))?;
+        self.later.borrow_mut().push((statement, values));
+        let is_room = self.later.borrow().len() < LATER_MAX;
+        if is_room { Ok(()) } else { self.flush() }
+    }
+
+    pub fn has_put(&self) -> bool {
+        !self.later.borrow().is_empty()
+    }
+
+    /// Sends what was to go along with the next statement, and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        let nothing = self.along.borrow().is_empty() && self.later.borrow().is_empty();
+        if nothing {
+            return Ok(());
+        }
+        self.client(async |_| Ok(()))
     }
 
     pub fn commit(&self) -> Result<()> {
-        self.in_transaction.set(false);
-        self.batch("commit")
+        if self.has_put() {
+            self.flush()?;
+        }
+        self.end("commit")
     }
 
     pub fn rollback(&self) -> Result<()> {
+        self.end("rollback")
+    }
+
+    fn end(&self, how: &str) -> Result<()> {
         self.in_transaction.set(false);
-        self.batch("rollback")
+        self.later.take();
+        self.along.take();
+        match self.has_begun.get() {
+            true => self.batch(how),
+            // Nothing was asked since it was to begin.
+            false => Ok(()),
+        }
+    }
+
+    /// Has triggers note which rows this transaction writes.
+    pub fn note_touched(&self) {
+        self.say_along("set local prism.watched = 'on'");
+    }
+
+    /// Commits, and says what they have noted.
+    pub fn commit_noted(&self) -> Result<String> {
+        if self.has_put() {
+            self.flush()?;
+        }
+        if !self.has_begun.get() {
+            return self.end("commit").map(|()| String::new());
+        }
+        let statement = self.statement(NOTED, &[])?;
+        self.in_transaction.set(false);
+        let rows = self.client(async |c| {
+            let (noted, ended) =
+                future::join(c.query(&statement, &[]), c.batch_execute("commit")).await;
+            ended.and(noted)
+        })?;
+        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
     }
 
     pub fn is_idle(&self) -> bool {
@@ -214,7 +351,7 @@ impl Link {
     }
 
     pub fn is_closed(&self) -> bool {
-        self.client.borrow().as_ref().is_none_or(Client::is_closed)
+        self.talk.borrow().as_ref().is_none_or(Talk::is_over)
     }
 }
 

@@ -92,7 +92,7 @@ impl Tables {
 
     /// Brings what the legs found together, with what stands beside it.
     pub async fn candidates(&self, mut search: Search) -> Result<Found> {
-        let vectors = self.vectors.clone();
+        let (vectors, indexed) = (self.vectors.clone(), self.near.clone());
         self.read_memory(move |c| {
             let project = search.project_id.to_string();
             let (span, years) = span(c, &project)?;
@@ -112,28 +112,29 @@ impl Tables {
             let lexical = held.len();
 
             let started = Instant::now();
-            let mut still_reading = false;
-            if legs.iter().any(|leg| leg.vector.is_some()) {
-                still_reading = !vectors.catch_up(c, search.model, RECALL_WAITS)?;
+            let (mut still_reading, mut index) = (false, None);
+            if let Some(vector) = legs.iter().find_map(|leg| leg.vector.as_ref()) {
+                index = indexed.index(c, search.model, vector.len())?;
+                if index.is_none() {
+                    still_reading = !vectors.catch_up(c, search.model, RECALL_WAITS)?;
+                }
             }
+            let nearest = |vector: &[f32], filter: &ScanFilter, n: usize| match &index {
+                Some(index) => index.nearest(&project, vector, filter, n),
+                None => vectors.nearest(c, (search.model, &project), vector, filter, n),
+            };
             let generation = Generation::of(search.model);
             // Each generation's cosines lie differently; the ranking knows one scale.
             let scaled = |cosine: f64| generation.map_or(cosine, |g| g.scaled(cosine));
             let plain = ScanFilter::of(&search.filter);
             for (n, leg) in legs.iter_mut().enumerate() {
                 let Some(vector) = &leg.vector else { continue };
-                leg.near = vectors.nearest(c, (search.model, &project), vector, &plain, share)?;
+                leg.near = nearest(vector, &plain, share)?;
                 for window in windows.iter().filter(|_| n == 0) {
                     // What was asked of a time is looked for in that time, too.
                     let within = plain.within(window.from, window.until);
-                    let n = LEG_CANDIDATES / 8;
-                    leg.near.extend(vectors.nearest(
-                        c,
-                        (search.model, &project),
-                        vector,
-                        &within,
-                        n,
-                    )?);
+                    let found = nearest(vector, &within, LEG_CANDIDATES / 8)?;
+                    leg.near.extend(found);
                 }
             }
             let vector_us = started.elapsed().as_micros() as u64;
@@ -186,15 +187,16 @@ impl Tables {
             let started = Instant::now();
             let places: HashMap<i64, usize> =
                 rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
-            let judged: Vec<HashMap<i64, Nearness>> = legs
-                .iter()
-                .map(|leg| match &leg.vector {
-                    Some(vector) => {
-                        vectors.judge((search.model, &project), vector, &rows, &leg.near)
-                    }
-                    None => HashMap::new(),
-                })
-                .collect();
+            let judge = |leg: &Leg| match (&leg.vector, &index) {
+                (Some(vector), Some(index)) => index.judge(&project, vector, &rows, &leg.near),
+                (Some(vector), None) => {
+                    let of = (search.model, project.as_str());
+                    Ok(vectors.judge(of, vector, &rows, &leg.near))
+                }
+                (None, _) => Ok(HashMap::new()),
+            };
+            let judged: Vec<HashMap<i64, Nearness>> =
+                legs.iter().map(judge).collect::<Result<_>>()?;
             for leg in &mut legs {
                 words::weigh(c, &mut leg.words, &rows)?;
             }

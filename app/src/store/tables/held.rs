@@ -38,14 +38,16 @@ pub fn sought(c: &Connection, sought: &Sought<'_>) -> String {
 /// Adds what a row holds. Only FTS5 knows the label.
 pub fn add(c: &Connection, row: i64, title: Option<&str>, body: &str, label: &str) -> Result<()> {
     let added = match c {
-        Connection::Sqlite(_) => c
-            .prepare_cached("insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)")
-            .and_then(|mut s| s.execute(params![row, title, body, label])),
-        Connection::Postgres(_) => c
-            .prepare_cached("insert into memory_fts (rowid, held) values (?, cast(cast(? as text) as tsvector))")
-            .and_then(|mut s| s.execute(params![row, ts_vector(title.unwrap_or_default(), body)])),
+        Connection::Sqlite(_) => c.put(
+            "insert into memory_fts (rowid, title, body, label) values (?, ?, ?, ?)",
+            params![row, title, body, label],
+        ),
+        Connection::Postgres(_) => c.put(
+            "insert into memory_fts (rowid, held) values (?, cast(cast(? as text) as tsvector))",
+            params![row, ts_vector(title.unwrap_or_default(), body)],
+        ),
     };
-    added.map(drop).map_err(failed)
+    added.map_err(failed)
 }
 
 fn fts_phrase(term: &str) -> String {

@@ -415,10 +415,10 @@ pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
             verdicts::set_cue(c, &project, &node_id(c, &project, &edge.dst)?)?;
         }
     }
-    c.prepare_cached(
+    c.put(
         "insert into entity_states (node, valid_from) values (?, ?) on conflict do nothing",
+        params![id, new.by.now.0],
     )
-    .and_then(|mut s| s.execute(params![id, new.by.now.0]))
     .map_err(failed)?;
     if let Some(old) = new.supersedes {
         supersede(c, &id, &old.to_string(), &new.by)?;
@@ -452,13 +452,11 @@ fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<O
         .and_then(|mut s| s.execute(params![by.now.0, by.session_id.map(|s| s.to_string())]))
         .map_err(failed)?;
     }
-    c.prepare_cached(
+    c.put(
         "insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, next, open_loops, touched_files, touched_files_source,
             operator_visible_effect, tried_and_ruled_out, subject, tags, operator_sees, pieces, would_break_it, created_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18 from projects where id = ?19",
-    )
-    .and_then(|mut s| {
-        s.execute(params![
+        params![
             id,
             by.session_id.map(|s| s.to_string()),
             by.identity.as_str(),
@@ -478,8 +476,8 @@ fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<O
             d.would_break_it,
             by.now.0,
             by.project_id.to_string()
-        ])
-    })
+        ],
+    )
     .map_err(failed)?;
     Ok(None)
 }
@@ -490,7 +488,7 @@ fn insert_confirmation(
     by: &Author,
     r: &ConfirmationRow,
 ) -> Result<Option<i64>> {
-    c.execute(
+    c.put(
         "insert into operator_confirmations (id, tenant_id, project_id, session_id, refers_to_kind, refers_to_id, verdict, notes, confirmed_by, confirmed_via, directness, on_own_delta, confirmed_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 from projects where id = ?12",
         params![
@@ -513,7 +511,7 @@ fn insert_confirmation(
 }
 
 fn insert_input(c: &Connection, id: &str, by: &Author, r: &InputRow) -> Result<Option<i64>> {
-    c.execute(
+    c.put(
         "insert into operator_inputs (id, tenant_id, project_id, session_id, captured_via,
             captured_at, class, prompt_text, triggered_action, reverses_delta, confidence, surface)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 from projects where id = ?11",
@@ -546,7 +544,7 @@ fn insert_artifact(c: &Connection, id: &str, by: &Author, a: &ArtifactRow) -> Re
         ),
         false => None,
     };
-    c.execute(
+    c.put(
         "insert into artifacts (id, tenant_id, project_id, session_id, kind, number, title, body, fields, status, identity, created_at, updated_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 from projects where id = ?11",
         params![
@@ -569,7 +567,7 @@ fn insert_artifact(c: &Connection, id: &str, by: &Author, a: &ArtifactRow) -> Re
 }
 
 fn keep_version(c: &Connection, id: &str, by: &Author) -> Result<()> {
-    c.execute(
+    c.put(
         "insert into artifact_versions (artifact_id, version, title, body, status, identity, created_at) select id, version, title, body, status, ?2, ?3 from artifacts where id = ?1",
         params![id, by.identity.as_str(), by.now.0],
     )
@@ -585,11 +583,6 @@ fn index(
     session: Option<Uuid>,
     indexed: &Indexed,
 ) -> Result<()> {
-    let run = |sql: &str, bound: &[&dyn ToSql]| {
-        c.prepare_cached(sql)
-            .and_then(|mut s| s.execute(bound))
-            .map_err(failed)
-    };
     let written = "insert into memory (id, project_id, session_id, kind, identity, title, text,
             created_at, cues, words, also)
         values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning rowid";
@@ -616,26 +609,22 @@ fn index(
         .map_err(failed)?;
     write_text(c, row, id, indexed)?;
     word_counts::written(c, row)?;
-    run(
+    c.put(
         "insert into embed_intents (memory_id, queued_at) values (?, ?) on conflict (memory_id) do update set queued_at = excluded.queued_at",
         params![id, by.now.0],
-    )?;
-    Ok(())
+    )
+    .map_err(failed)
 }
 
 fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result<()> {
-    let run = |sql: &str, bound: &[&dyn ToSql]| {
-        c.prepare_cached(sql)
-            .and_then(|mut s| s.execute(bound))
-            .map_err(failed)
-    };
     let body = format!("{}\n{}", indexed.text, indexed.also);
     held::add(c, rowid, indexed.title.as_deref(), &body, &indexed.label)?;
     for (ordinal, field) in indexed.fields.iter().enumerate() {
-        run(
+        c.put(
             "insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)",
             params![id, field.name, ordinal as i64, field.text],
-        )?;
+        )
+        .map_err(failed)?;
     }
     Ok(())
 }
@@ -649,8 +638,8 @@ fn connect(
 ) -> Result<()> {
     let project = by.project_id.to_string();
     let edge = |src: &str, kind: EdgeKind, dst: &str| {
-        c.prepare_cached("insert into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?) on conflict do nothing")
-            .and_then(|mut s| s.execute(params![src, kind.name(), dst, project, by.now.0]))
+        let sql = "insert into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?) on conflict do nothing";
+        c.put(sql, params![src, kind.name(), dst, project, by.now.0])
             .map_err(failed)
     };
     for entity in entities {
@@ -672,10 +661,10 @@ fn node_id(c: &Connection, project: &str, node: &Node) -> Result<String> {
 }
 
 fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String> {
-    c.prepare_cached(
+    c.put(
         "insert into entities (project_id, type, name) values (?, ?, ?) on conflict do nothing",
+        params![project, entity.kind.name(), entity.name],
     )
-    .and_then(|mut s| s.execute(params![project, entity.kind.name(), entity.name]))
     .map_err(failed)?;
     let id: i64 = c
         .prepare_cached("select id from entities where project_id = ? and type = ? and name = ?")

@@ -84,6 +84,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0020_metrics",
         include_str!("../../../migrations/sqlite/0020_metrics.sql"),
     ),
+    (
+        "0023_touched",
+        include_str!("../../../migrations/sqlite/0023_touched.sql"),
+    ),
 ];
 
 /// The same numbers on PostgreSQL, which begins where SQLite was when it came.
@@ -97,6 +101,11 @@ const POSTGRES_MIGRATIONS: &[(usize, &str, &str)] = &[
         20,
         "0020_metrics",
         include_str!("../../../migrations/postgres/0020_metrics.sql"),
+    ),
+    (
+        21,
+        "0023_touched",
+        include_str!("../../../migrations/postgres/0023_touched.sql"),
     ),
 ];
 
@@ -153,8 +162,7 @@ fn shared(link: &Link) -> Result<()> {
     link.begin(
         "begin; select pg_advisory_xact_lock(hashtextextended('prism schema', 0));
          create table if not exists prism_schema (version bigint not null)",
-    )
-    .map_err(failed)?;
+    );
     let done = migrate_shared(link);
     match &done {
         Ok(_) => link.commit().map_err(failed)?,
@@ -446,6 +454,7 @@ mod tests {
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
             "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
             "84198494069dcab269065c6891655d6ff2a09f8de4e1fdb854a846f8c946e94c",
+            "34da7c5d63390104d16e021027fed02850882a11e8a958cbcd0cb2c4328a683f",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -6,6 +6,7 @@
 
 use super::{Alone, Result, StoreError};
 use crate::config::failpoint;
+use crate::live::{self, Live};
 use crate::store::sql::{Connection, Server};
 use ::postgres::error::SqlState;
 use prism_core::limits::WRITER_JOBS_MAX;
@@ -24,6 +25,8 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 
 pub struct Pool {
     server: Server,
+    /// Who is told which rows were written.
+    live: Arc<Live>,
     idle: Mutex<Vec<Connection>>,
     /// Whoever finds no place waits, so that what waits is bounded.
     places: Arc<Semaphore>,
@@ -31,13 +34,18 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(server: Server) -> Self {
+    pub fn new(server: Server, live: Arc<Live>) -> Self {
         Self {
             server,
+            live,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS)),
         }
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Runs a job and answers once it is on disk. `then` runs whether or not anybody still waits for
@@ -94,12 +102,26 @@ impl Pool {
     fn try_once<T>(&self, alone: &Alone, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let connection = self.connection()?;
         connection.begin_writing().map_err(super::failed)?;
+        let watched = self.live.watching() > 0;
+        if watched {
+            connection.note_touched();
+        }
         let done = lock(&connection, alone).and_then(|()| {
             catch_unwind(AssertUnwindSafe(|| job(&connection)))
                 .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())))
         });
+        // A job that wrote nothing has nothing to wait for.
+        let done = done.and_then(|value| match connection.has_put() {
+            true => connection.flush().map(|()| value).map_err(super::failed),
+            false => Ok(value),
+        });
         let done = match done {
-            Ok(value) => connection.commit().map(|()| value).map_err(committing),
+            Ok(value) => match watched {
+                true => connection.commit_noted().map(|noted| self.tell(&noted)),
+                false => connection.commit().map(|()| self.tell_unwatched()),
+            }
+            .map(|()| value)
+            .map_err(committing),
             Err(error) => {
                 drop(connection.rollback());
                 Err(error)
@@ -109,6 +131,21 @@ impl Pool {
             self.idle().push(connection);
         }
         done
+    }
+
+    /// Tells which rows a commit wrote.
+    fn tell(&self, noted: &str) {
+        match live::noted(noted) {
+            Some(touched) => self.live.touched(touched),
+            None => self.live.too_many(),
+        }
+    }
+
+    /// Whoever came while nobody watched reads everything again.
+    fn tell_unwatched(&self) {
+        if self.live.watching() > 0 {
+            self.live.too_many();
+        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
@@ -126,15 +163,15 @@ impl Pool {
     }
 }
 
-/// Waits until nobody else is where a write must be alone. Locks end with the transaction.
+/// Has the next statement wait until nobody else is where a write must be alone. Locks end with the transaction.
 pub fn lock(connection: &Connection, alone: &Alone) -> Result<()> {
-    if let Connection::Sqlite(_) = connection {
+    let Connection::Postgres(link) = connection else {
         return Ok(());
-    }
+    };
     let all = "select pg_advisory_xact_lock(hashtextextended('prism', 0))";
     let among = "select pg_advisory_xact_lock_shared(hashtextextended('prism', 0))";
     match alone {
-        Alone::Everywhere => connection.run(all),
+        Alone::Everywhere => link.say_along(all),
         Alone::Inboxes(inboxes) => {
             let mut inboxes: Vec<String> = inboxes.iter().map(ToString::to_string).collect();
             // In one order, so that two who want the same two do not wait for each other.
@@ -142,10 +179,10 @@ pub fn lock(connection: &Connection, alone: &Alone) -> Result<()> {
             let own = inboxes
                 .iter()
                 .map(|id| format!("; select pg_advisory_xact_lock(hashtextextended('{id}', 0))"));
-            connection.run(&format!("{among}{}", own.collect::<String>()))
+            link.say_along(&format!("{among}{}", own.collect::<String>()));
         }
     }
-    .map_err(super::failed)
+    Ok(())
 }
 
 /// Names a failure of PostgreSQL by what can be done about it.

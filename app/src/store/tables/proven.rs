@@ -20,6 +20,9 @@ const PROVE: &str = "insert into last_proven
     on conflict (persona_id, session_id) do update set state = excluded.state, at = excluded.at,
         evidence = excluded.evidence, signal_id = excluded.signal_id where excluded.at >= last_proven.at";
 
+/// The newest of what was proven of a persona.
+const NEWEST_OF: &str = "select * from last_proven where persona_id = ? order by at desc limit 1";
+
 /// Notes the newest of what each session is known to have had.
 pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
     let proves = |r: &&Report| r.state.is_reported_by_shim() || r.state == State::Drained;
@@ -63,14 +66,22 @@ impl Tables {
         .await
     }
 
+    /// The newest of what was proven of each of some personas.
+    pub async fn last_proven_of_each(&self, personas: Vec<Uuid>) -> Result<Vec<Option<Reachable>>> {
+        self.read(move |c| {
+            let ids = personas
+                .iter()
+                .map(|p| vec![sql::Value::Text(p.to_string())]);
+            let newest = c.query_each(NEWEST_OF, &ids.collect::<Vec<_>>(), reachable);
+            let newest = newest.map_err(failed)?.into_iter();
+            Ok(newest.map(|one| one.into_iter().next()).collect())
+        })
+        .await
+    }
+
     pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
         self.glance(move |c| {
-            let newest = list(
-                c,
-                "select * from last_proven where persona_id = ? order by at desc limit 1",
-                params![persona.to_string()],
-                reachable,
-            )?;
+            let newest = list(c, NEWEST_OF, params![persona.to_string()], reachable)?;
             Ok(newest.into_iter().next())
         })
         .await

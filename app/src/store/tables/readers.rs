@@ -10,7 +10,7 @@ use rusqlite::OpenFlags;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Some readers of one database.
 #[derive(Clone)]
@@ -57,13 +57,14 @@ impl Readers {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| StoreError::Closed)?;
         let pool = self.pool.clone();
+        let (answer, answered) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            let result = pool.run(query);
+            pool.run(query, |result| drop(answer.send(result)));
             drop(place);
-            result
-        })
-        .await
-        .map_err(|_| StoreError::Failed("a read was cut short".into()))?
+        });
+        answered
+            .await
+            .map_err(|_| StoreError::Failed("a read was cut short".into()))?
     }
 
     /// Runs one read of a few rows here and now, when a place is free; else as any other.
@@ -73,7 +74,11 @@ impl Readers {
     ) -> Result<T> {
         let is_near = matches!(self.pool.source, Source::File { .. });
         match self.places.try_acquire() {
-            Ok(_place) if is_near => self.pool.run(query),
+            Ok(_place) if is_near => {
+                let mut answer = Err(StoreError::Closed);
+                self.pool.run(query, |result| answer = result);
+                answer
+            }
             place => {
                 drop(place);
                 self.read(query).await
@@ -87,14 +92,31 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let connection = self.connection()?;
-        let result = catch_unwind(AssertUnwindSafe(|| snapshot(&connection, query)))
-            .map_err(|_| StoreError::Failed("a read panicked".into()))?;
+    /// Runs a query and answers with its result. Where the end of a read is a question of its own, nobody
+    /// waits for it.
+    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>, answer: impl FnOnce(Result<T>)) {
+        let connection = match self.connection() {
+            Ok(connection) => connection,
+            Err(error) => return answer(Err(error)),
+        };
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            connection.begin_reading().map_err(failed)?;
+            query(&connection)
+        }));
+        match read {
+            Ok(result) if matches!(connection, Connection::Postgres(_)) => {
+                answer(result);
+                drop(connection.commit());
+            }
+            Ok(result) => {
+                let ended = connection.commit().map_err(failed);
+                answer(result.and_then(|value| ended.map(|()| value)));
+            }
+            Err(_) => return answer(Err(StoreError::Failed("a read panicked".into()))),
+        }
         if connection.is_autocommit() {
             self.idle().push(connection);
         }
-        result
     }
 
     fn connection(&self) -> Result<Connection> {
@@ -130,13 +152,6 @@ fn connect(file: &Path, cache_kb: u32) -> Result<Connection> {
         .map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(Connection::Sqlite(connection))
-}
-
-fn snapshot<T>(connection: &Connection, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-    connection.begin_reading().map_err(failed)?;
-    let result = query(connection);
-    connection.commit().map_err(failed)?;
-    result
 }
 
 #[cfg(test)]

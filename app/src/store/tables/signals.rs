@@ -589,20 +589,16 @@ fn lease(
         return first_return(c, &persona, now);
     }
     let lease_id = clock::new_id();
-    let mut update = c
-        .prepare_cached(
-            "update signal_queue set lease_id = ?, leased_to = ?, leased_until = ? where id = ?",
-        )
-        .map_err(failed)?;
+    let leased =
+        "update signal_queue set lease_id = ?, leased_to = ?, leased_until = ? where id = ?";
     for envelope in &envelopes {
-        update
-            .execute(params![
-                lease_id.to_string(),
-                holder.map(|h| h.to_string()),
-                now.plus_us(LEASE_US).0,
-                envelope.signal_id.to_string()
-            ])
-            .map_err(failed)?;
+        let bound = params![
+            lease_id.to_string(),
+            holder.map(|h| h.to_string()),
+            now.plus_us(LEASE_US).0,
+            envelope.signal_id.to_string()
+        ];
+        c.put(leased, bound).map_err(failed)?;
     }
     let more: i64 = match envelopes.len() < limit.signals && !rest {
         true => 0,
@@ -682,16 +678,12 @@ fn confirm(
     rows.retain(|row| personas.contains(&row.to_persona));
     // In one order, so that two who write the same rows do not wait for each other.
     rows.sort_by_key(|row| row.signal_id);
-    let mut drained = c
-        .prepare_cached(
-            "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null
-             where id = ?",
-        )
-        .map_err(failed)?;
+    let drained =
+        "update signal_queue set drained_at = ?, drained_by = leased_to, leased_until = null
+        where id = ?";
     let mut news = Vec::new();
     for row in &rows {
-        drained
-            .execute(params![row.at.0, row.signal_id.to_string()])
+        c.put(drained, params![row.at.0, row.signal_id.to_string()])
             .map_err(failed)?;
         if let Some(session) = row.by_session {
             let drained = [riding::Fact::new(State::Drained, row.at)];

@@ -18,13 +18,15 @@ use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWrit
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+/// What a vector of a row may stand for.
+pub(super) const ROLES: usize = 5;
 /// Vectors that are compared again exactly.
 const RERANKED: usize = 100;
 /// From so many vectors on, the scan uses a second thread.
 const TWO_THREADS_FROM: usize = 150_000;
 /// From so many vectors on, signs say which of them are compared as whole numbers: one in so many,
 /// and so many at least.
-const BY_SIGNS_FROM: usize = 60_000;
+pub(super) const BY_SIGNS_FROM: usize = 60_000;
 const BY_SIGNS_ONE_IN: usize = 64;
 const BY_SIGNS_MIN: usize = 4_096;
 
@@ -350,10 +352,10 @@ fn differing<const N: usize>(all: &[u64], question: &[u64], from: usize, into: &
 /// Which vectors a scan may find.
 #[derive(Clone, Copy)]
 pub struct ScanFilter {
-    since: i64,
-    until: i64,
+    pub(super) since: i64,
+    pub(super) until: i64,
     /// One bit a kind; None lets all through.
-    kinds: Option<u32>,
+    pub(super) kinds: Option<u32>,
 }
 
 impl ScanFilter {
@@ -375,6 +377,10 @@ impl ScanFilter {
             until,
             kinds,
         }
+    }
+
+    pub fn all() -> Self {
+        Self::of(&Filter::default())
     }
 
     /// The same, in a span of time only.
@@ -407,8 +413,11 @@ fn kind_number(kind: Kind) -> u8 {
 impl Tables {
     /// Reads the vectors into memory before anybody asks.
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
-        let vectors = self.vectors.clone();
-        let whole = move |c: &Connection| vectors.catch_up(c, model, Duration::MAX);
+        let (vectors, near) = (self.vectors.clone(), self.near.clone());
+        let whole = move |c: &Connection| match near.is_whole(model) {
+            true => Ok(true),
+            false => vectors.catch_up(c, model, Duration::MAX),
+        };
         self.read_memory(whole).await.map(drop)
     }
 
@@ -584,37 +593,24 @@ impl Vectors {
         filter: &ScanFilter,
         n: usize,
     ) -> Result<HashMap<i64, f64>> {
-        let generations = self.look();
-        let Some(matrix) = generations.matrix(model, project, question.len()) else {
-            return Ok(HashMap::new());
-        };
-        let block = &matrix.scanned;
-        let (codes, step) = quantise(question);
-        // Several fields of one row may be near: more vectors than rows are asked for.
-        let by_signs = block.ids.len() >= BY_SIGNS_FROM;
-        let best = nearest_of(block, &codes, filter, n * 2, by_signs);
-        let exact = exact(
-            c,
-            best.iter().take(RERANKED).map(|hit| block.ids[hit.at]),
-            question,
-        )?;
-        let mut by_row: HashMap<i64, f64> = HashMap::new();
-        for (place, hit) in best.iter().enumerate() {
-            if place >= RERANKED && by_row.len() >= n {
-                break;
-            }
-            let score = match place < RERANKED {
-                // Gone from the table: the row was embedded anew since it was read.
-                true => match exact.get(&block.ids[hit.at]) {
-                    Some(score) => *score,
-                    None => continue,
-                },
-                false => hit.score * step,
+        let best = {
+            let generations = self.look();
+            let Some(matrix) = generations.matrix(model, project, question.len()) else {
+                return Ok(HashMap::new());
             };
-            let row = by_row.entry(block.rows[hit.at]).or_insert(-1.0);
-            *row = row.max(f64::from(score));
-        }
-        Ok(by_row)
+            let block = &matrix.scanned;
+            let (codes, step) = quantise(question);
+            // Several fields of one row may be near: more vectors than rows are asked for.
+            let by_signs = block.ids.len() >= BY_SIGNS_FROM;
+            let best = nearest_of(block, &codes, filter, n * 2, by_signs);
+            let found = best.into_iter().map(|hit| Near {
+                id: block.ids[hit.at],
+                row: block.rows[hit.at],
+                score: hit.score * step,
+            });
+            found.collect::<Vec<_>>()
+        };
+        by_row(c, &best, question, n)
     }
 
     fn kept_by_signs(
@@ -657,38 +653,73 @@ impl Vectors {
         };
         let (codes, step) = quantise(question);
         let judged = rows.iter().filter_map(|row| {
-            let mut best = [f64::MIN; 5];
+            let mut best = [f64::MIN; ROLES];
             for block in [&matrix.scanned, &matrix.judging] {
                 for at in block.of_row(*row) {
                     let role = &mut best[block.roles[at] as usize];
                     *role = role.max(f64::from(block.dot(at, &codes) * step));
                 }
             }
-            let [mut field, sentence, joined, context, asked] = best;
-            if field == f64::MIN {
-                return None;
-            }
-            // The scan's best is a field's or the whole's; exact where it was compared again.
-            if let Some(known) = exact
-                .get(row)
-                .filter(|known| (**known - field).abs() < 0.02)
-            {
-                field = *known;
-            }
-            let or_field = |score: f64| if score == f64::MIN { field } else { score };
-            Some((
-                *row,
-                // A question that the row answers speaks for the row as a whole.
-                Nearness {
-                    field: field.max(sentence).max(asked),
-                    joined: or_field(joined).max(asked),
-                    context: or_field(context).max(asked),
-                    asked: asked > field.max(sentence),
-                },
-            ))
+            Some((*row, nearness(best, exact.get(row).copied())?))
         });
         judged.collect()
     }
+}
+
+/// How near a row is by the best cosine of each role; none when it has no field. `exact` is known better
+/// than the others.
+pub(super) fn nearness(best: [f64; ROLES], exact: Option<f64>) -> Option<Nearness> {
+    let [mut field, sentence, joined, context, asked] = best;
+    if field == f64::MIN {
+        return None;
+    }
+    // The scan's best is a field's or the whole's; exact where it was compared again.
+    if let Some(known) = exact.filter(|known| (known - field).abs() < 0.02) {
+        field = known;
+    }
+    let or_field = |score: f64| if score == f64::MIN { field } else { score };
+    // A question that the row answers speaks for the row as a whole.
+    Some(Nearness {
+        field: field.max(sentence).max(asked),
+        joined: or_field(joined).max(asked),
+        context: or_field(context).max(asked),
+        asked: asked > field.max(sentence),
+    })
+}
+
+/// A vector that was found near, wherever it was sought.
+pub(super) struct Near {
+    pub id: i64,
+    pub row: i64,
+    pub score: f32,
+}
+
+/// The rows of the nearest vectors, which come in order: `n` at the most, each with its best cosine. The first
+/// are compared again, exactly.
+pub(super) fn by_row(
+    c: &Connection,
+    best: &[Near],
+    question: &[f32],
+    n: usize,
+) -> Result<HashMap<i64, f64>> {
+    let exact = exact(c, best.iter().take(RERANKED).map(|near| near.id), question)?;
+    let mut by_row: HashMap<i64, f64> = HashMap::new();
+    for (place, near) in best.iter().enumerate() {
+        if place >= RERANKED && by_row.len() >= n {
+            break;
+        }
+        let score = match place < RERANKED {
+            // Gone from the table: the row was embedded anew since it was read.
+            true => match exact.get(&near.id) {
+                Some(score) => *score,
+                None => continue,
+            },
+            false => near.score,
+        };
+        let row = by_row.entry(near.row).or_insert(-1.0);
+        *row = row.max(f64::from(score));
+    }
+    Ok(by_row)
 }
 
 /// The vectors of a block nearest to the question, `wanted` at the most, the nearest first.

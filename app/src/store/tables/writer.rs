@@ -7,7 +7,7 @@ use super::page::changes::watched;
 use super::riding::{RIDE, Riding};
 use super::{Alone, Result, StoreError, failed, pool};
 use crate::config::failpoint;
-use crate::live::{Live, Touched};
+use crate::live::{self, Live, Touched};
 use crate::store::sql::Connection;
 use prism_core::limits::{LATER_JOBS_MAX, PAGE_CHANGES_MAX, WRITER_JOBS_MAX};
 use rusqlite::hooks::Action;
@@ -150,6 +150,14 @@ struct Telling {
 }
 
 impl Telling {
+    /// Adds what the engine has noted by itself.
+    fn note(&self, noted: &str) {
+        match live::noted(noted) {
+            Some(more) => drop(self.touched.lock().map(|mut touched| touched.extend(more))),
+            None => self.live.too_many(),
+        }
+    }
+
     /// Tells of a commit, or forgets what came to nothing. Where nobody watched when it began, not all
     /// of it was noted: whoever came meanwhile reads everything again.
     fn settle(&self, committed: bool, unwatched: bool, signals: Vec<Touched>) {
@@ -241,7 +249,12 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling:
     let unwatched = telling.live.watching() == 0;
     let begun = connection.begin_writing().map_err(failed);
     // Others write beside it, but nobody who must be alone.
+    if !unwatched {
+        connection.note_touched();
+    }
     let begun = begun.and_then(|()| pool::lock(connection, &Alone::Inboxes(Vec::new())));
+    // A database that is away keeps what rides from leaving.
+    let begun = begun.and_then(|()| connection.flush().map_err(failed));
     // What rides goes first: a job may want to read it.
     let carried = (begun.is_ok() && riding.is_due()).then(|| {
         let taken = riding.take();
@@ -254,7 +267,13 @@ fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling:
         settles.push(job(begun.clone().map(|()| connection)));
         places.push(place);
     }
-    let fate = begun.and_then(|()| connection.commit().map_err(failed));
+    let fate = begun.and_then(|()| match unwatched {
+        true => connection.commit().map_err(failed),
+        false => connection
+            .commit_noted()
+            .map_err(failed)
+            .map(|noted| telling.note(&noted)),
+    });
     if fate.is_err() && !connection.is_autocommit() {
         drop(connection.rollback());
     }
@@ -297,6 +316,7 @@ fn in_savepoint<T>(
     run("savepoint job")?;
     let result = catch_unwind(AssertUnwindSafe(|| job(connection)))
         .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())));
+    let result = result.and_then(|value| connection.flush().map(|()| value).map_err(failed));
     if result.is_err() && !connection.is_autocommit() {
         run("rollback to job")?;
     }

@@ -125,7 +125,9 @@ pub async fn agents(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Agents
             .doing(personas.iter().map(|p| p.id).collect())
             .await?;
         let sessions = prism.presence.sessions(project.id, at);
-        for persona in personas {
+        let ids = personas.iter().map(|p| p.id).collect();
+        let proven = prism.store.last_proven_of_each(ids).await?;
+        for (persona, reachable) in personas.into_iter().zip(proven) {
             let doing = doing.remove(&persona.id).unwrap_or_default();
             let mine = sessions.iter().filter(|(id, _)| *id == persona.id);
             let mut mine: Vec<SessionRow> = mine
@@ -148,7 +150,7 @@ pub async fn agents(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Agents
                 oldest_unread_at: doing.oldest_unread_at,
                 last_delta: doing.last_delta,
                 task: doing.task.map(|looked| knows.row(looked)),
-                reachable: prism.store.last_proven_of(persona.id).await?,
+                reachable,
                 operator: persona.is_operator,
                 identity: persona.identity.to_string(),
             });

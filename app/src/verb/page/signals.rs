@@ -183,6 +183,7 @@ impl<'a> Recipients<'a> {
             mut row,
             to_persona,
             receipts,
+            ..
         } = looked;
         if row.waiting {
             let (prism, now) = (self.prism, self.now);

@@ -5,8 +5,15 @@ use crate::store::sql::{self, Connection, Error, Link, Row, Value, params_from_i
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one engine has for itself: its schema's number, its index of words, and the mark of a move.
-const OWN: [&str; 3] = ["prism_schema", "memory_fts", super::MARK];
+/// What one engine has for itself: its schema's number, its indexes of words and of meaning, and the mark
+/// of a move.
+const OWN: [&str; 5] = [
+    "prism_schema",
+    "memory_fts",
+    "memory_near",
+    "memory_near_state",
+    super::MARK,
+];
 /// Rows that are read from PostgreSQL at a time.
 const FETCHED_ROWS: u32 = 500;
 

@@ -1,6 +1,6 @@
 //! Signals as the operator looks at them: nothing is leased by it.
 
-use super::super::trace::{category, facts};
+use super::super::trace::category;
 use super::super::{Result, Tables, column, failed};
 use super::{Listing, Where, find};
 use crate::store::page::{Doing, Listed, Look, LookedAt, Range, SignalFilter};
@@ -72,10 +72,7 @@ impl Tables {
         self.read_memory(move |c| {
             let conditions = conditions(&filter);
             let mut listed = LISTING.list(c, &projects, &range, &conditions, looked)?;
-            listed
-                .rows
-                .iter_mut()
-                .try_for_each(|row| with_receipts(c, row))?;
+            with_receipts(c, &mut listed.rows)?;
             Ok(listed)
         })
         .await
@@ -91,22 +88,17 @@ impl Tables {
             let sql = waiting_rows(categories.len(), look.newest);
             let several = personas.len() > 1;
             let mut rows = Vec::new();
-            for persona in personas {
-                let values = [Value::Text(persona.to_string()), Value::Integer(look.after)]
+            let inboxes = personas.iter().map(|persona| {
+                [Value::Text(persona.to_string()), Value::Integer(look.after)]
                     .into_iter()
                     .chain(categories.iter().map(|c| Value::Text(c.name().into())))
-                    .chain([Value::Integer(look.n as i64)]);
-                let found = c
-                    .prepare_cached(&sql)
-                    .and_then(|mut s| {
-                        s.query_map(sql::params_from_iter(values), |r| {
-                            Ok((r.get::<_, i64>("seq")?, looked(r)?))
-                        })?
-                        .collect::<sql::Result<Vec<_>>>()
-                    })
-                    .map_err(failed)?;
-                rows.extend(found);
-            }
+                    .chain([Value::Integer(look.n as i64)])
+                    .collect()
+            });
+            let found = c.query_each(&sql, &inboxes.collect::<Vec<_>>(), |r| {
+                Ok((r.get::<_, i64>("seq")?, looked(r)?))
+            });
+            rows.extend(found.map_err(failed)?.into_iter().flatten());
             // One inbox has an order of its own.
             if several {
                 rows.sort_by_key(|(_, looked)| looked.row.created_at);
@@ -115,9 +107,7 @@ impl Tables {
                 }
             }
             rows.truncate(look.n);
-            for (_, row) in &mut rows {
-                with_receipts(c, row)?;
-            }
+            with_receipts(c, rows.iter_mut().map(|(_, row)| row))?;
             Ok(rows)
         })
         .await
@@ -209,26 +199,27 @@ impl Tables {
 
     pub async fn doing(&self, personas: Vec<Uuid>) -> Result<BTreeMap<Uuid, Doing>> {
         self.read_memory(move |c| {
-            personas
-                .into_iter()
-                .map(|persona| Ok((persona, doing(c, persona)?)))
-                .collect()
+            let all = doing(c, &personas)?;
+            Ok(personas.into_iter().zip(all).collect())
         })
         .await
     }
 }
 
-fn doing(c: &Connection, persona: Uuid) -> Result<Doing> {
-    let id = persona.to_string();
-    let last_delta = c
-        .prepare_cached(
+/// What each of some personas is at.
+fn doing(c: &Connection, personas: &[Uuid]) -> Result<Vec<Doing>> {
+    let ids: Vec<Vec<Value>> = personas
+        .iter()
+        .map(|p| vec![Value::Text(p.to_string())])
+        .collect();
+    let last_deltas = c
+        .query_each(
             "select d.id, d.delta_kind, d.created_at, d.summary, d.operator_visible_effect
              from personas p join session_deltas d
                  on d.project_id = p.project_id and d.identity = p.identity
              where p.id = ? and d.delta_kind <> 'start' order by d.created_at desc limit 1",
-        )
-        .and_then(|mut s| {
-            s.query_row([&id], |r| {
+            &ids,
+            |r| {
                 let line = |text: String| clip(&one_line(&text), PAGE_TEXT_CHARS);
                 Ok(LastDelta {
                     id: column::id(r, "id")?,
@@ -239,26 +230,27 @@ fn doing(c: &Connection, persona: Uuid) -> Result<Doing> {
                         .get::<_, Option<String>>("operator_visible_effect")?
                         .map(line),
                 })
-            })
-            .optional()
+            },
+        )
+        .map_err(failed)?;
+    let tasks = c.query_each(&newest_task(), &ids, looked).map_err(failed)?;
+    let first = |mut id: Vec<Value>| {
+        id.extend([Value::Integer(-1), Value::Integer(1)]);
+        id
+    };
+    let firsts: Vec<Vec<Value>> = ids.into_iter().map(first).collect();
+    let oldest = c
+        .query_each(&waiting_rows(0, false), &firsts, |r| {
+            column::moment(r, "created_at")
         })
         .map_err(failed)?;
-    let task = c
-        .prepare_cached(&newest_task())
-        .and_then(|mut s| s.query_row([&id], looked).optional())
-        .map_err(failed)?;
-    let oldest_unread_at = c
-        .prepare_cached(&waiting_rows(0, false))
-        .and_then(|mut s| {
-            s.query_row(params![id, -1, 1], |r| column::moment(r, "created_at"))
-                .optional()
-        })
-        .map_err(failed)?;
-    Ok(Doing {
-        last_delta,
-        task,
-        oldest_unread_at,
-    })
+    let all = last_deltas.into_iter().zip(tasks).zip(oldest);
+    let one = |((delta, task), oldest): ((Vec<LastDelta>, Vec<LookedAt>), Vec<Moment>)| Doing {
+        last_delta: delta.into_iter().next(),
+        task: task.into_iter().next(),
+        oldest_unread_at: oldest.into_iter().next(),
+    };
+    Ok(all.map(one).collect())
 }
 
 pub(super) fn one_signal(c: &Connection, id: &str) -> Result<Option<LookedAt>> {
@@ -269,7 +261,7 @@ pub(super) fn one_signal(c: &Connection, id: &str) -> Result<Option<LookedAt>> {
         .and_then(|mut s| s.query_row([id], looked).optional())
         .map_err(failed)?;
     row.map(|mut row| {
-        with_receipts(c, &mut row)?;
+        with_receipts(c, [&mut row])?;
         Ok(row)
     })
     .transpose()
@@ -376,8 +368,19 @@ pub(super) fn looked(r: &Row<'_>) -> sql::Result<LookedAt> {
     let waiting = drained.is_none() && ended.is_none();
     let created_at = column::moment(r, "created_at")?;
     let known = SignalType::from_name(&signal_type);
+    let ended_as: Option<String> = r.get("ended_as")?;
+    let ended_as = |name: &str| ended.filter(|_| ended_as.as_deref() == Some(name));
     Ok(LookedAt {
         to_persona: column::id(r, "to_persona_id")?,
+        facts: SignalFacts {
+            queued: created_at,
+            drained,
+            acted: column::opt_moment(r, "acted_at")?,
+            dismissed: column::opt_moment(r, "dismissed_at")?,
+            expired: ended_as("expired"),
+            recalled: ended_as("recalled"),
+            failed: ended_as("failed"),
+        },
         receipts: Vec::new(),
         row: SignalRow {
             pid: r.get::<_, Option<String>>("pid")?.unwrap_or_default(),
@@ -401,17 +404,21 @@ pub(super) fn looked(r: &Row<'_>) -> sql::Result<LookedAt> {
     })
 }
 
-/// Adds what became of it.
-fn with_receipts(c: &Connection, looked: &mut LookedAt) -> Result<()> {
-    let id = looked.row.signal_id.to_string();
-    let known: SignalFacts = facts(c, &id)?.facts;
-    looked.receipts = c
-        .prepare_cached(
+/// Adds what became of each.
+fn with_receipts<'l>(
+    c: &Connection,
+    all: impl IntoIterator<Item = &'l mut LookedAt>,
+) -> Result<()> {
+    let all: Vec<&mut LookedAt> = all.into_iter().collect();
+    let ids = all
+        .iter()
+        .map(|l| vec![Value::Text(l.row.signal_id.to_string())]);
+    let receipts = c
+        .query_each(
             "select d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
              from deliveries d where d.signal_id = ?",
-        )
-        .and_then(|mut s| {
-            s.query_map([&id], |r| {
+            &ids.collect::<Vec<_>>(),
+            |r| {
                 Ok(SessionReceipt {
                     session_id: column::id(r, "session_id")?,
                     pushed: column::opt_moment(r, "pushed_at")?,
@@ -421,12 +428,14 @@ fn with_receipts(c: &Connection, looked: &mut LookedAt) -> Result<()> {
                     drained: column::opt_moment(r, "drained_at")?,
                     ..SessionReceipt::default()
                 })
-            })?
-            .collect::<sql::Result<_>>()
-        })
+            },
+        )
         .map_err(failed)?;
-    let receipt = Receipt::assemble(&known, looked.receipts.clone());
-    looked.row.state = receipt.state;
-    looked.row.at = receipt.at;
+    for (looked, receipts) in all.into_iter().zip(receipts) {
+        looked.receipts = receipts;
+        let receipt = Receipt::assemble(&looked.facts, looked.receipts.clone());
+        looked.row.state = receipt.state;
+        looked.row.at = receipt.at;
+    }
     Ok(())
 }

@@ -1,0 +1,34 @@
+-- Which rows a transaction writes, as open pages know them, while anybody watches: noted in a setting that ends
+-- with the transaction, and read by whoever commits it.
+create function note_touched() returns trigger language plpgsql as $$
+declare
+    noted text := coalesce(current_setting('prism.touched', true), '');
+begin
+    -- More than a page is told one by one: a longer list says only that it is too long.
+    if length(noted) < 40000 then
+        perform set_config('prism.touched', noted || tg_argv[0] || ' '
+            || case when tg_op = 'DELETE' then old.rowid else new.rowid end || ';', true);
+    end if;
+    return null;
+end $$;
+
+create trigger note_touched after insert or update on signal_queue for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('signals');
+create trigger note_touched after insert or update on sessions for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('sessions');
+create trigger note_touched after insert or update on memory for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('memory');
+create trigger note_touched after insert or update on operator_inputs for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('inputs');
+create trigger note_touched after insert or update on memory_recall_events for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('recalls');
+create trigger note_touched after insert or update on recallgate_events for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('gate');
+create trigger note_touched after insert or update on loopback_runs for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('probes');
+create trigger note_touched after insert on personas for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('settings');
+create trigger note_touched after insert or update or delete on projects for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('settings');
+create trigger note_touched after insert or update or delete on api_keys for each row
+    when (current_setting('prism.watched', true) = 'on') execute function note_touched('settings');

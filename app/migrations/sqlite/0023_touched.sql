@@ -1,0 +1,1 @@
+-- SQLite says by itself which rows are written; PostgreSQL has triggers for it from here on.

@@ -1,0 +1,618 @@
+//! The index of meaning that PostgreSQL has where pgvector is there, in place of vectors in memory.
+//!
+//! A copy of the vectors, as half floats, with an HNSW index for each generation. It is made once there are
+//! so many vectors that a scan in memory no longer looks at all of them, beside whatever goes on: filled in
+//! steps, then indexed without holding anybody up, and used from then on. What was embedded since the last
+//! step is compared by itself, so nothing is missed meanwhile. Without the extension, before there are so
+//! many, and whenever the index is gone, the scan in memory answers.
+
+use super::vectors::{self, Near, ROLES, ScanFilter};
+use super::{Result, Tables, failed, pool};
+use crate::store::sql::{self, Connection, Link, OptionalExtension, params};
+use prism_core::memory::Kind;
+use prism_core::memory::recall::Nearness;
+use prism_core::memory::vector::{Role, from_bytes};
+use simsimd::SpatialSimilarity;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// Vectors of a generation from which on it is made: up to so many, a scan in memory is exact.
+const FROM_VECTORS: i64 = super::vectors::BY_SIGNS_FROM as i64;
+/// The same where a test has few.
+const FROM_FEW: i64 = 10;
+/// Vectors that are copied in one step.
+const STEP_VECTORS: usize = 1_000;
+/// Rows of a project up to which all of its vectors are compared: to seek a small project's in an index of
+/// all would look at many of others first.
+const ALL_UP_TO_ROWS: u64 = 2_000;
+/// Vectors that were not copied yet and are compared by themselves, at the most.
+const TAIL_MAX: i64 = 4_000;
+/// How many an index keeps in sight, and at how many it stops where a filter lets few through.
+const IN_SIGHT_MIN: usize = 200;
+const IN_SIGHT_MAX: usize = 1_000;
+const LOOKED_AT_MAX: usize = 40_000;
+/// How soon it is looked again whether there is something to do: what came meanwhile is compared by itself.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// What an index may take while it is made.
+const BUILDING_MEMORY: &str = "512MB";
+
+/// What an extension that was dropped has left is of no use to one that comes after it.
+const TABLES: &str = "drop table if exists memory_near, memory_near_state;
+    create table memory_near (
+        id         bigint primary key references memory_vectors(id) on delete cascade,
+        memory_row bigint not null,
+        ordinal    bigint not null,
+        model      text collate \"C\" not null,
+        scanned    boolean not null,
+        near       halfvec not null
+    );
+    create index ix_memory_near_row on memory_near (memory_row, model);
+    create table memory_near_state (
+        model   text collate \"C\" primary key,
+        last    bigint not null default 0,
+        vectors bigint not null default 0
+    )";
+/// The vectors after those that were copied, in order.
+const NEXT: &str = "select v.id, v.memory_row, v.ordinal, v.vector from memory_vectors v
+    where v.id > ?1 and v.model = ?2 order by v.id limit ?3";
+
+/// What a server knows of the index: for which generation it is whole.
+#[derive(Default)]
+pub struct Indexed {
+    whole: Mutex<Option<String>>,
+    /// When it was looked at and there was nothing to do.
+    rests_since: Mutex<Option<Instant>>,
+}
+
+impl Indexed {
+    pub fn is_whole(&self, model: &str) -> bool {
+        let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.as_deref() == Some(model)
+    }
+
+    fn set(&self, model: Option<&str>) {
+        let mut whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        *whole = model.map(str::to_owned);
+    }
+
+    fn rests(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.rests_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index, as it can be asked in this transaction; none where the scan in memory answers.
+    pub fn index<'c>(
+        &self,
+        c: &'c Connection,
+        model: &str,
+        dimensions: usize,
+    ) -> Result<Option<Index<'c>>> {
+        if !self.is_whole(model) {
+            return Ok(None);
+        }
+        let there = c
+            .query_row("select to_regclass(?) is not null", [&name(model)], |r| {
+                r.get::<_, bool>(0)
+            })
+            .map_err(failed)?;
+        if !there {
+            // Taken away under us: what is in memory is read again.
+            self.set(None);
+            return Ok(None);
+        }
+        let last: Option<i64> = c
+            .query_row(
+                "select last from memory_near_state where model = ?",
+                [model],
+                |r| r.get(0),
+            )
+            .optional()
+            .map_err(failed)?;
+        Ok(last.map(|last| Index {
+            c,
+            model: model.to_owned(),
+            dimensions,
+            last,
+        }))
+    }
+}
+
+/// Whether a test has an index made of few vectors, and asked in any case.
+fn from_few() -> bool {
+    crate::config::failpoint("near.from_few")
+}
+
+fn from_vectors() -> i64 {
+    if from_few() { FROM_FEW } else { FROM_VECTORS }
+}
+
+/// The name of a generation's index.
+fn name(model: &str) -> String {
+    let digest = prism_core::signal::sha256_hex(model.as_bytes());
+    format!("ix_memory_near_{}", &digest[..12])
+}
+
+/// A vector as pgvector reads it.
+fn written(vector: &[f32]) -> String {
+    let mut text = String::with_capacity(vector.len() * 10);
+    for (i, x) in vector.iter().enumerate() {
+        let _ = write!(text, "{}{x}", if i == 0 { "[" } else { "," });
+    }
+    text.push(']');
+    text
+}
+
+/// The index in one transaction.
+pub struct Index<'c> {
+    c: &'c Connection,
+    model: String,
+    dimensions: usize,
+    /// The last vector that was copied into it.
+    last: i64,
+}
+
+impl Index<'_> {
+    /// The rows nearest in meaning, as vectors in memory tell them.
+    pub fn nearest(
+        &self,
+        project: &str,
+        question: &[f32],
+        filter: &ScanFilter,
+        n: usize,
+    ) -> Result<HashMap<i64, f64>> {
+        if question.len() != self.dimensions {
+            return Ok(HashMap::new());
+        }
+        // Several fields of one row may be near.
+        let wanted = n * 2;
+        let small = !from_few() && super::words::counts(self.c, project)?.rows <= ALL_UP_TO_ROWS;
+        let mut found = self.sought(project, question, filter, wanted, small)?;
+        let newer = self.tail(project, filter)?.into_iter();
+        found.extend(newer.filter(|v| v.role.is_scanned()).map(|v| Near {
+            id: v.id,
+            row: v.row,
+            score: v.dot(question),
+        }));
+        found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
+        found.truncate(wanted);
+        vectors::by_row(self.c, &found, question, n)
+    }
+
+    fn sought(
+        &self,
+        project: &str,
+        question: &[f32],
+        filter: &ScanFilter,
+        wanted: usize,
+        all: bool,
+    ) -> Result<Vec<Near>> {
+        let (model, n) = (self.model.replace('\'', "''"), self.dimensions);
+        let near = format!("cast(n.near as halfvec({n}))");
+        let far = format!("{near} <#> cast(cast(?1 as text) as halfvec({n}))");
+        let of = format!("n.model = '{model}' and n.scanned");
+        let of_project = format!("m.project_id = ?2{}", filter.sql());
+        let sql = match all {
+            // Not in the index's order, so that it is not asked.
+            true => format!(
+                "select n.id, n.memory_row, {far} as far from memory m
+                 join memory_near n on n.memory_row = m.rowid
+                 where {of} and {of_project} order by ({far}) + 0 limit ?3"
+            ),
+            false => {
+                let in_sight = wanted.clamp(IN_SIGHT_MIN, IN_SIGHT_MAX);
+                self.set(&format!(
+                    "set local hnsw.ef_search = {in_sight};
+                     set local hnsw.iterative_scan = strict_order;
+                     set local hnsw.max_scan_tuples = {LOOKED_AT_MAX};
+                     set local enable_seqscan = off; set local enable_sort = off"
+                ));
+                format!(
+                    "select n.id, n.memory_row, {far} as far from memory_near n
+                     join memory m on m.rowid = n.memory_row
+                     where {of} and {of_project} order by {far} limit ?3"
+                )
+            }
+        };
+        let bound = params![written(question), project, wanted as i64];
+        let found = super::memory::list(self.c, &sql, bound, |r| {
+            Ok(Near {
+                id: r.get(0)?,
+                row: r.get(1)?,
+                // The index tells the product as a distance: its opposite.
+                score: -r.get::<_, f64>(2)? as f32,
+            })
+        })?;
+        if !all {
+            self.set("set local enable_seqscan = on; set local enable_sort = on");
+        }
+        Ok(found)
+    }
+
+    /// Sets something for the next statement.
+    fn set(&self, sql: &str) {
+        if let Connection::Postgres(link) = self.c {
+            link.say_along(sql);
+        }
+    }
+
+    /// What was embedded since the last step.
+    fn tail(&self, project: &str, filter: &ScanFilter) -> Result<Vec<Newer>> {
+        let sql = format!(
+            "select v.id, v.memory_row, v.ordinal, v.vector from memory_vectors v
+             join memory m on m.rowid = v.memory_row
+             where v.id > ?1 and v.model = ?2 and m.project_id = ?3{} order by v.id desc limit ?4",
+            filter.sql()
+        );
+        let bound = params![self.last, self.model, project, TAIL_MAX];
+        let newer = super::memory::list(self.c, &sql, bound, |r| {
+            let vector = r.get_ref(3)?.as_blob().ok().and_then(from_bytes);
+            Ok(Newer {
+                id: r.get(0)?,
+                row: r.get(1)?,
+                role: Role::of(r.get(2)?),
+                vector: vector.unwrap_or_default(),
+            })
+        })?;
+        let whole = |v: &Newer| v.vector.len() == self.dimensions;
+        Ok(newer.into_iter().filter(whole).collect())
+    }
+
+    /// How near each of these rows is, role by role.
+    pub fn judge(
+        &self,
+        project: &str,
+        question: &[f32],
+        rows: &[i64],
+        exact: &HashMap<i64, f64>,
+    ) -> Result<HashMap<i64, Nearness>> {
+        let mut best: HashMap<i64, [f64; ROLES]> = HashMap::new();
+        if question.len() != self.dimensions || rows.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut note = |row: i64, role: Role, score: f64| {
+            let roles = best.entry(row).or_insert([f64::MIN; ROLES]);
+            roles[role as usize] = roles[role as usize].max(score);
+        };
+        let sql = "select n.memory_row, n.ordinal, n.near <#> cast(cast(?1 as text) as halfvec)
+            from json_each(?2) j join memory_near n on n.memory_row = cast(j.value as integer)
+            where n.model = ?3";
+        let wanted = serde_json::to_string(rows).unwrap_or_default();
+        let bound = params![written(question), wanted, self.model];
+        let found = super::memory::list(self.c, sql, bound, |r| {
+            Ok((r.get(0)?, Role::of(r.get(1)?), -r.get::<_, f64>(2)?))
+        })?;
+        for (row, role, score) in found {
+            note(row, role, score);
+        }
+        let asked: HashSet<i64> = rows.iter().copied().collect();
+        for newer in self.tail(project, &ScanFilter::all())? {
+            if asked.contains(&newer.row) {
+                note(newer.row, newer.role, f64::from(newer.dot(question)));
+            }
+        }
+        let judged = best.into_iter();
+        let judged = judged.filter_map(|(row, best)| {
+            Some((row, vectors::nearness(best, exact.get(&row).copied())?))
+        });
+        Ok(judged.collect())
+    }
+}
+
+/// A vector that was not copied yet.
+struct Newer {
+    id: i64,
+    row: i64,
+    role: Role,
+    vector: Vec<f32>,
+}
+
+impl Newer {
+    fn dot(&self, question: &[f32]) -> f32 {
+        f32::dot(question, &self.vector).unwrap_or_default() as f32
+    }
+}
+
+impl ScanFilter {
+    /// The filter as SQL on a row `m` of memory: numbers, and names of a closed list.
+    fn sql(&self) -> String {
+        let mut sql = String::new();
+        if self.since > i64::MIN {
+            let _ = write!(sql, " and m.created_at >= {}", self.since);
+        }
+        if self.until < i64::MAX {
+            let _ = write!(sql, " and m.created_at <= {}", self.until);
+        }
+        if let Some(kinds) = self.kinds {
+            let allowed = Kind::ALL.iter().enumerate();
+            let allowed = allowed.filter(|(at, _)| kinds & (1 << at) != 0);
+            let names: Vec<String> = allowed.map(|(_, kind)| format!("'{kind}'")).collect();
+            let _ = write!(sql, " and m.kind in ({})", names.join(","));
+        }
+        sql
+    }
+}
+
+impl Tables {
+    /// Does the next piece of work on the index, where there is one to be; whether there was any.
+    pub async fn tend_index(&self, model: &'static str, dimensions: usize) -> Result<bool> {
+        let Some(pool) = self.pool.clone() else {
+            return Ok(false);
+        };
+        if self
+            .near
+            .rests()
+            .is_some_and(|since| since.elapsed() < LOOK_AGAIN && !from_few())
+        {
+            return Ok(false);
+        }
+        let (near, vectors) = (self.near.clone(), self.vectors.clone());
+        let tended = tokio::task::spawn_blocking(move || {
+            let link = pool.server().connect().map_err(failed)?;
+            let c = Connection::Postgres(link);
+            let Connection::Postgres(link) = &c else {
+                return Ok(false);
+            };
+            let Tended { worked, is_whole } = tend(&c, link, model, dimensions)?;
+            let was = near.is_whole(model);
+            near.set(is_whole.then_some(model));
+            if is_whole && !was {
+                tracing::info!(model, "Meaning is found by pgvector's index from now on");
+                vectors.forget();
+            }
+            *near.rests() = (!worked).then(Instant::now);
+            Ok(worked)
+        });
+        tended
+            .await
+            .map_err(|_| super::StoreError::Failed("tending the index was cut short".into()))?
+    }
+
+    /// What the index finds of the `n` nearest vectors to each question, as a share, and how long each took
+    /// to be found by it and by looking at all of them, in milliseconds; none where there is no index.
+    pub async fn kept_by_index(
+        &self,
+        model: &'static str,
+        project: Uuid,
+        questions: Vec<Vec<f32>>,
+        n: usize,
+    ) -> Result<Option<(f64, Vec<f64>, Vec<f64>)>> {
+        let near = self.near.clone();
+        self.read_memory(move |c| {
+            let dimensions = questions.first().map_or(0, Vec::len);
+            let Some(index) = near.index(c, model, dimensions)? else {
+                return Ok(None);
+            };
+            let (project, all) = (project.to_string(), ScanFilter::all());
+            let (mut kept, mut exact) = (0, 0);
+            let mut times = (Vec::new(), Vec::new());
+            let ms = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
+            for question in &questions {
+                let started = Instant::now();
+                let found = index.sought(&project, question, &all, n, false)?;
+                times.0.push(ms(started));
+                let found: HashSet<i64> = found.iter().map(|f| f.id).collect();
+                let started = Instant::now();
+                let nearest = index.sought(&project, question, &all, n, true)?;
+                times.1.push(ms(started));
+                exact += nearest.len();
+                kept += nearest.iter().filter(|f| found.contains(&f.id)).count();
+            }
+            let share = kept as f64 / f64::from(exact.max(1) as u32);
+            Ok(Some((share, times.0, times.1)))
+        })
+        .await
+    }
+}
+
+/// How the index is, and whether something was done to it.
+#[derive(Default)]
+struct Tended {
+    worked: bool,
+    is_whole: bool,
+}
+
+fn is_there(c: &Connection, sql: &str) -> Result<bool> {
+    c.query_row(sql, [], |r| r.get(0)).map_err(failed)
+}
+
+fn tend(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<Tended> {
+    let extension = "select exists (select 1 from pg_extension where extname = 'vector'
+        and string_to_array(extversion, '.')::int[] >= array[0, 8])";
+    if !is_there(c, extension)? {
+        return Ok(Tended::default());
+    }
+    let table = "select exists (select 1 from pg_attribute where attname = 'near'
+        and attrelid = to_regclass('memory_near') and not attisdropped)";
+    if !is_there(c, table)? {
+        let sql = "select count(*) from (select 1 from memory_vectors where model = ? limit ?) v";
+        let vectors: i64 = c
+            .query_row(sql, params![model, from_vectors()], |r| r.get(0))
+            .map_err(failed)?;
+        if vectors < from_vectors() {
+            return Ok(Tended::default());
+        }
+        tracing::info!(model, "Vectors are copied into an index by pgvector");
+        c.begin_writing().map_err(failed)?;
+        pool::lock(c, &super::Alone::Everywhere)?;
+        // Another server may have been quicker.
+        if !is_there(c, table)? {
+            link.batch(TABLES).map_err(failed)?;
+        }
+        c.commit().map_err(failed)?;
+    }
+    // One server at a time; the others look again later.
+    let mine = "select pg_try_advisory_lock(hashtextextended('prism near', 0))";
+    let is_whole = has_index(c, model)?;
+    if !is_there(c, mine)? {
+        return Ok(Tended {
+            worked: false,
+            is_whole,
+        });
+    }
+    // The lock ends with the connection.
+    forget_others(c, link, model)?;
+    let more = copy_next(c, link, model, dimensions)? == STEP_VECTORS;
+    if more || is_whole {
+        return Ok(Tended {
+            worked: more,
+            is_whole,
+        });
+    }
+    let enough = "select coalesce((select vectors from memory_near_state where model = ?), 0) >= ?";
+    let enough: bool = c
+        .query_row(enough, params![model, from_vectors()], |r| r.get(0))
+        .map_err(failed)?;
+    if enough {
+        build(link, model, dimensions).map_err(failed)?;
+    }
+    Ok(Tended {
+        worked: enough,
+        is_whole: enough,
+    })
+}
+
+fn has_index(c: &Connection, model: &str) -> Result<bool> {
+    c.query_row(
+        "select exists (select 1 from pg_index where indexrelid = to_regclass(?) and indisvalid)",
+        [&name(model)],
+        |r| r.get(0),
+    )
+    .map_err(failed)
+}
+
+/// What generations left of which no vector is there any more.
+fn forget_others(c: &Connection, link: &Link, model: &str) -> Result<()> {
+    let gone = "select s.model from memory_near_state s where s.model <> ?
+        and not exists (select 1 from memory_vectors v where v.model = s.model)";
+    for gone in super::memory::list(c, gone, params![model], |r| r.get::<_, String>(0))? {
+        link.batch(&format!(
+            "drop index concurrently if exists {}",
+            name(&gone)
+        ))
+        .map_err(failed)?;
+        c.execute("delete from memory_near_state where model = ?", [&gone])
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Copies the next vectors; answers how many it came through.
+fn copy_next(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<usize> {
+    c.begin_writing().map_err(failed)?;
+    let copied = copy_step(c, link, model, dimensions);
+    match copied {
+        Ok(n) => c.commit().map(|()| n).map_err(failed),
+        Err(error) => {
+            drop(c.rollback());
+            Err(error)
+        }
+    }
+}
+
+fn copy_step(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<usize> {
+    let last: i64 = c
+        .query_row(
+            "select coalesce((select last from memory_near_state where model = ?), 0)",
+            [model],
+            |r| r.get(0),
+        )
+        .map_err(failed)?;
+    let bound = params![last, model, STEP_VECTORS as i64];
+    let next = super::memory::list(c, NEXT, bound, |r| {
+        let vector = r.get_ref(3)?.as_blob().ok().and_then(from_bytes);
+        Ok((
+            r.get::<_, i64>(0)?,
+            r.get::<_, i64>(1)?,
+            r.get::<_, i64>(2)?,
+            vector,
+        ))
+    })?;
+    let Some((reached, ..)) = next.last() else {
+        return Ok(0);
+    };
+    let (reached, came) = (*reached, next.len());
+    let mut lines = String::new();
+    let mut taken = 0;
+    for (id, row, ordinal, vector) in &next {
+        // One of another length is passed over, as in memory.
+        let Some(vector) = vector.as_ref().filter(|v| v.len() == dimensions) else {
+            continue;
+        };
+        let scanned = if Role::of(*ordinal).is_scanned() {
+            "t"
+        } else {
+            "f"
+        };
+        let _ = writeln!(
+            lines,
+            "{id}\t{row}\t{ordinal}\t{model}\t{scanned}\t{}",
+            written(vector)
+        );
+        taken += 1;
+    }
+    let copy = "copy memory_near (id, memory_row, ordinal, model, scanned, near) from stdin";
+    link.copy_in(copy, lines.as_bytes()).map_err(failed)?;
+    c.execute(
+        "insert into memory_near_state (model, last, vectors) values (?1, ?2, ?3)
+         on conflict (model) do update set last = excluded.last,
+            vectors = memory_near_state.vectors + excluded.vectors",
+        params![model, reached, taken],
+    )
+    .map_err(failed)?;
+    Ok(came)
+}
+
+/// Makes the index while everything goes on. One that was cut off is made anew.
+fn build(link: &Link, model: &str, dimensions: usize) -> sql::Result<()> {
+    let (index, model) = (name(model), model.replace('\'', "''"));
+    link.batch(&format!(
+        "set statement_timeout = 0; set maintenance_work_mem = '{BUILDING_MEMORY}'"
+    ))?;
+    link.batch(&format!("drop index concurrently if exists {index}"))?;
+    link.batch(&format!(
+        "create index concurrently {index} on memory_near
+         using hnsw ((near::halfvec({dimensions})) halfvec_ip_ops)
+         where model = '{model}' and scanned"
+    ))?;
+    link.batch("analyze memory_near")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::Filter;
+    use prism_core::Moment;
+
+    #[test]
+    fn a_filter_is_the_same_in_sql() {
+        assert_eq!(ScanFilter::all().sql(), "");
+        let filter = Filter {
+            kinds: vec![Kind::Fact, Kind::Note],
+            since: Some(Moment(3)),
+            until: Some(Moment(9)),
+            ..Filter::default()
+        };
+        let sql = ScanFilter::of(&filter).sql();
+        assert!(sql.starts_with(" and m.created_at >= 3 and m.created_at <= 9 and m.kind in ("));
+        assert!(sql.contains("'fact'") && sql.contains("'note'"), "{sql}");
+    }
+
+    #[test]
+    fn a_vector_is_written_as_pgvector_reads_it() {
+        assert_eq!(written(&[0.5, -1.0, 2.0]), "[0.5,-1,2]");
+    }
+
+    #[test]
+    fn every_generation_has_an_index_of_its_own() {
+        assert_ne!(name("a"), name("b"));
+        assert!(
+            name("a'; drop table x")
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_')
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! pgvector's index of meaning: taken up when the extension comes, left alone when it goes.
+
+use crate::harness::engines::{Database, Postgres};
+use crate::harness::{PID, Server, wait_until};
+use crate::recall_story::give_model;
+use prism::client::Client;
+use serde_json::{Value, json};
+
+const TEXTS: [&str; 8] = [
+    "debounced the resize observer in SeatMap.tsx, layout now computed once per animation frame",
+    "raised the connection pool of the ledger service to 40 and added a circuit breaker",
+    "the courier mail template uses tables again because of old clients",
+    "moved the feature flags to a typed registry",
+    "the nightly export streams rows instead of holding them all",
+    "search suggestions wait for three letters before they ask",
+    "the login page keeps what was typed when a session ran out",
+    "invoices are numbered by the ledger, not by the shop",
+];
+const QUESTIONS: [&str; 3] = [
+    "why the picture of chairs no longer shakes when the window changes its width",
+    "what keeps the bookkeeping alive when too many come at once",
+    "letters to customers that looked broken in ancient programs",
+];
+
+async fn noted(client: &Client, text: &str) -> String {
+    let noted = client
+        .call(PID, "note", json!({"text": text}))
+        .await
+        .unwrap();
+    noted["id"].as_str().unwrap().to_owned()
+}
+
+async fn embedded(client: &Client) {
+    wait_until("every row has its vectors", || async {
+        let stats = client.call(PID, "memory_stats", json!({})).await.unwrap();
+        (stats["embed_pending"] == 0 && stats["vectors"].as_u64() > Some(0)).then_some(())
+    })
+    .await;
+}
+
+/// The rows that answer by meaning alone, the best first.
+async fn answers(client: &Client) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for question in QUESTIONS {
+        let asked = json!({"query": question, "k": 5, "legs": ["vector"]});
+        let answer = client.call(PID, "recall", asked).await.unwrap();
+        assert_eq!(answer["legs"]["vector"]["state"], "on", "{answer}");
+        let ids = answer["results"].as_array().unwrap().iter();
+        all.push(
+            ids.map(|r: &Value| r["id"].as_str().unwrap().to_owned())
+                .collect(),
+        );
+    }
+    all
+}
+
+fn indexed(database: &Database) -> bool {
+    let sql = "select count(*) from pg_index i join pg_class c on c.oid = i.indexrelid
+        where c.relname like 'ix_memory_near_%' and c.relname <> 'ix_memory_near_row' and i.indisvalid";
+    database.sql(sql).trim() == "1"
+}
+
+/// How many vectors the index's table lacks.
+fn lacking(database: &Database) -> String {
+    let sql = "select count(*) from memory_vectors v left join memory_near n on n.id = v.id
+        where n.id is null";
+    database.sql(sql).trim().to_owned()
+}
+
+#[tokio::test]
+async fn an_extension_that_comes_later_is_taken_up_and_finds_what_the_scan_found() {
+    let database = Postgres::shared().database();
+    let mut server = Server::none();
+    give_model(&server);
+    let env = [
+        ("PRISM_DATABASE", database.url.as_str()),
+        // Few vectors are enough for an index, and it is looked for at once.
+        ("PRISM_FAILPOINTS", "near.from_few"),
+    ];
+    server.resume_with(&env);
+    let (mira, _) = server.session("Mira").await;
+    for text in TEXTS {
+        noted(&mira, text).await;
+    }
+    embedded(&mira).await;
+    let by_scan = answers(&mira).await;
+    assert_eq!(database.sql("select to_regclass('memory_near')").trim(), "");
+
+    database.sql("create extension vector");
+    noted(&mira, "the extension has come").await;
+    wait_until("the index is made", || async {
+        indexed(&database).then_some(())
+    })
+    .await;
+    embedded(&mira).await;
+    assert_eq!(answers(&mira).await, by_scan);
+    wait_until("all is copied", || async {
+        (lacking(&database) == "0").then_some(())
+    })
+    .await;
+    assert_eq!(answers(&mira).await, by_scan);
+
+    // What was written a moment ago is found before it was copied.
+    let newest = noted(
+        &mira,
+        "chairs on the plan of the hall shook on every change of width",
+    )
+    .await;
+    embedded(&mira).await;
+    assert!(answers(&mira).await[0].contains(&newest));
+
+    // A server that starts on it uses it; without the extension the scan answers as before.
+    server.kill();
+    server.resume_with(&env);
+    let with_index = answers(&mira).await;
+    assert!(with_index[0].contains(&newest));
+    database.sql("drop extension vector cascade");
+    assert_eq!(answers(&mira).await, with_index);
+    let ready = server.ok(None, &["ready", "--json"]);
+    assert!(ready.contains("exact scan"), "{ready}");
+}

@@ -12,6 +12,7 @@ use prism_core::gate::{
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
 /// Personas the cache holds; beyond that it is emptied and fills again.
@@ -85,6 +86,7 @@ impl Gate {
             Ok(id) => id,
             Err(unknown) => return Some(*unknown),
         };
+        self.settled(caller).await;
         let now = clock::now();
         let assigned = Assigned {
             actor,
@@ -113,16 +115,28 @@ impl Gate {
         };
         // An assignment that comes from here on takes the note back.
         let noted = self.note_of(actor.persona_id, actor.id());
-        let mut noted = noted.lock().await;
+        let noted = noted.lock_owned().await;
         // Where others have the rows too, an assignment may have come without a word here.
-        if *noted && !store.bus().carrier().is_shared() {
+        let is_shared = store.bus().carrier().is_shared();
+        if *noted && !is_shared {
             return;
         }
-        match store.produced_before_gate(actor, clock::now()).await {
-            Ok(()) => *noted = true,
-            Err(error) => {
-                tracing::warn!(%error, "The gate could not note an output; the next one is noted");
-            }
+        let noting = note_output(store.clone(), actor, noted);
+        match is_shared {
+            // Noted each time, so nobody waits for it but whoever is judged next.
+            true => drop(tokio::spawn(noting)),
+            false => noting.await,
+        }
+    }
+
+    /// Waits until what the caller has produced is on record: it is about to be judged.
+    pub async fn settled(&self, caller: &Caller) {
+        if let Some(actor) = self.actor(caller) {
+            drop(
+                self.note_of(actor.persona_id, actor.id())
+                    .lock_owned()
+                    .await,
+            );
         }
     }
 
@@ -136,6 +150,16 @@ impl Gate {
             actors.clear();
         }
         actors.entry(actor).or_default().clone()
+    }
+}
+
+/// Puts an output on record. Whoever comes next waits for the note.
+async fn note_output(store: Store, actor: Actor, mut noted: OwnedMutexGuard<bool>) {
+    match store.produced_before_gate(actor, clock::now()).await {
+        Ok(()) => *noted = true,
+        Err(error) => {
+            tracing::warn!(%error, "The gate could not note an output; the next one is noted");
+        }
     }
 }
 

@@ -240,6 +240,9 @@ pub async fn recall(
         tokens: results.iter().map(|r| recall::tokens(&r.text)).sum(),
         gate: prism.gate.actor(caller),
     });
+    if event.is_some() {
+        prism.gate.settled(caller).await;
+    }
     // What is known is told even when nothing more can be written.
     let unrecorded = match event {
         Some(event) => prism.store.note_recall(event).await.err(),

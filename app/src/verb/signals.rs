@@ -249,6 +249,7 @@ pub async fn acknowledge(
         now: clock::now(),
     };
     // An acknowledgment is not acceptance: the gate may advise beside it, and changes nothing.
+    prism.gate.settled(caller).await;
     prism.gate.assignment_comes(caller.persona.id);
     let warning = prism.store.acknowledge(ack).await?;
     prism.gate.assignment_comes(caller.persona.id);

@@ -9,6 +9,8 @@ use crate::clock;
 use anyhow::{Result, ensure};
 use futures_util::future;
 use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::time::Instant;
 
 /// What a durable send may take over one commit of PostgreSQL.
@@ -42,7 +44,7 @@ pub async fn sends(
         let sqlite = durable(&[embedded], senders, n).await?;
         let before = database_cpu_us();
         let postgres = durable(&[shared], senders, n).await?;
-        let database_us = (database_cpu_us() - before) / n as f64;
+        let database_us = database_cpu_since(&before) / n as f64;
         let figure = figures.add(
             format!("durable sends, {senders} senders"),
             "/s",
@@ -102,7 +104,7 @@ pub async fn sends(
     let sqlite = notes(&embedded, readers, n).await?;
     let before = database_cpu_us();
     let postgres = notes(&shared, readers, n).await?;
-    let database_us = (database_cpu_us() - before) / n as f64;
+    let database_us = database_cpu_since(&before) / n as f64;
     // What is alone with everything: its rate is what one database takes of writes of memory.
     figures.add(
         format!("notes, {readers} writers"),
@@ -137,18 +139,25 @@ async fn notes(server: &Server, writers: usize, n: usize) -> Result<(f64, f64)> 
     Ok((per_s, (server.cpu_us()? - cpu) / n as f64))
 }
 
-/// What all processes of PostgreSQL on this machine have used of the CPU so far.
-fn database_cpu_us() -> f64 {
+/// What each process of PostgreSQL on this machine has used of the CPU so far.
+fn database_cpu_us() -> HashMap<OsString, f64> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let used = processes.filter_map(|process| {
         let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
         let (who, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-        who.ends_with("(postgres")
-            .then(|| Some(ticks(11)? + ticks(12)?))?
+        let is_ours = who.ends_with("(postgres");
+        is_ours.then(|| Some((process.file_name(), (ticks(11)? + ticks(12)?) * 10_000.0)))?
     });
-    used.sum::<f64>() * 10_000.0
+    used.collect()
+}
+
+/// What they have used since; those that ended meanwhile are not known.
+fn database_cpu_since(before: &HashMap<OsString, f64>) -> f64 {
+    let now = database_cpu_us().into_iter();
+    now.map(|(process, used)| used - before.get(&process).copied().unwrap_or_default())
+        .sum()
 }
 
 fn signal(to: &str) -> Value {

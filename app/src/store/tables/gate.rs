@@ -4,7 +4,7 @@
 //! order: nothing here is decided from memory.
 
 use super::memory::list;
-use super::{Result, Tables, column, failed};
+use super::{Alone, Result, Tables, column, failed};
 use crate::clock;
 use crate::store::gate::{Actor, Assigned};
 use crate::store::sql::{self, Connection, OptionalExtension, params};
@@ -26,7 +26,9 @@ impl Tables {
     }
 
     pub async fn produced_before_gate(&self, actor: Actor, now: Moment) -> Result<()> {
-        self.write(move |c| {
+        // Whoever judges is alone with everything: an output need only be alone with its own maker's.
+        let alone = Alone::Inboxes(vec![actor.id()]);
+        let note = move |c: &Connection| {
             let (table, id) = keeper(&actor);
             c.prepare_cached(&format!(
                 "update {table} set last_output_at = ? where id = ?"
@@ -35,8 +37,8 @@ impl Tables {
             .map_err(failed)?;
             let warned = (GateOutcome::Warned, Trigger::MaterialOutput);
             close_windows(c, &actor, warned, &[], now)
-        })
-        .await
+        };
+        self.written(alone, note, |()| ()).await
     }
 
     pub async fn label_gate_event(

@@ -71,13 +71,13 @@ fn lacking(database: &Database) -> String {
 async fn an_extension_that_comes_later_is_taken_up_and_finds_what_the_scan_found() {
     let database = Postgres::shared().database();
     let mut server = Server::none();
-    give_model(&server);
     let env = [
         ("PRISM_DATABASE", database.url.as_str()),
         // Few vectors are enough for an index, and it is looked for at once.
         ("PRISM_FAILPOINTS", "near.from_few"),
     ];
     server.resume_with(&env);
+    give_model(&server);
     let (mira, _) = server.session("Mira").await;
     for text in TEXTS {
         noted(&mira, text).await;

@@ -19,6 +19,7 @@ use prism_core::limits::PAGE_TEXT_CHARS;
 use prism_core::loopback::Probe;
 use prism_core::presence::SessionState;
 use prism_core::text::{clip, one_line};
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// Recall events that say how often a row is found.
@@ -143,9 +144,7 @@ impl Tables {
             }
             wanted.words("t.query", &filter.words);
             let mut listed = RECALLS.list(c, &projects, &range, &wanted, recalled)?;
-            for row in &mut listed.rows {
-                name_results(c, row)?;
-            }
+            name_results(c, &mut listed.rows)?;
             Ok(listed)
         })
         .await
@@ -441,33 +440,45 @@ fn recalled(r: &Row<'_>) -> sql::Result<RecallRow> {
 }
 
 /// Says of each result what it is now and whether it was cited.
-fn name_results(c: &Connection, row: &mut RecallRow) -> Result<()> {
-    let cited: Vec<(String, Option<String>)> = rows::list(
-        c,
-        "select result_id, purpose from memory_citations where recall_event_id = ?",
-        params![row.id.to_string()],
-        |r| Ok((r.get(0)?, r.get(1)?)),
-    )?;
-    for result in &mut row.results {
-        let id = result.id.to_string();
-        let known = one(
-            c,
+fn name_results(c: &Connection, rows: &mut [RecallRow]) -> Result<()> {
+    let of = |id: Uuid| vec![Value::Text(id.to_string())];
+    let events: Vec<Vec<Value>> = rows.iter().map(|row| of(row.id)).collect();
+    let cited = c
+        .query_each(
+            "select result_id, purpose from memory_citations where recall_event_id = ?",
+            &events,
+            |r| Ok((r.get::<_, String>(0)?, r.get::<_, Option<String>>(1)?)),
+        )
+        .map_err(failed)?;
+    // Recalls bring the same rows again and again.
+    let brought = rows.iter().flat_map(|row| row.results.iter().map(|r| r.id));
+    let brought: Vec<Uuid> = brought.collect::<BTreeSet<_>>().into_iter().collect();
+    let ids: Vec<Vec<Value>> = brought.iter().map(|id| of(*id)).collect();
+    let found = c
+        .query_each(
             "select kind, title, substr(text, 1, 200) as text from memory where id = ?",
-            &id,
+            &ids,
             |r| {
                 let title: Option<String> = r.get("title")?;
                 let text: String = r.get("text")?;
                 let shown = title.filter(|t| !t.is_empty()).unwrap_or(text);
                 Ok((r.get::<_, String>("kind")?, clip(&one_line(&shown), 120)))
             },
-        )?;
-        if let Some((kind, title)) = known {
-            result.kind = Some(kind);
-            result.title = Some(title);
-        }
-        if let Some((_, purpose)) = cited.iter().find(|(cited, _)| *cited == id) {
-            result.cited = true;
-            result.cited_for = purpose.clone();
+        )
+        .map_err(failed)?;
+    let found = found.into_iter().map(|one| one.into_iter().next());
+    let known: BTreeMap<Uuid, Option<(String, String)>> = brought.into_iter().zip(found).collect();
+    for (row, cited) in rows.iter_mut().zip(cited) {
+        for result in &mut row.results {
+            if let Some(Some((kind, title))) = known.get(&result.id) {
+                result.kind = Some(kind.clone());
+                result.title = Some(title.clone());
+            }
+            let id = result.id.to_string();
+            if let Some((_, purpose)) = cited.iter().find(|(cited, _)| *cited == id) {
+                result.cited = true;
+                result.cited_for = purpose.clone();
+            }
         }
     }
     Ok(())

@@ -6,13 +6,13 @@ use crate::clock;
 use crate::prism::Caller;
 use crate::store::Store;
 use crate::store::gate::{Actor, Assigned};
+use prism_core::Moment;
 use prism_core::gate::{
     Assignment, AssignmentSource, GateOutcome, GateWarning, Mode, TaskClass, Trigger, classify,
     warning,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
 /// Personas the cache holds; beyond that it is emptied and fills again.
@@ -25,6 +25,7 @@ pub struct Gate {
     /// By persona, the actors whose output is on record already and who have no open window: more
     /// output of theirs changes no judgement until something is drained or a window opens.
     on_record: Mutex<HashMap<Uuid, HashMap<Uuid, OnRecord>>>,
+    waits: Arc<Waits>,
 }
 
 /// Whether an actor's output is on record; held by whoever puts it there, so that the next output
@@ -40,6 +41,7 @@ impl Gate {
         Self {
             mode,
             on_record: Mutex::default(),
+            waits: Arc::default(),
         }
     }
 
@@ -115,28 +117,32 @@ impl Gate {
         };
         // An assignment that comes from here on takes the note back.
         let noted = self.note_of(actor.persona_id, actor.id());
-        let noted = noted.lock_owned().await;
-        // Where others have the rows too, an assignment may have come without a word here.
-        let is_shared = store.bus().carrier().is_shared();
-        if *noted && !is_shared {
+        if store.bus().carrier().is_shared() {
+            // Where others have the rows too, an assignment may have come without a word here: each output is
+            // noted, and nobody waits for it but whoever is judged next.
+            self.waits.outputs().insert(actor.id(), clock::now());
+            let noting = note_waiting(store.clone(), actor, noted, self.waits.clone());
+            drop(tokio::spawn(noting));
             return;
         }
-        let noting = note_output(store.clone(), actor, noted);
-        match is_shared {
-            // Noted each time, so nobody waits for it but whoever is judged next.
-            true => drop(tokio::spawn(noting)),
-            false => noting.await,
+        let mut noted = noted.lock().await;
+        if !*noted {
+            *noted = note_output(store, actor, clock::now()).await;
         }
     }
 
     /// Waits until what the caller has produced is on record: it is about to be judged.
     pub async fn settled(&self, caller: &Caller) {
-        if let Some(actor) = self.actor(caller) {
-            drop(
-                self.note_of(actor.persona_id, actor.id())
-                    .lock_owned()
-                    .await,
-            );
+        let Some(actor) = self.actor(caller) else {
+            return;
+        };
+        let noted = self.note_of(actor.persona_id, actor.id());
+        loop {
+            drop(noted.lock().await);
+            if !self.waits.outputs().contains_key(&actor.id()) {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
     }
 
@@ -153,12 +159,37 @@ impl Gate {
     }
 }
 
-/// Puts an output on record. Whoever comes next waits for the note.
-async fn note_output(store: Store, actor: Actor, mut noted: OwnedMutexGuard<bool>) {
-    match store.produced_before_gate(actor, clock::now()).await {
-        Ok(()) => *noted = true,
-        Err(error) => {
-            tracing::warn!(%error, "The gate could not note an output; the next one is noted");
+/// By actor, when the newest output was made that waits to be noted.
+#[derive(Default)]
+struct Waits(Mutex<HashMap<Uuid, Moment>>);
+
+impl Waits {
+    fn outputs(&self) -> MutexGuard<'_, HashMap<Uuid, Moment>> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Puts an output on record, if it can.
+async fn note_output(store: &Store, actor: Actor, at: Moment) -> bool {
+    let noted = store.produced_before_gate(actor, at).await;
+    if let Err(error) = &noted {
+        tracing::warn!(%error, "The gate could not note an output; the next one is noted");
+    }
+    noted.is_ok()
+}
+
+/// Notes the newest output that waits, until none does. Of those that come meanwhile the last one is enough, and
+/// whoever is at it already sees to it.
+async fn note_waiting(store: Store, actor: Actor, noted: OnRecord, waits: Arc<Waits>) {
+    while waits.outputs().contains_key(&actor.id()) {
+        let Ok(mut noted) = noted.try_lock() else {
+            return;
+        };
+        let next = waits.outputs().remove(&actor.id());
+        if let Some(at) = next {
+            *noted = note_output(&store, actor.clone(), at).await;
         }
     }
 }
@@ -167,7 +198,7 @@ async fn note_output(store: Store, actor: Actor, mut noted: OwnedMutexGuard<bool
 mod tests {
     use super::*;
     use crate::store::{Persona, Project};
-    use prism_core::{Identity, Moment, ProjectName};
+    use prism_core::{Identity, ProjectName};
 
     #[tokio::test]
     async fn a_second_output_is_answered_no_sooner_than_the_first_is_on_record() {

@@ -987,6 +987,16 @@ impl Store {
         self.0.tend_index(model, dimensions).await
     }
 
+    /// The same, where the index is to be made of so many vectors: for comparing.
+    pub async fn make_index(
+        &self,
+        model: &'static str,
+        dimensions: usize,
+        from: i64,
+    ) -> Result<bool> {
+        self.0.make_index(model, dimensions, from).await
+    }
+
     /// Counts words of rows that an older prism wrote, a few; answers whether more wait.
     pub async fn count_words(&self) -> Result<bool> {
         self.0.count_words().await

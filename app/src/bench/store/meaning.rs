@@ -99,7 +99,7 @@ async fn index(
     let store = opened.await??;
     let started = Instant::now();
     let mut steps = 0;
-    while store.tend_index(model, dimensions).await? {
+    while store.make_index(model, dimensions, 1).await? {
         steps += 1;
         if steps % 20 == 0 {
             progress(&format!("  the index: step {steps}"));

@@ -118,7 +118,10 @@ impl Tables {
             let tally = |by: &str| {
                 list(
                     c,
-                    &format!("select {by}, sum(outcome = 'warned'), sum(outcome = 'satisfied') from recallgate_events where project_id = ? group by 1 order by 1"),
+                    &format!(
+                        "select {by}, count(case when outcome = 'warned' then 1 end), count(case when outcome = 'satisfied' then 1 end)
+                         from recallgate_events where project_id = ? group by 1 order by 1"
+                    ),
                     params![p],
                     |r| Ok(GateTally { name: r.get(0)?, warned: r.get::<_, i64>(1)? as u64, satisfied: r.get::<_, i64>(2)? as u64 }),
                 )

@@ -1,8 +1,7 @@
 //! The index of meaning that PostgreSQL has where pgvector is there, in place of vectors in memory.
 //!
 //! A copy of the vectors, as half floats, with an HNSW index for each generation. It is made once there are
-//! so many vectors that a scan in memory no longer looks at all of them, beside whatever goes on: filled in
-//! steps, then indexed without holding anybody up, and used from then on. What was embedded since the last
+//! so many vectors that they take too much of every server's memory, beside whatever goes on: filled in steps, then indexed without holding anybody up, and used from then on. What was embedded since the last
 //! step is compared by itself, so nothing is missed meanwhile. Without the extension, before there are so
 //! many, and whenever the index is gone, the scan in memory answers.
 
@@ -19,8 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Vectors of a generation from which on it is made: up to so many, a scan in memory is exact.
-const FROM_VECTORS: i64 = super::vectors::BY_SIGNS_FROM as i64;
+/// Vectors of a generation from which on it is used. Up to so many a scan in memory is quicker and finds more
+/// (`prism bench store --only recall`), and takes a quarter of a gigabyte.
+const FROM_VECTORS: i64 = 250_000;
 /// The same where a test has few.
 const FROM_FEW: i64 = 10;
 /// Vectors that are copied in one step.
@@ -339,16 +339,26 @@ impl ScanFilter {
 impl Tables {
     /// Does the next piece of work on the index, where there is one to be; whether there was any.
     pub async fn tend_index(&self, model: &'static str, dimensions: usize) -> Result<bool> {
+        let rests = self
+            .near
+            .rests()
+            .is_some_and(|since| since.elapsed() < LOOK_AGAIN);
+        match rests && !from_few() {
+            true => Ok(false),
+            false => self.make_index(model, dimensions, from_vectors()).await,
+        }
+    }
+
+    /// The same, where it is to be made of so many vectors.
+    pub async fn make_index(
+        &self,
+        model: &'static str,
+        dimensions: usize,
+        from: i64,
+    ) -> Result<bool> {
         let Some(pool) = self.pool.clone() else {
             return Ok(false);
         };
-        if self
-            .near
-            .rests()
-            .is_some_and(|since| since.elapsed() < LOOK_AGAIN && !from_few())
-        {
-            return Ok(false);
-        }
         let (near, vectors) = (self.near.clone(), self.vectors.clone());
         let tended = tokio::task::spawn_blocking(move || {
             let link = pool.server().connect().map_err(failed)?;
@@ -356,7 +366,7 @@ impl Tables {
             let Connection::Postgres(link) = &c else {
                 return Ok(false);
             };
-            let Tended { worked, is_whole } = tend(&c, link, model, dimensions)?;
+            let Tended { worked, is_whole } = tend(&c, link, (model, dimensions), from)?;
             let was = near.is_whole(model);
             near.set(is_whole.then_some(model));
             if is_whole && !was {
@@ -419,7 +429,12 @@ fn is_there(c: &Connection, sql: &str) -> Result<bool> {
     c.query_row(sql, [], |r| r.get(0)).map_err(failed)
 }
 
-fn tend(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<Tended> {
+fn tend(
+    c: &Connection,
+    link: &Link,
+    (model, dimensions): (&str, usize),
+    from: i64,
+) -> Result<Tended> {
     let extension = "select exists (select 1 from pg_extension where extname = 'vector'
         and string_to_array(extversion, '.')::int[] >= array[0, 8])";
     if !is_there(c, extension)? {
@@ -430,9 +445,9 @@ fn tend(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<T
     if !is_there(c, table)? {
         let sql = "select count(*) from (select 1 from memory_vectors where model = ? limit ?) v";
         let vectors: i64 = c
-            .query_row(sql, params![model, from_vectors()], |r| r.get(0))
+            .query_row(sql, params![model, from], |r| r.get(0))
             .map_err(failed)?;
-        if vectors < from_vectors() {
+        if vectors < from {
             return Ok(Tended::default());
         }
         tracing::info!(model, "Vectors are copied into an index by pgvector");
@@ -446,33 +461,35 @@ fn tend(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<T
     }
     // One server at a time; the others look again later.
     let mine = "select pg_try_advisory_lock(hashtextextended('prism near', 0))";
-    let is_whole = has_index(c, model)?;
+    let has_index = has_index(c, model)?;
     if !is_there(c, mine)? {
         return Ok(Tended {
             worked: false,
-            is_whole,
+            is_whole: has_index && is_enough(c, model, from)?,
         });
     }
     // The lock ends with the connection.
     forget_others(c, link, model)?;
     let more = copy_next(c, link, model, dimensions)? == STEP_VECTORS;
-    if more || is_whole {
+    let enough = is_enough(c, model, from)?;
+    if !more && enough && !has_index {
+        build(link, model, dimensions).map_err(failed)?;
         return Ok(Tended {
-            worked: more,
-            is_whole,
+            worked: true,
+            is_whole: true,
         });
     }
-    let enough = "select coalesce((select vectors from memory_near_state where model = ?), 0) >= ?";
-    let enough: bool = c
-        .query_row(enough, params![model, from_vectors()], |r| r.get(0))
-        .map_err(failed)?;
-    if enough {
-        build(link, model, dimensions).map_err(failed)?;
-    }
     Ok(Tended {
-        worked: enough,
-        is_whole: enough,
+        worked: more,
+        is_whole: has_index && enough,
     })
+}
+
+/// Whether so many vectors were copied.
+fn is_enough(c: &Connection, model: &str, from: i64) -> Result<bool> {
+    let sql = "select coalesce((select vectors from memory_near_state where model = ?), 0) >= ?";
+    c.query_row(sql, params![model, from], |r| r.get(0))
+        .map_err(failed)
 }
 
 fn has_index(c: &Connection, model: &str) -> Result<bool> {

@@ -26,7 +26,7 @@ const RERANKED: usize = 100;
 const TWO_THREADS_FROM: usize = 150_000;
 /// From so many vectors on, signs say which of them are compared as whole numbers: one in so many,
 /// and so many at least.
-pub(super) const BY_SIGNS_FROM: usize = 60_000;
+const BY_SIGNS_FROM: usize = 60_000;
 const BY_SIGNS_ONE_IN: usize = 64;
 const BY_SIGNS_MIN: usize = 4_096;
 

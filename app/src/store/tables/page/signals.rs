@@ -215,9 +215,10 @@ fn doing(c: &Connection, personas: &[Uuid]) -> Result<Vec<Doing>> {
     let last_deltas = c
         .query_each(
             "select d.id, d.delta_kind, d.created_at, d.summary, d.operator_visible_effect
-             from personas p join session_deltas d
-                 on d.project_id = p.project_id and d.identity = p.identity
-             where p.id = ? and d.delta_kind <> 'start' order by d.created_at desc limit 1",
+             from session_deltas d
+             where d.project_id = (select project_id from personas where id = ?1)
+                 and d.identity = (select identity from personas where id = ?1)
+                 and d.delta_kind <> 'start' order by d.created_at desc limit 1",
             &ids,
             |r| {
                 let line = |text: String| clip(&one_line(&text), PAGE_TEXT_CHARS);

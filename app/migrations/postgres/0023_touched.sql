@@ -32,3 +32,7 @@ create trigger note_touched after insert or update or delete on projects for eac
     when (current_setting('prism.watched', true) = 'on') execute function note_touched('settings');
 create trigger note_touched after insert or update or delete on api_keys for each row
     when (current_setting('prism.watched', true) = 'on') execute function note_touched('settings');
+
+-- The newest task that somebody has read and not acted on, without reading what else their inbox held.
+create index ix_signal_read_tasks on signal_queue (to_persona_id, seq)
+    where category = 'TASK' and drained_at is not null and acted_at is null and dismissed_at is null and ended_at is null;

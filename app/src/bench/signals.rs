@@ -295,6 +295,11 @@ pub async fn durable(servers: &[Server], senders: usize, n: usize) -> Result<Dur
     for server in servers {
         clients.push(server.session("Sender").await?.0);
     }
+    for client in &clients {
+        for r in 0..recipients {
+            knows(client, &format!("Reader{r}")).await?;
+        }
+    }
     let cpu = || servers.iter().map(Server::cpu_us).sum::<Result<f64>>();
     let samples = Mutex::new(Vec::with_capacity(n));
     let (before, started) = (cpu()?, Instant::now());
@@ -331,6 +336,18 @@ pub async fn durable(servers: &[Server], senders: usize, n: usize) -> Result<Dur
         p50_ms: percentile(&mut samples, 0.5),
         p99_ms: percentile(&mut samples, 0.99),
     })
+}
+
+/// Waits until a server knows somebody who may have come to another one a moment ago.
+async fn knows(client: &Client, name: &str) -> Result<()> {
+    let whois = json!({"identity": name});
+    for _ in 0..50 {
+        if client.call(PID, "whois", whois.clone()).await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("a server does not get to know {name}")
 }
 
 async fn latency(server: &Server, n: usize) -> Result<Vec<f64>> {

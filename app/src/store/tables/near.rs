@@ -366,7 +366,10 @@ impl Tables {
             let Connection::Postgres(link) = &c else {
                 return Ok(false);
             };
-            let Tended { worked, is_whole } = tend(&c, link, (model, dimensions), from)?;
+            let tended = tend(&c, link, (model, dimensions), from);
+            // At once, and not when this connection has ended: the next step may be here before.
+            drop(link.batch("select pg_advisory_unlock_all()"));
+            let Tended { worked, is_whole } = tended?;
             let was = near.is_whole(model);
             near.set(is_whole.then_some(model));
             if is_whole && !was {
@@ -468,7 +471,6 @@ fn tend(
             is_whole: has_index && is_enough(c, model, from)?,
         });
     }
-    // The lock ends with the connection.
     forget_others(c, link, model)?;
     let more = copy_next(c, link, model, dimensions)? == STEP_VECTORS;
     let enough = is_enough(c, model, from)?;

@@ -55,10 +55,11 @@ pub(in super::super) fn waiting_rows(categories: usize, newest: bool) -> String 
 /// The newest task that a persona has read and not acted on.
 pub(in super::super) fn newest_task() -> String {
     format!(
-        "select {COLUMNS} from (select * from signal_queue where to_persona_id = ?
-             order by seq desc limit 200) t {JOINS}
-         where t.category = 'TASK' and t.drained_at is not null and t.acted_at is null
-             and t.dismissed_at is null and t.ended_at is null limit 1"
+        "select {COLUMNS} from signal_queue t {JOINS}
+         where t.to_persona_id = ?1
+             and t.seq > (select inbox_seq - 200 from personas where id = ?1)
+             and t.category = 'TASK' and t.drained_at is not null and t.acted_at is null
+             and t.dismissed_at is null and t.ended_at is null order by t.seq desc limit 1"
     )
 }
 

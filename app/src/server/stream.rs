@@ -46,7 +46,7 @@ pub async fn open(
     };
     // The default read buffer would cost 128 KiB for every idle session.
     upgrade
-        .read_buffer_size(4096)
+        .read_buffer_size(1024)
         .write_buffer_size(0)
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)

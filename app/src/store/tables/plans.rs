@@ -324,7 +324,7 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
         (
             "a persona's newest task",
             page_signals::newest_task(),
-            "ux_signal_inbox (to_persona_id=?)",
+            "ux_signal_inbox (to_persona_id=? AND seq>?)",
         ),
         (
             "what is left to review",

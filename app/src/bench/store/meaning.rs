@@ -47,17 +47,20 @@ pub async fn recall(
     let database = engines.database().await?;
     progress("  the same rows into PostgreSQL");
     database.take_in(file.clone()).await?;
+    let without_index = database.bytes().await?;
     index(&database, wanted.id, wanted.dimensions(), n, figures).await?;
     let bytes = std::fs::metadata(&file)?.len() as f64;
-    figures.add(
+    let with_index = database.bytes().await?;
+    let figure = figures.add(
         format!(
             "bytes a row, {n} rows with {} made-up vectors each",
             sizes.vectors_a_row
         ),
         "B",
         Some(bytes / n as f64),
-        Some(database.bytes().await? / n as f64),
+        Some(without_index / n as f64),
     );
+    figure.more = vec![("with the index", with_index / n as f64)];
     lend_models(home, &embedded)?;
     embedded.launch()?;
     let shared = engines.server(&database, "operator")?;

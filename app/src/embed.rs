@@ -124,6 +124,14 @@ impl Embedder {
         }
     }
 
+    /// Why no row is embedded until something changes; a row that broke the worker holds up no other.
+    pub fn waits(&self) -> Option<String> {
+        self.0.can_ask().err().or_else(|| {
+            let state = self.0.state();
+            state.not_before.and(state.trouble.clone())
+        })
+    }
+
     /// The generation that answers now, or would with the models that are here.
     pub fn generation(&self) -> Option<&'static Generation> {
         let answering = self.0.state().answering;

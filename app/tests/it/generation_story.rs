@@ -411,6 +411,21 @@ async fn a_damaged_model_is_not_named_among_those_that_answered() {
     let answer = operator.call(PID, "recall", ask).await.unwrap();
     let reason = answer["legs"]["vector"]["reason"].as_str().unwrap();
     assert!(reason.contains("is not the pinned file"), "{reason}");
+    // What is written meanwhile waits for it, and whoever asks what waits is told why.
+    note(&mira, "the night train stops twice").await;
+    wait_until("the statistics say why", async || {
+        let stats = operator.call(PID, "memory_stats", json!({})).await.unwrap();
+        assert_eq!(stats["embed_pending"], 1);
+        let off = stats["off"].as_str()?;
+        assert!(off.contains("is not the pinned file"), "{off}");
+        Some(())
+    })
+    .await;
+    let reembed = server.command(None).args(["memory", "reembed"]).output();
+    let reembed = reembed.unwrap();
+    let said = String::from_utf8_lossy(&reembed.stderr).into_owned();
+    assert!(!reembed.status.success());
+    assert!(said.contains("is not the pinned file"), "{said}");
 }
 
 #[test]

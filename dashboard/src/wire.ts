@@ -903,6 +903,8 @@ export interface MemoryStats {
   entities: number;
   /** The models that made the vectors which answer. */
   models?: string[];
+  /** Why no row is embedded now. */
+  off?: string | null;
   recalls: number;
   rows: Record<string, number>;
   /** Other models are installed, and the rows are embedded anew. */

@@ -449,3 +449,41 @@ fn a_model_that_cannot_be_loaded_is_read_again_only_when_its_file_is_another() {
     mended.set_modified(later).unwrap();
     assert_eq!(asked(), ["minilm", "bge-small"]);
 }
+
+/// How much each thread of a server's embedding worker steps back.
+#[cfg(target_os = "linux")]
+fn niceness_of_the_worker(server: &Server) -> Vec<i64> {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let pids = std::fs::read_dir("/proc").unwrap();
+    let pids = pids.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let worker = pids.filter(|pid| {
+        read(format!("/proc/{pid}/cmdline")).contains("embed-worker")
+            && read(format!("/proc/{pid}/status")).contains(&format!("PPid:\t{}\n", server.pid()))
+    });
+    let worker = worker.last().expect("a worker");
+    let threads = std::fs::read_dir(format!("/proc/{worker}/task")).unwrap();
+    let nice = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = read(task.unwrap().path().join("stat").display().to_string());
+        // Whatever a thread is called ends with the last bracket; nice is the 17th after it.
+        let (_, after) = stat.rsplit_once(") ").unwrap();
+        after.split(' ').nth(16).unwrap().parse().unwrap()
+    };
+    threads.map(nice).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn texts_of_rows_step_back_behind_everything_and_questions_do_not() {
+    let server = with_models(&MODELS[..1]);
+    let (mira, _) = server.session("Mira").await;
+    note(&mira, NOTES[0]).await;
+    embedded_by(&mira, &["minilm"]).await;
+    found_by(&mira, QUESTION, &["minilm"]).await;
+    let threads = niceness_of_the_worker(&server);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let niced = threads.iter().filter(|nice| **nice == 10).count();
+    assert_eq!(niced, cores.min(2), "{threads:?}");
+    let others = threads.iter().filter(|nice| **nice == 0).count();
+    assert_eq!(niced + others, threads.len(), "{threads:?}");
+    assert!(others > cores.min(4), "those of questions are among them");
+}

@@ -161,7 +161,7 @@ impl Embedder {
                 return Ok(known);
             }
             let Some(turn) = shared.turns.take(asker).await else {
-                return Err(format!("too many questions of {asker} wait already"));
+                return Err("too many questions of this asker wait already".into());
             };
             let shared = shared.clone();
             // It goes on when nobody waits any more: whether the worker hangs must be found out.

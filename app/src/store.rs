@@ -15,7 +15,7 @@ use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
 use memory::{
     ArtifactChange, Author, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, PickupFrom,
-    RecallEvent, Search, SignalSummary, Status, Words,
+    RecallEvent, Search, SignalSummary, Status, Terms, Words,
 };
 use prism_core::access::Place;
 use prism_core::api::gate::{GateEventView, GateReport};
@@ -939,7 +939,7 @@ impl Store {
     pub async fn words(
         &self,
         project: Uuid,
-        phrasings: Vec<Vec<String>>,
+        phrasings: Vec<Terms>,
         filter: Filter,
     ) -> Result<Vec<Words>> {
         self.0.words(project, phrasings, filter).await

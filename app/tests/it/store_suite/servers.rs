@@ -3,11 +3,16 @@
 use super::{Opened, on_every_engine};
 use prism::clock::{self, new_id};
 use prism::store::memory::{Author, NewMemory};
-use prism::store::{Duty, Persona, Project, Room, SessionRow, Store};
+use prism::store::{
+    Audience, Duty, Escalated, NewSignal, Persona, Project, Room, SessionRow, Store,
+};
+use prism_core::escalation::Step;
 use prism_core::limits::{LINK_S, LINKS_MAX, SESSIONS_PER_IDENTITY_MAX, STALE_US};
 use prism_core::memory::DeltaKind;
 use prism_core::memory::row;
+use prism_core::signal::SendSignal;
 use prism_core::{Identity, Moment};
+use serde_json::json;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
@@ -290,5 +295,58 @@ fn a_link_is_good_once_and_for_thirty_seconds_at_whichever_server() {
         assert!(!take("0", now).await, "the oldest made room");
         assert!(take(&LINKS_MAX.to_string(), now).await);
         assert!(take("1", now).await);
+    });
+}
+
+#[test]
+fn a_step_is_taken_and_the_operators_command_run_by_one_server() {
+    on_two_servers(async |two: Two| {
+        let now = clock::now();
+        let ask = json!({"to": "Texi", "signal_type": "Question", "payload": {"summary": "?"}});
+        let sent = two.one.store.send(NewSignal {
+            escalates_after_us: Some(1),
+            signal_id: new_id(),
+            trace_id: new_id(),
+            project: two.project.clone(),
+            from_persona: two.texi.clone(),
+            from_session: None,
+            to_persona: two.texi.clone(),
+            send: serde_json::from_value::<SendSignal>(ask)
+                .unwrap()
+                .check()
+                .unwrap(),
+            now,
+            audience: Audience::Everybody,
+            recipient_live: false,
+            failed: false,
+        });
+        sent.await.unwrap();
+        let later = now.plus_s(1);
+        let due = async |store: &Store| {
+            let due = store.escalation_due(later, later.plus_s(600), 10).await;
+            let step = |row| Escalated {
+                row,
+                step: Step::Operator,
+                again_at: None,
+            };
+            due.unwrap().into_iter().map(step).collect::<Vec<_>>()
+        };
+        let (one, other) = (&two.one.store, &two.two.store);
+        let (a, b) = (due(one).await, due(other).await);
+        assert_eq!((a.len(), b.len()), (1, 1), "both see it");
+        let (a, b) = tokio::join!(one.escalate(a, later), other.escalate(b, later));
+        assert_eq!(a.unwrap().len() + b.unwrap().len(), 1, "one takes the step");
+        let told = async |store: &Store| -> Vec<String> {
+            let told = store.unnotified(10).await.unwrap();
+            told.into_iter().map(|t| t.entry.sid).collect()
+        };
+        let (a, b) = (told(one).await, told(other).await);
+        assert_eq!((a.len(), b.len()), (1, 1));
+        let (a, b) = tokio::join!(one.notified(a, later), other.notified(b, later));
+        let mine = [a.unwrap(), b.unwrap()].concat();
+        assert_eq!(mine.len(), 1, "one runs the command");
+        assert!(told(one).await.is_empty());
+        one.not_notified(mine).await.unwrap();
+        assert_eq!(told(other).await.len(), 1, "it could not be started there");
     });
 }

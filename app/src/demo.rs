@@ -417,6 +417,7 @@ fn probes(
                 redis_publish: Published {
                     seen: seen(0.6),
                     transport: Some("in_process".into()),
+                    ..Published::default()
                 },
                 shim_tee_receipt: seen(pace),
                 ..Layers::default()

@@ -11,10 +11,12 @@ pub mod model;
 mod turns;
 pub mod worker;
 
+use crate::clock;
 use crate::home::Home;
-use crate::store::{EmbedJob, Store, VectorRow};
+use crate::store::{Duty, EmbedJob, Store, VectorRow};
 use child::{Fault, Workers};
 use prism_core::api::memory::Switching;
+use prism_core::limits::EMBED_TAKEN_US;
 use prism_core::memory::generation::{Generation, Model};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,6 +140,11 @@ impl Embedder {
         answering.or_else(|| model::wanted(&self.0.home).ok())
     }
 
+    /// The store says which generation answers: another server may have switched.
+    pub fn answers_in(&self, generation: Option<&str>) {
+        self.0.answers_in(generation);
+    }
+
     /// The generation that is being made beside the one that answers.
     pub fn switching(&self) -> Option<Switching> {
         let state = self.0.state();
@@ -186,6 +193,21 @@ impl Embedder {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answers_in(&self, generation: Option<&str>) {
+        let Some(said) = generation.and_then(Generation::of) else {
+            return;
+        };
+        let mut state = self.state();
+        if state.answering != Some(said) {
+            tracing::info!(
+                generation = said.id,
+                "The rows' vectors are of this generation"
+            );
+            state.answering = Some(said);
+            state.switching = None;
+        }
     }
 
     /// In which generation a question can be asked, and by which models of it; or why it cannot.
@@ -338,7 +360,7 @@ impl Task {
             }
             warm(&store, answering);
         }
-        let mut clean = false;
+        let mut clean = None;
         loop {
             let worked = match self.0.ready() {
                 true => self.step(&store, &mut clean).await,
@@ -356,7 +378,16 @@ impl Task {
     }
 
     /// One piece of work; whether there was any.
-    async fn step(&self, store: &Store, clean: &mut bool) -> bool {
+    async fn step(&self, store: &Store, clean: &mut Option<&'static str>) -> bool {
+        if store.is_shared() {
+            match store.generation().await {
+                Ok(said) => self.0.answers_in(said.as_deref()),
+                Err(error) => {
+                    self.0.set_back(error.to_string());
+                    return false;
+                }
+            }
+        }
         let Ok(wanted) = model::wanted(&self.0.home) else {
             return false;
         };
@@ -364,7 +395,10 @@ impl Task {
         let Some(answering) = answering else {
             return self.first(store, wanted).await;
         };
-        let next = (answering != wanted).then_some(wanted);
+        let is_clean = *clean == Some(answering.id);
+        let has_duty = (answering != wanted || !is_clean) && has_duty(store).await;
+        // One of several servers embeds anew, by its models; the others go on as before.
+        let next = (answering != wanted && has_duty).then_some(wanted);
         let (next, clearing) = match self.note_switch(store, answering, next).await {
             // It begins when what is in its way has gone; meanwhile rows are embedded as before.
             Ok(true) => (None, true),
@@ -391,19 +425,21 @@ impl Task {
         }
         if let Some(next) = next {
             let done = self.embed_anew(store, answering, next).await;
-            *clean &= !done;
+            if done {
+                *clean = None;
+            }
             return done;
         }
-        if !*clean {
+        if !is_clean && has_duty {
             match store
                 .remove_vectors_but(vec![answering.id], REMOVED_AT_ONCE)
                 .await
             {
-                Ok(0) => *clean = true,
+                Ok(0) => *clean = Some(answering.id),
                 Ok(_) => tokio::time::sleep(REMOVAL_PAUSE).await,
                 Err(error) => self.0.set_back(error.to_string()),
             }
-            return !*clean && self.0.ready();
+            return clean.is_none() && self.0.ready();
         }
         false
     }
@@ -411,13 +447,19 @@ impl Task {
     /// A store without vectors begins with what is installed.
     async fn first(&self, store: &Store, wanted: &'static Generation) -> bool {
         let begun = async {
-            store.switch_generation(None, wanted.id).await?;
-            store.requeue_foreign(wanted.id).await
+            let begun = store.switch_generation(None, wanted.id).await?;
+            if begun {
+                store.requeue_foreign(wanted.id).await?;
+            }
+            Ok::<_, crate::store::StoreError>(begun)
         };
         match begun.await {
-            Ok(_) => {
-                self.0.state().answering = Some(wanted);
-                true
+            Ok(begun) => {
+                // Else another server has begun with other models, which the next step sees.
+                if begun {
+                    self.0.state().answering = Some(wanted);
+                }
+                begun
             }
             Err(error) => {
                 self.0.set_back(error.to_string());
@@ -613,6 +655,11 @@ impl Task {
             Ok(made) => Some(made.vectors.into_iter()),
             Err(Fault::NoModel(reason)) => {
                 self.0.set_back(reason);
+                // Another server may have the models.
+                let rows = jobs.into_iter().map(|job| job.memory_id).collect();
+                if let Err(error) = store.give_back_jobs(rows).await {
+                    tracing::warn!(%error, "Rows wait until they may be taken again");
+                }
                 return None;
             }
             // Text by text, so that only the row of the one that breaks it is set aside.
@@ -675,6 +722,14 @@ impl Task {
         }
         Some(Embedded::Vectors(rows))
     }
+}
+
+/// Whether this server is the one that embeds anew and clears up.
+async fn has_duty(store: &Store) -> bool {
+    let now = clock::now();
+    let until = now.plus_us(EMBED_TAKEN_US);
+    let has_it = store.has_duty(Duty::Generation, now, until).await;
+    has_it.unwrap_or(false)
 }
 
 fn warm(store: &Store, generation: &'static Generation) {

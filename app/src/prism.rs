@@ -21,19 +21,20 @@ use crate::home::Home;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
-use crate::store::Store;
+use crate::store::{Signs, Store};
 use crate::tls::Shown;
 use futures_util::FutureExt;
 use prism_core::access::Bucket;
 use prism_core::database::Facts;
 use prism_core::gate::Mode;
+use prism_core::limits::STALE_US;
 use prism_core::retention::Retention;
 use prism_core::{Code, Identity, Moment, Problem};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -77,6 +78,13 @@ pub struct Prism {
     /// The names in memory may be older than those of the store.
     names_are_old: AtomicBool,
     names_wake: Notify,
+    /// How far others' changes are known here.
+    seen: Mutex<Signs>,
+    /// Sessions that others say are another now.
+    sessions_heard: Mutex<HashSet<Uuid>>,
+    /// When it may be said of others' sessions that they have left: after a start, and after the store was
+    /// away, everybody has a term to come back in.
+    judges_from: AtomicI64,
     /// When the store was last asked for names that memory did not know.
     looked_at: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -93,16 +101,20 @@ impl Prism {
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode);
+        let (open, started) = (
+            loaded.open_sessions.clone(),
+            loaded.started_personas.clone(),
+        );
+        let presence = match store.is_shared() {
+            true => Presence::of_rows(open, started, store.bus().server()),
+            false => Presence::new(open, started, now),
+        };
         let public = config.server.public_url()?;
         let mut allowed_hosts = config.server.allowed_hosts.clone();
         allowed_hosts.extend(public.iter().map(|p| p.authority.clone()));
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
-            presence: Arc::new(Presence::new(
-                loaded.open_sessions,
-                loaded.started_personas,
-                now,
-            )),
+            presence: Arc::new(presence),
             hub: store.bus().hub().clone(),
             metrics: Metrics::default(),
             gate,
@@ -124,6 +136,12 @@ impl Prism {
             counting: Default::default(),
             names_are_old: AtomicBool::new(false),
             names_wake: Notify::new(),
+            seen: Mutex::new(Signs {
+                names: loaded.names,
+                ..Signs::default()
+            }),
+            sessions_heard: Mutex::default(),
+            judges_from: AtomicI64::new(now.plus_us(STALE_US).0),
             looked_at: tokio::sync::Mutex::default(),
             store,
         });

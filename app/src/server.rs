@@ -238,8 +238,8 @@ fn join_others(
     let tenant = prism.tenant;
     let member = Member {
         tenant,
-        server: clock::new_id(),
-        name: format!("{}:{}", config::machine_id(), std::process::id()),
+        server: prism.bus().server(),
+        name: config::server_name().to_owned(),
         channel: format!("prism_{}", tenant.simple()),
     };
     let carrier = match redis {
@@ -705,6 +705,7 @@ async fn ready(State(prism): State<Arc<Prism>>) -> Response {
             "database": facts,
             "notes": facts.notes(),
             "sockets": prism.hub.sockets(),
+            "carrier": prism.bus().carrier().report(),
         }))
         .into_response(),
         Err(problem) => Refusal(problem).into_response(),

@@ -209,6 +209,13 @@ impl Bucket {
     }
 }
 
+/// What one of several servers allows a key, so that all of them together allow at most twice what one would:
+/// a key may come to one of them alone, or to all.
+pub fn share(of: u32, servers: usize) -> u32 {
+    let by = u32::try_from(servers.div_ceil(2)).unwrap_or(u32::MAX);
+    (of / by.max(1)).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,5 +357,22 @@ mod tests {
         assert_eq!(bucket.take(2, 3, t0), Err(500));
         assert!(bucket.take(2, 3, t0.plus_us(500_000)).is_ok());
         assert!(bucket.take(2, 3, t0.plus_us(500_000)).is_err());
+    }
+
+    #[test]
+    fn several_servers_allow_a_key_at_most_twice_what_one_does() {
+        for (servers, each) in [
+            (0, 100),
+            (1, 100),
+            (2, 100),
+            (3, 50),
+            (4, 50),
+            (5, 33),
+            (100, 2),
+        ] {
+            assert_eq!(share(100, servers), each, "{servers}");
+            assert!(each as usize * servers <= 200);
+        }
+        assert_eq!(share(1, 1_000), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! What a database must be for Prism to stand on it, and what is worth saying about one.
 
-use crate::limits::{CLOCK_OFF_MS_MAX, POSTGRES_MIN};
+use crate::limits::{CLOCK_OFF_MS_MAX, CLOCK_SLACK_US, POSTGRES_MIN};
 use crate::problem::{Code, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +81,8 @@ impl Facts {
         if self.clock_off_ms.abs() > CLOCK_OFF_MS_MAX {
             let (by, how) = (self.clock_off_ms.abs(), self.clock_off_ms > 0);
             notes.push(format!(
-                "the database's clock is {}.{} s {} this server's: leases and expiry will be off by \
-                 as much; let NTP set both",
+                "the database's clock is {}.{} s {} this server's: leases, expiry and sweeps go by the \
+                 database's; let NTP set both",
                 by / 1000,
                 by % 1000 / 100,
                 if how { "ahead of" } else { "behind" }
@@ -106,6 +106,17 @@ impl Facts {
             line.push_str(&format!(", clock {} ms off", self.clock_off_ms.abs()));
         }
         line
+    }
+}
+
+/// How far ahead of its machine's clock a server goes, by what was known and what was measured: what the
+/// question took is not known of either way, and clocks that nearly agree are left alone.
+pub fn ahead(known_us: i64, measured_us: i64, took_us: i64) -> i64 {
+    let off = (measured_us - known_us).abs();
+    if off > took_us / 2 + CLOCK_SLACK_US {
+        measured_us
+    } else {
+        known_us
     }
 }
 
@@ -174,5 +185,25 @@ mod tests {
             ..bare
         };
         assert!(embedded.notes().is_empty());
+    }
+
+    #[test]
+    fn a_server_goes_by_the_databases_clock_where_the_two_do_not_nearly_agree() {
+        let s = 1_000_000;
+        for (known, measured, took, goes) in [
+            (0, 200_000, 1_000, 0),
+            (0, 60 * s, 1_000, 60 * s),
+            (0, -60 * s, 1_000, -60 * s),
+            (60 * s, 60 * s + 200_000, 1_000, 60 * s),
+            (60 * s, 0, 1_000, 0),
+            // A question that took as long as the clocks seem to differ says nothing.
+            (0, 2 * s, 4 * s, 0),
+        ] {
+            assert_eq!(
+                ahead(known, measured, took),
+                goes,
+                "{known} {measured} {took}"
+            );
+        }
     }
 }

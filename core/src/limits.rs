@@ -58,6 +58,8 @@ pub const FILES_RESERVED: usize = 96;
 pub const POSTGRES_MIN: u32 = 14;
 /// Milliseconds by which the clocks of a server and its database may differ before it is said.
 pub const CLOCK_OFF_MS_MAX: i64 = 2_000;
+/// What two clocks may differ by and still agree.
+pub const CLOCK_SLACK_US: i64 = SECOND_US / 4;
 /// Seconds that a connection may take to bring its first request, and a request its body.
 pub const FIRST_REQUEST_S: u64 = 10;
 /// Seconds that a connection may be idle after a request; WebSockets have limits of their own.
@@ -256,6 +258,10 @@ pub const STREAM_SILENCE_US: i64 = 75 * SECOND_US;
 pub const STALE_US: i64 = 90 * SECOND_US;
 /// Silence after which a stale session is released for good.
 pub const SWEPT_US: i64 = 24 * 3600 * SECOND_US;
+/// For how long one of several servers has what it does for all of them, unless it goes on with it.
+pub const DUTY_US: i64 = 30 * SECOND_US;
+/// For how long rows are one server's to embed.
+pub const EMBED_TAKEN_US: i64 = 300 * SECOND_US;
 /// How long a bell stands for later signals before the next one rings again.
 pub const BELL_COALESCE_US: i64 = 60 * SECOND_US;
 /// How long a host may take to accept a bell.

@@ -1207,18 +1207,24 @@ export interface ProjectsAnswer {
 /** The publish layer, with the bus it went over. */
 export interface Published {
   elapsed_ms: number | null;
+  hop_ms: number | null;
   observed: boolean;
   observed_at: string | null;
-  /** `in_process` or `redis`. */
+  /** The server that pushed, where there are several, and how long news takes to reach it. */
+  server: string | null;
+  /** `in_process`, `redis` or `pg_notify`. */
   transport: string | null;
 }
 
 /** The publish layer, with the bus it went over. */
 export interface PublishedAsked {
   elapsed_ms?: number | null;
+  hop_ms?: number | null;
   observed: boolean;
   observed_at?: string | null;
-  /** `in_process` or `redis`. */
+  /** The server that pushed, where there are several, and how long news takes to reach it. */
+  server?: string | null;
+  /** `in_process`, `redis` or `pg_notify`. */
   transport?: string | null;
 }
 
@@ -1538,8 +1544,11 @@ export interface SessionPage {
 /** What one session of the recipient is known to have had. */
 export interface SessionReceipt {
   drained: string | null;
+  hop_us?: number | null;
   machine_id: string;
   pushed: string | null;
+  /** The server that pushed it, where there are several, and how long news takes to reach that one. */
+  pushed_by?: string | null;
   received: string | null;
   rendered: string | null;
   /** On which rung the host is known to have taken it. */

@@ -91,7 +91,9 @@ impl Prism {
                 self.presence.have_started(loaded.started_personas);
             }
             if self.bus().carrier().is_shared() {
-                self.presence.learn(loaded.open_sessions, began);
+                self.learnt(self.presence.learn(loaded.open_sessions, began));
+                self.names_read(loaded.names);
+                self.shut_revoked(&loaded.keys).await;
             }
         }
         Ok(())

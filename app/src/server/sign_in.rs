@@ -2,7 +2,6 @@
 
 use super::watch::origin_of;
 use super::{Refusal, text};
-use crate::clock;
 use crate::prism::Prism;
 use crate::store::KeyRow;
 use axum::extract::rejection::PathRejection;
@@ -64,7 +63,13 @@ pub async fn enter(
     }
     // What is no text is no link of ours.
     let token = token.map(|Path(token)| token).unwrap_or_default();
-    if !prism.browsers.take_link(&token, clock::now()) {
+    let taking = prism.clone();
+    let taken = prism.to_its_end(async move { taking.take_link(&token).await });
+    let taken = match taken.await {
+        Ok(taken) => taken,
+        Err(problem) => return Refusal(problem).into_response(),
+    };
+    if !taken {
         return said(
             StatusCode::UNAUTHORIZED,
             "This link does not open the page any more",

@@ -320,6 +320,14 @@ impl Connection {
         }
     }
 
+    /// Runs PostgreSQL's own statements, and answers the first value of the last row.
+    pub fn said(&self, sql: &str) -> Result<Option<String>> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(link) => link.said(sql),
+        }
+    }
+
     /// Everything read from here on is of one moment.
     pub fn begin_reading(&self) -> Result<()> {
         match self {

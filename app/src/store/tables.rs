@@ -29,6 +29,7 @@ mod retention;
 mod riding;
 mod rot;
 mod rows;
+mod servers;
 mod sessions;
 mod signals;
 mod trace;
@@ -179,10 +180,25 @@ impl Tables {
         })
     }
 
+    /// Runs a write that no page shows, beside others, where several servers write; else as any other.
+    async fn noted<T: Send + 'static>(
+        &self,
+        alone: Alone,
+        job: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<T> {
+        match &self.pool {
+            None => self.written(alone, job, |value| value).await,
+            Some(pool) => {
+                let writing = pool.clone().write(alone, job, |value| value);
+                timing::of(Part::Store, writing).await
+            }
+        }
+    }
+
     /// Runs one short read of a signal's way; it never waits behind a recall.
     async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         timing::of(Part::Store, self.signal_readers.read(query)).await
     }
@@ -191,7 +207,7 @@ impl Tables {
     /// longer than the read.
     async fn glance<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         timing::of(Part::Store, self.signal_readers.glance(query)).await
     }
@@ -199,7 +215,7 @@ impl Tables {
     /// Runs one read that may take its time: recall, lists of memory.
     async fn read_memory<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let query = move |c: &Connection| {
             if crate::config::failpoint("store.memory_stalls") {
@@ -217,10 +233,10 @@ impl Tables {
     /// whoever waits for it.
     async fn read_report<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let turn = self.reports.clone().acquire_owned().await;
-        let turn = turn.map_err(|_| StoreError::Closed)?;
+        let turn = Arc::new(turn.map_err(|_| StoreError::Closed)?);
         let query = move |c: &Connection| {
             let _turn = turn;
             query(c)
@@ -348,7 +364,7 @@ mod column {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
 
     #[tokio::test]
     async fn a_row_that_refers_to_nothing_is_told_as_a_merge_only_after_one() {
@@ -391,11 +407,11 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..MEMORY_READERS {
             let (go_on, wait) = mpsc::channel::<()>();
-            let (store, begun) = (store.clone(), begun.clone());
+            let (store, begun, wait) = (store.clone(), begun.clone(), Arc::new(Mutex::new(wait)));
             let read = tokio::spawn(async move {
                 let read = store.read_memory(move |_| {
                     let _ = begun.send(());
-                    let _ = wait.recv();
+                    let _ = wait.lock().unwrap().recv();
                     Ok(())
                 });
                 read.await
@@ -419,11 +435,11 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..2 * MEMORY_READERS {
             let (go_on, wait) = mpsc::channel::<()>();
-            let (store, begun) = (store.clone(), begun.clone());
+            let (store, begun, wait) = (store.clone(), begun.clone(), Arc::new(Mutex::new(wait)));
             let report = tokio::spawn(async move {
                 let report = store.read_report(move |_| {
                     let _ = begun.send(());
-                    let _ = wait.recv();
+                    let _ = wait.lock().unwrap().recv();
                     Ok(())
                 });
                 report.await

@@ -2,6 +2,7 @@
 
 mod carriers;
 mod cluster_story;
+mod fault_story;
 mod moving;
 mod provisioning;
 mod reach;

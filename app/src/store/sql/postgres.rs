@@ -4,10 +4,11 @@ use super::dialect::for_postgres;
 use super::secure::Secure;
 use super::{Error, Result, ToSql, Value, ValueRef};
 use ::postgres::config::{Host, SslMode};
+use ::postgres::error::SqlState;
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
-use ::postgres::{Client, Config, Row, Statement};
+use ::postgres::{Client, Config, Row, SimpleQueryMessage, Statement};
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -163,19 +164,40 @@ impl Link {
         let values = bound(values)?;
         let statement = self.statement(sql, &types(&values))?;
         let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
-        self.client(|c| c.query(&statement, &values))
+        let asked = self.client(|c| c.query(&statement, &values));
+        asked.inspect_err(|error| self.forget_plans(error))
     }
 
     pub fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> Result<usize> {
         let values = bound(values)?;
         let statement = self.statement(sql, &types(&values))?;
         let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
-        self.client(|c| c.execute(&statement, &values).map(|n| n as usize))
+        let done = self.client(|c| c.execute(&statement, &values).map(|n| n as usize));
+        done.inspect_err(|error| self.forget_plans(error))
+    }
+
+    /// A server of a newer version has changed a table: what was prepared for it as it was counts no more.
+    fn forget_plans(&self, error: &Error) {
+        if let Error::Postgres(error) = error
+            && error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+        {
+            self.ready.borrow_mut().clear();
+        }
     }
 
     /// Runs statements as they stand: they are PostgreSQL's own.
     pub fn batch(&self, sql: &str) -> Result<()> {
         self.client(|c| c.batch_execute(sql))
+    }
+
+    /// The same, and the first value of the last row.
+    pub fn said(&self, sql: &str) -> Result<Option<String>> {
+        let messages = self.client(|c| c.simple_query(sql))?;
+        let last = messages.iter().rev().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        Ok(last.map(str::to_owned))
     }
 
     /// Writes many rows at once, as lines that COPY reads; answers how many it took.

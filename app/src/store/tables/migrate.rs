@@ -84,6 +84,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0020_metrics",
         include_str!("../../../migrations/sqlite/0020_metrics.sql"),
     ),
+    (
+        "0021_several_servers",
+        include_str!("../../../migrations/sqlite/0021_several_servers.sql"),
+    ),
 ];
 
 /// The same numbers on PostgreSQL, which begins where SQLite was when it came.
@@ -97,6 +101,11 @@ const POSTGRES_MIGRATIONS: &[(usize, &str, &str)] = &[
         20,
         "0020_metrics",
         include_str!("../../../migrations/postgres/0020_metrics.sql"),
+    ),
+    (
+        21,
+        "0021_several_servers",
+        include_str!("../../../migrations/postgres/0021_several_servers.sql"),
     ),
 ];
 
@@ -446,6 +455,7 @@ mod tests {
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
             "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
             "84198494069dcab269065c6891655d6ff2a09f8de4e1fdb854a846f8c946e94c",
+            "d913ac59d49b6ab574dca3e2e7085c27fa1ddbef16baec22690440ace88c3373",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -155,6 +155,11 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             directory::OPEN_SESSIONS.to_owned(),
             &["ix_sessions_open"],
         ),
+        (
+            "finding sessions that went silent",
+            sessions::SILENT.to_owned(),
+            &["ix_sessions_silent (last_seen_at<?)"],
+        ),
     ] {
         let steps = plan(&sql);
         for index in wanted {

@@ -2,9 +2,9 @@
 //!
 //! A place in the pool belongs to the read that runs, not to whoever waits for
 //! it: a caller that goes away leaves its read running, and the place comes
-//! back when that read ends.
+//! back when that read ends. A read that lost its connection is run again.
 
-use super::{Result, StoreError, failed};
+use super::{Result, StoreError, failed, pool};
 use crate::store::sql::{Connection, Server};
 use rusqlite::OpenFlags;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,7 +52,7 @@ impl Readers {
     /// Runs one read, as soon as a place is free.
     pub async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| StoreError::Closed)?;
@@ -69,7 +69,7 @@ impl Readers {
     /// Runs one read of a few rows here and now, when a place is free; else as any other.
     pub async fn glance<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let is_near = matches!(self.pool.source, Source::File { .. });
         match self.places.try_acquire() {
@@ -87,11 +87,18 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T> + Clone) -> Result<T> {
+        pool::patiently(|| self.try_once(query.clone()))
+    }
+
+    fn try_once<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let connection = self.connection()?;
         let result = catch_unwind(AssertUnwindSafe(|| snapshot(&connection, query)))
             .map_err(|_| StoreError::Failed("a read panicked".into()))?;
-        if connection.is_autocommit() {
+        if connection.is_closed() {
+            // What cut this one off has cut off the others as well.
+            self.idle().clear();
+        } else if connection.is_autocommit() {
             self.idle().push(connection);
         }
         result

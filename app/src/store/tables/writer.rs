@@ -498,7 +498,7 @@ mod tests {
             .execute_batch(
                 "drop table deliveries;
                  create table deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
-                    rendered_at, drained_at, strategy, rendered_by, via, primary key (signal_id, session_id));
+                    rendered_at, drained_at, strategy, rendered_by, via, pushed_by, hop_us, primary key (signal_id, session_id));
                  create table parent (x integer primary key);
                  create table child (x references parent(x) deferrable initially deferred);
                  pragma foreign_keys = on;",
@@ -512,6 +512,7 @@ mod tests {
             state,
             strategy: None,
             via: None,
+            hop_us: None,
             at: Moment(at),
         };
         let known = || async {

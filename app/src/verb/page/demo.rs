@@ -130,6 +130,8 @@ async fn write(
                 since,
             }),
             attention: None,
+            seat: None,
+            left_at: None,
         });
     }
     let written = prism.store.write_demo(rows).await?;

@@ -18,7 +18,7 @@ pub async fn link(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Dashboar
     let token =
         clock::new_key().map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
     let token = token.trim_start_matches("prk_");
-    let expires_at = prism.browsers.add_link(token, clock::now());
+    let expires_at = prism.add_link(token).await?;
     Ok(DashboardLink {
         url: format!("{}sign-in/{token}", prism.browsers.url()),
         expires_at,

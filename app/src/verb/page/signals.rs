@@ -187,7 +187,7 @@ impl<'a> Recipients<'a> {
         if row.waiting {
             let (prism, now) = (self.prism, self.now);
             let recipient = *self.known.entry(to_persona).or_insert_with(|| {
-                let (connected, waits) = prism.presence.at_hand(to_persona);
+                let (connected, waits) = prism.presence.at_hand(to_persona, now);
                 Recipient {
                     state: prism
                         .presence

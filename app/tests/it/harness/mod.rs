@@ -2,6 +2,7 @@
 
 mod agent;
 pub mod authority;
+pub mod cable;
 pub mod engines;
 pub mod hosts;
 mod pty;

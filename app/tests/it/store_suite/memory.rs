@@ -116,8 +116,12 @@ async fn found(store: &Store, project: &Project, text: &str) -> BTreeSet<String>
         .collect()
 }
 
+/// What waits, left as it was: whoever takes rows has them for a while.
 async fn queued(store: &Store) -> Vec<EmbedJob> {
-    store.embed_jobs(100, ATTEMPTS).await.unwrap()
+    let jobs = store.embed_jobs(100, ATTEMPTS).await.unwrap();
+    let rows = jobs.iter().map(|job| job.memory_id.clone()).collect();
+    store.give_back_jobs(rows).await.unwrap();
+    jobs
 }
 
 async fn waits_for_vectors(store: &Store, id: Uuid) -> bool {

@@ -241,6 +241,8 @@ export interface DeliveryAnswer {
   bucket: "hour" | "day" | "week";
   buckets: string[];
   places: DeliveryPlace[];
+  probes_from?: string | null;
+  signals_from?: string | null;
   since: string;
   until: string;
 }
@@ -570,6 +572,7 @@ export interface InputRow {
   /** high or low */
   confidence: string;
   id: string;
+  more?: number;
   /** accepted or rejected; none: nobody has said. */
   operator_review?: string | null;
   pid: string;
@@ -872,6 +875,7 @@ export interface LoopbackRunsAnswer {
 
 /** Newest first. */
 export interface MemoryPage {
+  looked_back_to?: string | null;
   next?: string | null;
   rows: MemoryView[];
 }

@@ -110,14 +110,15 @@ function Review({ onCome }: { onCome: (read: { data: unknown; problem: unknown }
         <SaveCsv
           name="inputs"
           of={() => ({
-            columns: ['id', 'project', 'at', 'class', 'words', 'while', 'by', 'surface', 'confidence', 'review'],
-            rows: rows.map((r) => [
+            columns: ['id', 'project', 'at', 'class', 'words', 'while', 'left out', 'by', 'surface', 'confidence', 'review'],
+            rows: everyRow.map((r) => [
               r.id,
               r.pid,
               r.captured_at,
               r.class,
               r.prompt_text,
               r.triggered_action,
+              r.more ?? 0,
               r.captured_via,
               r.surface,
               r.confidence,

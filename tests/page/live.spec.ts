@@ -156,9 +156,9 @@ test('a page of another version says so', async ({ browser }) => {
   });
   await page.getByRole('link', { name: 'Gate', exact: true }).click();
   await expect(page.getByRole('alert')).toContainText('99.0.0');
+  await expect(page.getByRole('button', { name: 'Reload' })).toBeVisible();
   // A call that is still under way when the page closes is nobody's fault.
   await page.unrouteAll({ behavior: 'ignoreErrors' });
-  await expect(page.getByRole('button', { name: 'Reload' })).toBeVisible();
 });
 
 test('a browser that is signed out in another one is told how to come back', async ({ browser }) => {

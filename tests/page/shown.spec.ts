@@ -80,7 +80,7 @@ test('the way of a signal has each state that is a fact, with its time, and no o
         }
       }
     }
-    await aside.getByText(/^Every observation/).click();
+    await aside.locator('details').evaluate((details: HTMLDetailsElement) => (details.open = true));
     const rows = aside.getByRole('group', { name: 'Observations' }).getByRole('row');
     await expect(rows).toHaveCount(shown.timeline.length + 1);
     for (const [n, event] of shown.timeline.entries()) {

@@ -112,6 +112,11 @@ async fn said(client: &Client, verb: &str, body: Value, id: &str) -> Value {
     client.call(PID, verb, body).await.unwrap()[id].clone()
 }
 
+/// One moment after the other, none of them long ago.
+fn just_now(n: usize) -> i64 {
+    prism::clock::now().plus_s(n as i64 - 60).0
+}
+
 fn signal(to: &str, kind: &str, category: &str, summary: &str) -> Value {
     json!({"to": to, "signal_type": kind, "category": category, "payload": {"summary": summary}})
 }
@@ -621,10 +626,7 @@ async fn gate_events_by_outcome_label_agent_and_time() {
     .enumerate()
     {
         let id = uuid::Uuid::from_u128(1 + n as u128).to_string();
-        let (label, at) = (
-            label.map_or("null".into(), |l| l.to_string()),
-            1_000_000 * (n + 1),
-        );
+        let (label, at) = (label.map_or("null".into(), |l| l.to_string()), just_now(n));
         let sql = format!(
             "insert into recallgate_events (id, tenant_id, project_id, assignment_id, task_class,
                  gate_mode, outcome, trigger, actor_session_id, actor_persona, actor_surface,
@@ -704,7 +706,7 @@ async fn probes_by_agent_outcome_host_machine_and_time() {
             probe[field] = json!(value);
         }
         let envelope = probe.to_string().replace('\'', "''");
-        let (signal, at) = (&first["signal_id"].as_str().unwrap(), 1_000_000 * (n + 1));
+        let (signal, at) = (&first["signal_id"].as_str().unwrap(), just_now(n));
         let sql = format!(
             "insert into loopback_runs (loopback_id, project_id, session_id, identity, signal_id,
                  outcome, envelope, finished_at)

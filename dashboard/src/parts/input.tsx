@@ -19,7 +19,10 @@ const after = (input: InputRow, action: Action): InputRow => ({
 export function useJudged(rows: InputRow[]): [InputRow[], (row: InputRow) => void] {
   const [judged, setJudged] = useState<Map<string, { row: InputRow; over: InputRow[] }>>(new Map());
   const listed = new Set(rows.map((r) => r.id));
-  const left = [...judged.values()].map((j) => j.row).filter((row) => !listed.has(row.id) && row.operator_review);
+  // What was taken back is in no list until it is read again; meanwhile it keeps its place, and the focus.
+  const left = [...judged.values()]
+    .filter(({ row, over }) => !listed.has(row.id) && (row.operator_review || over === rows))
+    .map((j) => j.row);
   // Until the list is read again, what was said counts; after that, what the list says.
   const current = rows.map((row) => (judged.get(row.id)?.over === rows ? (judged.get(row.id)?.row ?? row) : row));
   const all = left.length ? [...current, ...left].sort((a, b) => b.captured_at.localeCompare(a.captured_at)) : current;

@@ -1,5 +1,6 @@
 // Nothing is lost on the way: what was typed, what changed far below, what is long, and what comes all at once.
-import { excuse, expect, REFUSED, serve, test } from './prism';
+import type { Page } from '@playwright/test';
+import { AWAY, excuse, expect, REFUSED, serve, test } from './prism';
 
 const prism = serve({ demo: false, limits: 1_000_000 });
 const PID = 'PID-LOST';
@@ -183,4 +184,82 @@ test('strange texts stay in their rows, on a phone too', async ({ browser }) => 
       expect(overlaps, `${at} at ${width}`).toBe(0);
     }
   }
+});
+
+test('nonsense in the address breaks no page, and the way back is there', async ({ context }) => {
+  excuse(REFUSED, AWAY);
+  const page = await prism.open(context);
+  for (const at of [
+    'signals?project=..%2F..%2Fetc',
+    'signals?project=%00',
+    `now?project=${'x'.repeat(3_000)}`,
+    'memory?id=%22%3E%3Cscript%3E',
+    'memory?node=%F0%9F%94%94&project=PID-LOST',
+    'memory?q=%25%27%22%5C%00*%28',
+    'signals?q=%25_%27%22%5C',
+    'signals?id=fd4d1895',
+    'story?signal=12345678',
+    'story?signal=x',
+    'operator?review=lost',
+    'operator?class=%00',
+    'delivery?outcome=lost',
+    'delivery?range=-1',
+    'gate?label=lost&outcome=lost',
+    '?=&&=%',
+    'signals?a=b?c=d#e',
+    '%E0%A4%A',
+  ]) {
+    await page.goto('about:blank');
+    await prism.go(page, at);
+    await expect(page.getByRole('heading', { level: 1 }), at).toBeVisible();
+    await page.getByRole('link', { name: 'Gate', exact: true }).click();
+    await expect(page.getByRole('heading', { level: 1, name: 'Gate' }), at).toBeVisible();
+  }
+});
+
+test('a button that is pressed again and again does it once', async ({ context }) => {
+  const { signal_id } = await send(operator, 'ASK', 'once or twice?', 'Donna');
+  const page = await prism.open(context, `now?project=${PID}`);
+  const row = page.getByRole('region', { name: 'To you' }).getByRole('listitem').filter({ hasText: 'once or twice?' });
+  await row.getByRole('textbox').fill('once');
+  const reply = row.getByRole('button', { name: 'Reply', exact: true });
+  await reply.evaluate((button: HTMLElement) => {
+    for (let n = 0; n < 8; n++) button.click();
+  });
+  await expect(row).toHaveCount(0);
+  const { thread } = await prism.call<{ thread: { summary: string }[] }>(PID, 'signal_show', { signal_id });
+  expect(thread.filter((s) => s.summary === 'once')).toHaveLength(1);
+});
+
+test('two who judge the same thing at once are both told what stands', async ({ browser }) => {
+  const { id } = await prism.call<{ id: string }>(
+    PID,
+    'operator_input',
+    { class: 'correction', prompt_text: 'judged by two', confidence: 'high' },
+    'Donna',
+  );
+  // The second of them is refused.
+  excuse(REFUSED);
+  const at = `operator?project=${PID}`;
+  const [here, there] = [await prism.other(browser, at), await prism.other(browser, at)];
+  const row = (page: Page) =>
+    page.getByRole('region', { name: 'Unreviewed' }).getByRole('listitem').filter({ hasText: 'judged by two' });
+  await Promise.all([here, there].map((page) => expect(row(page)).toBeVisible()));
+  await Promise.all([
+    row(here).getByRole('button', { name: 'Accept', exact: true }).click(),
+    row(there).getByRole('button', { name: 'Reject', exact: true }).click(),
+  ]);
+  const { inputs } = await prism.call<{ inputs: { id: string; operator_review: string }[] }>(PID, 'input_list', {});
+  const stands = inputs.find((i) => i.id === id)?.operator_review;
+  expect(['accepted', 'rejected']).toContain(stands);
+  // Whoever looks afresh sees what stands, and can take it back.
+  await prism.go(here, `${at}&review=${stands}`);
+  const shown = here.getByRole('region', { name: 'Inputs' }).getByRole('listitem').filter({ hasText: 'judged by two' });
+  await shown.getByRole('button', { name: 'Undo' }).click();
+  await expect
+    .poll(async () => {
+      const { inputs } = await prism.call<{ inputs: { id: string }[] }>(PID, 'input_list', { review: 'unreviewed' });
+      return inputs.some((i) => i.id === id);
+    })
+    .toBe(true);
 });

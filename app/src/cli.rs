@@ -33,9 +33,10 @@ use crate::ui::{Failure, Outcome, Style, note, out, short};
 use clap::{CommandFactory, Parser, Subcommand};
 use prism_core::api::memory::Id;
 use prism_core::connect::Pins;
+use prism_core::limits::PAGE_ROWS;
 use prism_core::ring::ByCategory;
 use prism_core::text::one_line;
-use prism_core::{Code, Identity, Problem};
+use prism_core::{Code, Identity, Problem, api};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Read;
@@ -393,12 +394,22 @@ fn nothing_yet(path: &str, body: &Value) -> Option<Value> {
         "signal_list" => json!({"signals": []}),
         "story" => json!({"items": []}),
         "memory_list" => json!({"rows": []}),
+        "recall_list" => json!({"events": []}),
         "session_list" => json!({"sessions": []}),
         "gate_list" => json!({"events": []}),
         "probe_list" => json!({"runs": []}),
         "metrics" => range(),
         "delivery" => with(range(), "places"),
         _ => return None,
+    })
+}
+
+/// Whether a question has more to it than how many rows are wanted.
+fn asks_for_something(body: &Value) -> bool {
+    let fields = body.as_object().into_iter().flatten();
+    fields.into_iter().any(|(name, value)| {
+        let said = !value.is_null() && *value != json!([]);
+        said && (name != "limit" || *value != json!(PAGE_ROWS))
     })
 }
 
@@ -509,6 +520,10 @@ impl Context {
         if let (Err(problem), Some(nothing)) = (&first, nothing)
             && problem.is(Code::UnknownProject)
         {
+            // Where there is nothing to filter, nonsense is nonsense all the same.
+            if self.identity.is_none() && asks_for_something(&body) && path != "inbox" {
+                client.call(api::page::EVERYWHERE, path, body).await?;
+            }
             note(&format!(
                 "{} does not exist yet: the first agent, signal or note here makes it; --pid names another",
                 self.pid()

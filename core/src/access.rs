@@ -51,11 +51,22 @@ impl PublicUrl {
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let name = host_name(authority);
+        let port = match &authority[name.len()..] {
+            "" => None,
+            rest => {
+                let port = rest.strip_prefix(':').and_then(|n| n.parse::<u16>().ok());
+                Some(port.filter(|n| *n > 0).ok_or_else(wrong)?)
+            }
+        };
         let plain = |text: &str, more: &str| {
             text.chars()
                 .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
+        let bracketed = name.starts_with('[') && name.ends_with(']');
         if name.is_empty() || !plain(authority, ".-:[]") || !plain(path, "._-~/") {
+            return Err(wrong());
+        }
+        if !bracketed && name.contains([':', '[', ']']) {
             return Err(wrong());
         }
         if path.split('/').any(|part| part == "." || part == "..") {
@@ -67,7 +78,11 @@ impl PublicUrl {
             ));
         }
         let path = path.trim_matches('/');
-        let authority = authority.to_ascii_lowercase();
+        // A browser leaves out the port that its scheme means anyway.
+        let authority = match port.filter(|n| *n != if secure { 443 } else { 80 }) {
+            Some(port) => format!("{}:{port}", name.to_ascii_lowercase()),
+            None => name.to_ascii_lowercase(),
+        };
         Ok(Self {
             origin: format!("{scheme}://{authority}"),
             authority,
@@ -233,6 +248,17 @@ mod tests {
             of("http://127.0.0.1:9/p"),
             yes("http://127.0.0.1:9", "/p/", false)
         );
+        // As browsers write an origin.
+        assert_eq!(of("https://h:443/p"), yes("https://h", "/p/", true));
+        assert_eq!(
+            of("http://localhost:80"),
+            yes("http://localhost", "/", false)
+        );
+        assert_eq!(
+            of("https://[::1]:8443"),
+            yes("https://[::1]:8443", "/", true)
+        );
+        assert_eq!(of("https://h:65535"), yes("https://h:65535", "/", true));
         for wrong in [
             "host/path",
             "ftp://host",
@@ -243,6 +269,14 @@ mod tests {
             "https://h/../x",
             "https://a b/",
             "https://u@h/",
+            "https://h:99999",
+            "https://h:0",
+            "https://h:",
+            "https://h:p/x",
+            "https://h:1:2",
+            "https://::1/",
+            "https://[::1]x/",
+            "https://[::1",
         ] {
             assert!(PublicUrl::parse(wrong).is_err(), "{wrong}");
         }

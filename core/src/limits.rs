@@ -84,6 +84,9 @@ pub const DISMISSED_LATELY_MAX: usize = 2_000;
 /// Signals that one call dismisses by name.
 pub const DISMISS_IDS_MAX: usize = 1_000;
 
+/// Inputs that one call reviews.
+pub const REVIEW_IDS_MAX: usize = 1_000;
+
 /// Signals that may wait in one inbox.
 pub const INBOX_WAITING_MAX: usize = 10_000;
 /// Sessions of one identity that may be open at once.
@@ -108,6 +111,8 @@ pub const BROWSER_DAYS: i64 = 30;
 pub const BROWSERS_MAX: usize = 32;
 /// Characters of what a browser calls itself.
 pub const BROWSER_NAME_CHARS_MAX: usize = 120;
+/// Cookies of the page's name that one request may bring to be tried.
+pub const COOKIES_TRIED_MAX: usize = 16;
 /// Rows of one page of a list unless asked otherwise, and at the most.
 pub const PAGE_ROWS: usize = 50;
 pub const PAGE_ROWS_MAX: usize = 200;
@@ -117,6 +122,8 @@ pub const PAGE_LOOK_ROWS: usize = 10_000;
 pub const THREAD_MAX: usize = 200;
 /// Characters of a row's text in a list.
 pub const PAGE_TEXT_CHARS: usize = 280;
+/// Characters of the operator's words, and of what they were said to, in a list.
+pub const PAGE_WORDS_CHARS: usize = 600;
 /// Words that a list may be searched for at once.
 pub const PAGE_WORDS_MAX: usize = 8;
 /// Rows of each kind that `now` lists.

@@ -78,32 +78,37 @@ impl Prism {
         Ok(self.store.take_link(link, clock::now()).await?)
     }
 
-    /// The key of a browser's cookie, charged for one request.
-    pub fn authenticate_browser(&self, secret: &str) -> Result<KeyRow, Problem> {
-        let row = self.browser(secret)?;
-        self.charge_for(&row)?;
-        Ok(row)
+    /// The key of the first of a browser's cookies that is good, charged for one request.
+    pub fn authenticate_browser<'a>(
+        &self,
+        secrets: impl Iterator<Item = &'a str>,
+    ) -> Result<KeyRow, Problem> {
+        let mut refused = None;
+        for secret in secrets {
+            match self.browser(secret) {
+                Ok(row) => {
+                    self.charge_for(&row)?;
+                    return Ok(row);
+                }
+                Err(problem) => refused = refused.or(Some(problem)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| signed_out("this browser is not signed in")))
     }
 
     /// The key that a browser's cookie stands for, while it is good.
     pub fn browser(&self, secret: &str) -> Result<KeyRow, Problem> {
-        let over = |why: &str| {
-            Problem::new(
-                Code::InvalidKey,
-                why,
-                "sign in again: `prism dashboard` opens the page",
-            )
-        };
         let row = self
             .directory
             .key(&sha256_hex(secret.as_bytes()))
             .filter(|row| row.browser.is_some())
-            .ok_or_else(|| over("this browser is not signed in"))?;
+            .ok_or_else(|| signed_out("this browser is not signed in"))?;
         if !self.directory.in_force(&row) {
-            return Err(over("this browser was signed out").with("reason", Problem::REVOKED));
+            let over = signed_out("this browser was signed out");
+            return Err(over.with("reason", Problem::REVOKED));
         }
         if row.expires_at.is_some_and(|at| at <= clock::now()) {
-            return Err(over("this browser's session has ended"));
+            return Err(signed_out("this browser's session has ended"));
         }
         Ok(row)
     }
@@ -133,6 +138,11 @@ impl Prism {
         }
         Ok(secret)
     }
+}
+
+fn signed_out(why: &str) -> Problem {
+    let hint = "sign in again: `prism dashboard` opens the page";
+    Problem::new(Code::InvalidKey, why, hint)
 }
 
 /// The browsers that have to give way, so that no more are signed in than may be.

@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use prism_core::access::from_own_page;
-use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX};
+use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX, COOKIES_TRIED_MAX};
 use prism_core::{Code, Problem};
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use std::sync::Arc;
 /// requests of the page itself.
 pub fn who(prism: &Prism, headers: &HeaderMap) -> Result<KeyRow, Problem> {
     let bearer = text(headers, header::AUTHORIZATION.as_str());
-    let cookie = cookie(prism, headers);
-    let (None, Some(cookie)) = (bearer, cookie) else {
+    let mut cookies = cookies(prism, headers).peekable();
+    if bearer.is_some() || cookies.peek().is_none() {
         return prism.authenticate(bearer);
-    };
+    }
     let host = text(headers, header::HOST.as_str()).unwrap_or_default();
     let (origin, site) = origin_of(headers);
     if !from_own_page(origin, site, host, prism.browsers.public()) {
@@ -30,15 +30,17 @@ pub fn who(prism: &Prism, headers: &HeaderMap) -> Result<KeyRow, Problem> {
             "open the page with `prism dashboard`, or send a key in the Authorization header",
         ));
     }
-    prism.authenticate_browser(cookie)
+    prism.authenticate_browser(cookies)
 }
 
 /// Whether a browser is signed in, for reading the page itself.
 pub fn signed_in(prism: &Prism, headers: &HeaderMap) -> bool {
-    cookie(prism, headers).is_some_and(|secret| prism.browser(secret).is_ok())
+    cookies(prism, headers).any(|secret| prism.browser(secret).is_ok())
 }
 
-fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
+/// Every cookie of the page's name: another server of this host, or a longer path, may have set one
+/// that a browser sends first.
+fn cookies<'a>(prism: &'a Prism, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
     let wanted = prism.browsers.cookie();
     headers
         .get_all(header::COOKIE)
@@ -46,8 +48,9 @@ fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
         .filter_map(|v| v.to_str().ok())
         .flat_map(|line| line.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| *name == wanted)
+        .filter(move |(name, _)| *name == wanted)
         .map(|(_, value)| value)
+        .take(COOKIES_TRIED_MAX)
 }
 
 /// `GET /sign-in/{token}`: once, and soon; then the address is the page's own.

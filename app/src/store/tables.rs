@@ -471,4 +471,17 @@ mod tests {
         }
         store.close().await;
     }
+
+    #[tokio::test]
+    async fn what_the_settings_count_waits_for_the_turn_of_reports() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Tables::open(&dir.path().join("x.db")).unwrap();
+        assert!(store.stored().await.is_ok());
+        // Nobody is given a turn any more.
+        store.reports.close();
+        assert!(store.stored().await.is_err());
+        assert!(store.project_settings().await.is_err());
+        assert!(store.kept(Vec::new()).await.is_err());
+        store.close().await;
+    }
 }

@@ -78,6 +78,9 @@ impl Tables {
                     [project.to_string(), machine, folder],
                 )
                 .map_err(failed)?;
+            if n > 0 {
+                folders_changed(c, &project.to_string())?;
+            }
             Ok(n > 0)
         })
         .await
@@ -165,12 +168,23 @@ fn add_folder(
     allowed: bool,
     now: Moment,
 ) -> Result<()> {
-    c.execute(
-        "insert into project_folders (project_id, machine_id, folder, since, allowed)
-         values (?, ?, ?, ?, ?) on conflict do nothing",
-        params![project, place.machine_id, place.folder, now.0, allowed],
-    )
-    .map_err(failed)?;
+    let n = c
+        .execute(
+            "insert into project_folders (project_id, machine_id, folder, since, allowed)
+             values (?, ?, ?, ?, ?) on conflict do nothing",
+            params![project, place.machine_id, place.folder, now.0, allowed],
+        )
+        .map_err(failed)?;
+    match n {
+        0 => Ok(()),
+        _ => folders_changed(c, project),
+    }
+}
+
+/// Pages hear of rows with a number; a folder has none, its project has.
+fn folders_changed(c: &Connection, project: &str) -> Result<()> {
+    c.execute("update projects set pid = pid where id = ?", [project])
+        .map_err(failed)?;
     Ok(())
 }
 

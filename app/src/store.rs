@@ -9,7 +9,7 @@ pub mod page;
 pub mod sql;
 pub mod tables;
 
-pub use tables::{backup, moving};
+pub use tables::{backup, moving, tenants};
 
 use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
@@ -151,6 +151,27 @@ pub struct SessionRow {
     pub waits: Option<WaitsFor>,
     /// Whether somebody is at its host, as far as its shim has said.
     pub attention: Option<Attention>,
+}
+
+/// One of those that share a database and know nothing of each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    pub id: Uuid,
+    pub name: String,
+    pub created_at: Moment,
+}
+
+/// A tenant with how much it has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantCounted {
+    pub tenant: Tenant,
+    pub projects: u64,
+    pub agents: u64,
+    /// Those that are open.
+    pub sessions: u64,
+    /// Rows of memory.
+    pub memory: u64,
+    pub being_removed: bool,
 }
 
 /// A folder that uses a project.
@@ -450,6 +471,21 @@ impl Store {
                 "write it like postgres://user:password@host:5432/name?sslmode=verify-full",
             ))
         })
+    }
+
+    /// The rows of another tenant of the same database.
+    pub fn of_tenant(&self, tenant: Uuid) -> Result<Self> {
+        Ok(Self(self.0.of_tenant(tenant)?))
+    }
+
+    /// Every tenant of a database that servers share, the first one first.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.0.tenants().await
+    }
+
+    /// Whose rows these are, where there may be several tenants.
+    pub fn tenant(&self) -> Option<Uuid> {
+        self.0.tenant()
     }
 
     /// The schema of an embedded store that this binary would upgrade; none where there is nothing

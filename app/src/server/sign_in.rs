@@ -1,10 +1,12 @@
 //! How a browser comes in: a link for one use, then a cookie that stands for a key of its own.
 
+use super::door::Whose;
 use super::watch::origin_of;
 use super::{Refusal, text};
 use crate::clock;
 use crate::prism::Prism;
 use crate::store::KeyRow;
+use crate::tenants::Tenants;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -12,7 +14,6 @@ use axum::response::{Html, IntoResponse, Response};
 use prism_core::access::from_own_page;
 use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX};
 use prism_core::{Code, Problem};
-use std::sync::Arc;
 
 /// The key a request comes with: in a header, or in the page's cookie, which counts only in
 /// requests of the page itself.
@@ -39,6 +40,10 @@ pub fn signed_in(prism: &Prism, headers: &HeaderMap) -> bool {
     cookie(prism, headers).is_some_and(|secret| prism.browser(secret).is_ok())
 }
 
+pub fn has_cookie(prism: &Prism, headers: &HeaderMap) -> bool {
+    cookie(prism, headers).is_some()
+}
+
 fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
     let wanted = prism.browsers.cookie();
     headers
@@ -53,7 +58,7 @@ fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
 
 /// `GET /sign-in/{token}`: once, and soon; then the address is the page's own.
 pub async fn enter(
-    State(prism): State<Arc<Prism>>,
+    State(tenants): State<Tenants>,
     token: Result<Path<String>, PathRejection>,
     method: Method,
     headers: HeaderMap,
@@ -64,13 +69,15 @@ pub async fn enter(
     }
     // What is no text is no link of ours.
     let token = token.map(|Path(token)| token).unwrap_or_default();
-    if !prism.browsers.take_link(&token, clock::now()) {
+    let everybody = tenants.all();
+    let mut whose = everybody.iter();
+    let Some(prism) = whose.find(|p| p.browsers.take_link(&token, clock::now())) else {
         return said(
             StatusCode::UNAUTHORIZED,
             "This link does not open the page any more",
             "A link is good for 30 seconds and for one use.",
         );
-    }
+    };
     let agent = text(&headers, header::USER_AGENT.as_str()).unwrap_or("a browser");
     let name = prism_core::text::clip(&prism_core::text::one_line(agent), BROWSER_NAME_CHARS_MAX);
     let knowing = prism.clone();
@@ -81,11 +88,18 @@ pub async fn enter(
     };
     let age = BROWSER_DAYS * 24 * 3600;
     let home = prism.browsers.path().to_owned();
-    answered(&prism, &home, &secret, age)
+    let mut answer = answered(prism, &home, &secret, age);
+    // A browser is signed in to one tenant at a time: the page has no other way to say which one it means.
+    let others = everybody.iter().filter(|p| p.tenant != prism.tenant);
+    for other in others.filter(|p| has_cookie(p, &headers)) {
+        let ended = set_cookie(other, "", 0);
+        answer.headers_mut().append(header::SET_COOKIE, ended);
+    }
+    answer
 }
 
 /// `POST /sign-out`: the session and its key end.
-pub async fn leave(State(prism): State<Arc<Prism>>, headers: HeaderMap) -> Response {
+pub async fn leave(Whose(prism): Whose, headers: HeaderMap) -> Response {
     let key = match who(&prism, &headers) {
         Ok(key) => key,
         Err(problem) => return Refusal(problem).into_response(),

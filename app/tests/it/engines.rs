@@ -5,4 +5,5 @@ mod cluster_story;
 mod moving;
 mod provisioning;
 mod reach;
+mod tenants;
 mod two_servers;

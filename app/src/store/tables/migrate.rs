@@ -84,6 +84,14 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "0020_metrics",
         include_str!("../../../migrations/sqlite/0020_metrics.sql"),
     ),
+    (
+        "0021_cluster",
+        include_str!("../../../migrations/sqlite/0021_cluster.sql"),
+    ),
+    (
+        "0022_tenants",
+        include_str!("../../../migrations/sqlite/0022_tenants.sql"),
+    ),
 ];
 
 /// The same numbers on PostgreSQL, which begins where SQLite was when it came.
@@ -97,6 +105,16 @@ const POSTGRES_MIGRATIONS: &[(usize, &str, &str)] = &[
         20,
         "0020_metrics",
         include_str!("../../../migrations/postgres/0020_metrics.sql"),
+    ),
+    (
+        21,
+        "0021_cluster",
+        include_str!("../../../migrations/postgres/0021_cluster.sql"),
+    ),
+    (
+        22,
+        "0022_tenants",
+        include_str!("../../../migrations/postgres/0022_tenants.sql"),
     ),
 ];
 
@@ -183,7 +201,7 @@ fn migrate_shared(link: &Link) -> Result<Vec<&'static str>> {
     }
     if !done.is_empty() {
         link.batch(&format!(
-            "delete from prism_schema; insert into prism_schema values ({NEWEST})"
+            "select keep_tenants_apart(); delete from prism_schema; insert into prism_schema values ({NEWEST})"
         ))
         .map_err(failed)?;
     }
@@ -446,6 +464,8 @@ mod tests {
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
             "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
             "84198494069dcab269065c6891655d6ff2a09f8de4e1fdb854a846f8c946e94c",
+            "1815e8cec7d8f6478f6b9a0961a4d76d855dfea994c28afe88ad8c2ede13c4c8",
+            "a74839a77091334324ea17568f564a247c8f5aff548b7b5b6b93772ab51ffca1",
         ];
         let found: Vec<String> = MIGRATIONS
             .iter()

@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 /// Connections that write, at the most.
 const WRITERS: usize = 8;
@@ -22,22 +23,40 @@ const TRIES: u32 = 10;
 const WAIT: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// A tenant's way to the connections that all tenants share.
 pub struct Pool {
     server: Server,
-    idle: Mutex<Vec<Connection>>,
+    tenant: Uuid,
+    idle: Arc<Mutex<Vec<Connection>>>,
     /// Whoever finds no place waits, so that what waits is bounded.
     places: Arc<Semaphore>,
     writers: Arc<Semaphore>,
 }
 
 impl Pool {
-    pub fn new(server: Server) -> Self {
+    pub fn new(server: Server, tenant: Uuid) -> Self {
         Self {
             server,
-            idle: Mutex::default(),
+            tenant,
+            idle: Arc::default(),
             places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS)),
         }
+    }
+
+    /// The same connections, for another tenant.
+    pub fn of(&self, tenant: Uuid) -> Self {
+        Self {
+            server: self.server.clone(),
+            tenant,
+            idle: self.idle.clone(),
+            places: self.places.clone(),
+            writers: self.writers.clone(),
+        }
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Runs a job and answers once it is on disk. `then` runs whether or not anybody still waits for
@@ -105,24 +124,33 @@ impl Pool {
                 Err(error)
             }
         };
-        if !connection.is_closed() {
-            self.idle().push(connection);
-        }
+        self.give_back(connection);
         done
+    }
+
+    pub fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle();
+        if !connection.is_closed() && connection.is_autocommit() && idle.len() < WRITERS {
+            idle.push(connection);
+        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connection(&self) -> Result<Connection> {
-        while let Some(connection) = self.idle().pop() {
-            if !connection.is_closed() {
-                return Ok(connection);
+    /// A connection for a transaction of this tenant.
+    pub fn connection(&self) -> Result<Connection> {
+        let connection = loop {
+            let Some(idle) = self.idle().pop() else {
+                break Connection::Postgres(self.server.connect().map_err(super::failed)?);
+            };
+            if !idle.is_closed() {
+                break idle;
             }
-        }
-        let link = self.server.connect().map_err(super::failed)?;
-        Ok(Connection::Postgres(link))
+        };
+        connection.becomes(Some(self.tenant));
+        Ok(connection)
     }
 }
 
@@ -131,8 +159,10 @@ pub fn lock(connection: &Connection, alone: &Alone) -> Result<()> {
     if let Connection::Sqlite(_) = connection {
         return Ok(());
     }
-    let all = "select pg_advisory_xact_lock(hashtextextended('prism', 0))";
-    let among = "select pg_advisory_xact_lock_shared(hashtextextended('prism', 0))";
+    // Tenants do not wait for each other.
+    let all = "select pg_advisory_xact_lock(hashtextextended('prism ' || this_tenant(), 0))";
+    let among =
+        "select pg_advisory_xact_lock_shared(hashtextextended('prism ' || this_tenant(), 0))";
     match alone {
         Alone::Everywhere => connection.run(all),
         Alone::Inboxes(inboxes) => {

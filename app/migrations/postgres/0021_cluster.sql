@@ -1,0 +1,1 @@
+-- The place of what several servers need of each other.

@@ -83,7 +83,8 @@ impl Server {
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
             tenant: Cell::new(None),
-            kept_apart: Cell::new(apart.unwrap_or(Apart::Nothing)),
+            kept_apart: apart.unwrap_or(Apart::Nothing),
+            is_owner: Cell::new(false),
             apart: false,
         }))
     }
@@ -130,7 +131,9 @@ pub struct Link {
     /// Whose rows the next transaction is about; without anybody it comes to no row.
     tenant: Cell<Option<Uuid>>,
     /// What keeps it from the rows of others.
-    kept_apart: Cell<Apart>,
+    kept_apart: Apart,
+    /// It keeps the role that it came with.
+    is_owner: Cell<bool>,
     /// Asked from threads that must not wait: each question waits on one of its own.
     apart: bool,
 }
@@ -220,7 +223,7 @@ impl Link {
     pub fn begin_apart(&self, how: &str) -> Result<()> {
         let mut how = how.to_owned();
         if let Some(tenant) = self.tenant.get() {
-            if self.kept_apart.get() == Apart::Nothing {
+            if self.kept_apart == Apart::Nothing && !self.is_owner.get() {
                 return Err(Error::Exposed);
             }
             let _ = write!(how, "; set local prism.tenant = '{tenant}'");
@@ -236,14 +239,14 @@ impl Link {
         self.tenant.set(tenant);
     }
 
-    /// Keeps the role that it came with, which owns the tables.
-    pub fn stays_owner(&self) {
-        self.kept_apart.set(Apart::Force);
+    /// Whether it keeps the role that it came with, which owns the tables.
+    pub fn stays_owner(&self, stays: bool) {
+        self.is_owner.set(stays);
     }
 
     /// Whether transactions take on the member's role.
     pub fn steps_down(&self) -> bool {
-        self.kept_apart.get() == Apart::Role
+        self.kept_apart == Apart::Role && !self.is_owner.get()
     }
 
     pub fn commit(&self) -> Result<()> {

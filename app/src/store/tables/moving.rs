@@ -210,6 +210,10 @@ fn open_source(place: &Place) -> Result<Connection> {
         Place::Server(server) => {
             let connection = connect(server)?;
             nobody_serves(&connection, &shown)?;
+            // A store that was moved or restored here has never let anybody else in.
+            if let Connection::Postgres(link) = &connection {
+                link.stays_owner(true);
+            }
             connection
         }
     };
@@ -342,9 +346,12 @@ fn whose(source: &Connection, from: &Place, tenant: Option<&str>) -> Result<Stri
         let tenants = tables::names(source, "select id from tenants order by id", &[])?;
         return Ok(tenants.join(" "));
     }
-    let tenant = tenants::to_move(source, tenant, &from.shown())?;
+    let (tenant, is_one_of_several) = tenants::to_move(source, tenant, &from.shown())?;
     source.commit().map_err(failed)?;
     source.becomes(Some(tenant.id));
+    if let Connection::Postgres(link) = source {
+        link.stays_owner(!is_one_of_several);
+    }
     source.begin_reading().map_err(failed)?;
     Ok(tenant.id.to_string())
 }
@@ -457,7 +464,7 @@ fn open_target_database(server: &Server, shown: &str) -> Result<Target> {
     let Connection::Postgres(link) = &connection else {
         return Err(StoreError::Closed);
     };
-    link.stays_owner();
+    link.stays_owner(true);
     let locked = link.query(
         "select pg_try_advisory_lock(hashtextextended('prism moving', 0))",
         &[],
@@ -539,7 +546,8 @@ impl Target {
     /// Takes the mark away: from here on it is a store.
     fn finish(self, place: &Place) -> Result<()> {
         let drop_mark = format!("drop table {MARK}");
-        let forced = format!("begin; select keep_tenants_apart(); {drop_mark}; commit");
+        let apart = tenants::let_members_in();
+        let forced = format!("begin; select keep_tenants_apart(); {apart}; {drop_mark}; commit");
         let finish = self.connection.either(&drop_mark, &forced);
         self.connection.execute_batch(finish).map_err(failed)?;
         let (Place::File(file), Connection::Sqlite(c)) = (place, self.connection) else {

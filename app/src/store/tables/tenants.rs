@@ -29,7 +29,7 @@ const ALONE: &str = "begin; select pg_advisory_xact_lock(hashtextextended('prism
 
 /// Makes the role that transactions take on, and lets it come to every table. Where that is not allowed all
 /// stays as it is.
-fn let_members_in() -> String {
+pub(super) fn let_members_in() -> String {
     format!(
         "do $$
         declare
@@ -85,7 +85,7 @@ pub fn prepare(connection: &Connection) -> Result<Uuid> {
 fn owner(connection: &Connection) -> Result<&Link> {
     match connection {
         Connection::Postgres(link) => {
-            link.stays_owner();
+            link.stays_owner(true);
             Ok(link)
         }
         Connection::Sqlite(_) => Err(StoreError::Closed),
@@ -423,29 +423,31 @@ fn children_first(c: &Connection) -> Result<Vec<String>> {
     Ok(ordered)
 }
 
-/// The tenant whose rows are moved out of a database: the one that is named, or the only one.
-pub(super) fn to_move(c: &Connection, wanted: Option<&str>, shown: &str) -> Result<Tenant> {
-    let mut all = tenants(c)?;
-    all.retain(|tenant| !tenant.is_going());
+/// The tenant whose rows are moved out of a database, which is the one that is named or the only one; and whether there
+/// are rows of others.
+pub(super) fn to_move(c: &Connection, wanted: Option<&str>, shown: &str) -> Result<(Tenant, bool)> {
+    let all = tenants(c)?;
+    let several = all.len() > 1;
     let names: Vec<_> = all.iter().map(|t| t.name.clone()).collect();
     let known = format!("known: {}", names.join(", "));
-    match wanted {
+    let refused = |code, message: String, hint: String| Problem::new(code, message, hint);
+    let found = match wanted {
         Some(wanted) => all.into_iter().find(|t| t.name == wanted).ok_or_else(|| {
             let message = format!("there is no tenant {wanted:?} in {shown}");
-            Problem::new(Code::NotFound, message, known).into()
+            refused(Code::NotFound, message, known)
         }),
-        None if all.len() > 1 => Err(Problem::new(
+        None if several => Err(refused(
             Code::Conflict,
             format!(
                 "{shown} has {} tenants, and a SQLite file has room for one",
-                all.len()
+                names.len()
             ),
             format!("say which one with --tenant; {known}"),
-        )
-        .into()),
-        None => all.pop().ok_or_else(|| {
+        )),
+        None => all.into_iter().next().ok_or_else(|| {
             let message = format!("{shown} holds no tenant");
-            Problem::new(Code::NotFound, message, "there is nothing to move").into()
+            refused(Code::NotFound, message, "there is nothing to move".into())
         }),
-    }
+    };
+    Ok((found?, several))
 }

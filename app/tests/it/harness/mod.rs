@@ -230,7 +230,7 @@ impl Server {
                 let there = sql::Server::parse(&database.url).unwrap();
                 let link = there.connect_apart().unwrap();
                 // As the tables' owner, for the tenant that every database begins with.
-                link.stays_owner();
+                link.stays_owner(true);
                 link.batch(
                     "select set_config('prism.tenant', (select id from tenants limit 1), false)",
                 )

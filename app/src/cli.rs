@@ -21,6 +21,7 @@ mod review;
 mod roster;
 mod serve;
 mod signals;
+mod tenant;
 mod up;
 mod watch;
 
@@ -216,6 +217,8 @@ enum Command {
     Restore(backup::Restore),
     /// Move every row from SQLite to PostgreSQL, or back
     MigrateStore(moving::MigrateStore),
+    /// Several teams on one PostgreSQL, each with rows of its own
+    Tenant(tenant::Tenant),
     /// Look at this machine's Prism and say what is wrong
     Doctor,
     /// Say whether the server takes what it is sent, for whoever watches over it (exit 1: not now)
@@ -698,6 +701,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Backup(backup) => return backup.run(&context),
         Command::Restore(restore) => return restore.run(&context),
         Command::MigrateStore(moving) => return moving.run(&context),
+        Command::Tenant(tenant) => return tenant.run(&context),
         Command::Up(up) => return up.run(&context),
         Command::Down(down) => return down.run(&context),
         Command::Restart(restart) => return restart.run(&context),
@@ -765,6 +769,7 @@ fn dispatch(cli: Cli) -> Outcome {
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::MigrateStore(_)
+        | Command::Tenant(_)
         | Command::Up(_)
         | Command::Down(_)
         | Command::Restart(_)

@@ -56,8 +56,11 @@ pub struct Embedder(Arc<Shared>);
 
 struct Shared {
     home: Home,
-    workers: Workers,
+    /// One worker for all tenants, and one row of askers before it.
+    workers: Arc<Workers>,
     turns: Turns,
+    /// Whose questions these are: people of different tenants may have the same name.
+    of: String,
     state: Mutex<State>,
 }
 
@@ -104,15 +107,35 @@ pub struct Task(Arc<Shared>);
 impl Embedder {
     /// An embedder that knows which generation answers, before anybody asks.
     pub async fn open(home: Home, store: &Store) -> crate::store::Result<(Self, Task)> {
+        let workers = Arc::new(Workers::new(home.clone()));
+        Self::start(home, workers, Turns::default(), store).await
+    }
+
+    /// One for another tenant's rows, by the same worker.
+    pub async fn beside(&self, store: &Store) -> crate::store::Result<(Self, Task)> {
+        let (home, workers) = (self.0.home.clone(), self.0.workers.clone());
+        Self::start(home, workers, self.0.turns.clone(), store).await
+    }
+
+    async fn start(
+        home: Home,
+        workers: Arc<Workers>,
+        turns: Turns,
+        store: &Store,
+    ) -> crate::store::Result<(Self, Task)> {
         let answering = store.generation().await?;
         let state = State {
             answering: answering.as_deref().and_then(Generation::of),
             ..State::default()
         };
         let shared = Arc::new(Shared {
-            workers: Workers::new(home.clone()),
+            workers,
             home,
-            turns: Turns::default(),
+            turns,
+            of: store
+                .tenant()
+                .map(|id| format!("{id} "))
+                .unwrap_or_default(),
             state: Mutex::new(state),
         });
         Ok((Self(shared.clone()), Task(shared)))
@@ -167,7 +190,8 @@ impl Embedder {
             if let Some(known) = shared.known(generation, &models, &texts) {
                 return Ok(known);
             }
-            let Some(turn) = shared.turns.take(asker).await else {
+            let turn = shared.turns.take(&format!("{}{asker}", shared.of)).await;
+            let Some(turn) = turn else {
                 return Err("too many questions of this asker wait already".into());
             };
             let shared = shared.clone();

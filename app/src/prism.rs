@@ -29,6 +29,7 @@ use prism_core::database::Facts;
 use prism_core::gate::Mode;
 use prism_core::limits::STALE_US;
 use prism_core::retention::Retention;
+use prism_core::tenant::TenantName;
 use prism_core::{Code, Identity, Moment, Problem};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -57,6 +58,8 @@ pub struct Prism {
     pub embedder: Embedder,
     /// Whose rows these are.
     pub tenant: Uuid,
+    /// What that tenant's keys carry; the first one's carry nothing.
+    tenant_name: Option<TenantName>,
     pub operator: Identity,
     pub home: Home,
     pub allowed_hosts: Vec<String>,
@@ -97,6 +100,36 @@ impl Prism {
         gate_mode: Mode,
         embedder: Embedder,
     ) -> Result<Arc<Self>, Problem> {
+        let prism = Self::make(store, config, home, gate_mode, embedder, None).await?;
+        prism.know_operator(&config.api_key).await?;
+        Ok(prism)
+    }
+
+    /// A Prism of another tenant, which has keys of its own. Of this machine's files it has what is under
+    /// its name: what the operator's line shows is not the first operator's to see.
+    pub async fn open_tenant(
+        name: TenantName,
+        store: Store,
+        config: &Config,
+        home: &Home,
+        gate_mode: Mode,
+        embedder: Embedder,
+    ) -> Result<Arc<Self>, Problem> {
+        let home = Home::at(home.path("tenants").join(name.as_str()));
+        let mut config = config.clone();
+        // It is a program of the first operator's.
+        config.escalation.notify = None;
+        Self::make(store, &config, &home, gate_mode, embedder, Some(name)).await
+    }
+
+    async fn make(
+        store: Store,
+        config: &Config,
+        home: &Home,
+        gate_mode: Mode,
+        embedder: Embedder,
+        tenant_name: Option<TenantName>,
+    ) -> Result<Arc<Self>, Problem> {
         store.name_operator(config.operator.clone()).await?;
         let loaded = store.load().await?;
         let now = clock::now();
@@ -120,6 +153,7 @@ impl Prism {
             gate,
             embedder,
             tenant: loaded.tenant_id,
+            tenant_name,
             operator: config.operator.clone(),
             home: home.clone(),
             allowed_hosts,
@@ -145,8 +179,22 @@ impl Prism {
             looked_at: tokio::sync::Mutex::default(),
             store,
         });
-        prism.know_operator(&config.api_key).await?;
         Ok(prism)
+    }
+
+    /// A fresh key, which says whose tenant it is.
+    pub fn new_key(&self) -> Result<String, Problem> {
+        let key = clock::new_key();
+        let key = key.map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
+        Ok(match &self.tenant_name {
+            Some(name) => name.key(&key),
+            None => key,
+        })
+    }
+
+    /// Whether its rows are another tenant's than the one that this server's home belongs to.
+    pub fn is_guest(&self) -> bool {
+        self.tenant_name.is_some()
     }
 
     /// How others are told, here and at other servers.

@@ -11,7 +11,7 @@ pub mod sql;
 pub mod tables;
 
 pub use servers::{Duty, Room, Seat, Signs};
-pub use tables::{backup, moving};
+pub use tables::{backup, moving, tenants};
 
 use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
@@ -169,6 +169,27 @@ pub struct SessionRow {
     pub seat: Option<Seat>,
     /// When its peers were told that it had left.
     pub left_at: Option<Moment>,
+}
+
+/// One of those that share a database and know nothing of each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    pub id: Uuid,
+    pub name: String,
+    pub created_at: Moment,
+}
+
+/// A tenant with how much it has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantCounted {
+    pub tenant: Tenant,
+    pub projects: u64,
+    pub agents: u64,
+    /// Those that are open.
+    pub sessions: u64,
+    /// Rows of memory.
+    pub memory: u64,
+    pub being_removed: bool,
 }
 
 /// A folder that uses a project.
@@ -472,6 +493,21 @@ impl Store {
                 "write it like postgres://user:password@host:5432/name?sslmode=verify-full",
             ))
         })
+    }
+
+    /// The rows of another tenant of the same database.
+    pub fn of_tenant(&self, tenant: Uuid) -> Result<Self> {
+        Ok(Self(self.0.of_tenant(tenant)?))
+    }
+
+    /// Every tenant of a database that servers share, the first one first.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.0.tenants().await
+    }
+
+    /// Whose rows these are, where there may be several tenants.
+    pub fn tenant(&self) -> Option<Uuid> {
+        self.0.tenant()
     }
 
     /// The schema of an embedded store that this binary would upgrade; none where there is nothing

@@ -22,6 +22,32 @@ pub struct Facts {
     /// How far the database's clock is ahead of the server's; negative when it is behind.
     #[serde(default)]
     pub clock_off_ms: i64,
+    /// What keeps the rows of tenants apart, where there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<Apart>,
+}
+
+/// What keeps the rows of tenants apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Apart {
+    /// Transactions take on a role that no policy lets pass.
+    Role,
+    /// There is no such role; the owner of the tables is under the policies as well. Good for one tenant.
+    Force,
+    /// The database's user passes every policy.
+    Nothing,
+}
+
+impl Apart {
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "role" => Some(Self::Role),
+            "force" => Some(Self::Force),
+            "nothing" => Some(Self::Nothing),
+            _ => None,
+        }
+    }
 }
 
 impl Facts {
@@ -54,6 +80,15 @@ impl Facts {
                  target_session_attrs=read-write)",
             );
         }
+        if self.apart == Some(Apart::Nothing) {
+            return no(
+                "the database's user passes row-level security (BYPASSRLS) and may not make the role \
+                 prism_member, which does not"
+                    .into(),
+                "as a superuser: `create role prism_member nologin; grant prism_member to USER`, or \
+                 `alter role USER nobypassrls`",
+            );
+        }
         if self.schema > newest_schema {
             return no(
                 format!(
@@ -75,6 +110,13 @@ impl Facts {
                 "pgvector is not there, so meaning is found by an exact scan, whose time grows with \
                  memory; install the package (postgresql-NN-pgvector), then `create extension \
                  vector` in this database"
+                    .into(),
+            );
+        }
+        if self.apart == Some(Apart::Force) {
+            notes.push(
+                "one tenant is served here: for more, as a superuser, `create role prism_member \
+                 nologin; grant prism_member to USER`, and start the server again"
                     .into(),
             );
         }
@@ -152,6 +194,9 @@ mod tests {
             (with(|f| f.version = "17beta2".into()), None),
             (with(|f| f.read_only = true), Some("only be read")),
             (with(|f| f.schema = 20), Some("newer prism")),
+            (with(|f| f.apart = Some(Apart::Role)), None),
+            (with(|f| f.apart = Some(Apart::Force)), None),
+            (with(|f| f.apart = Some(Apart::Nothing)), Some("BYPASSRLS")),
             // SQLite 3 is no PostgreSQL 3.
             (
                 with(|f| (f.engine, f.version) = ("sqlite".into(), "3.50.2".into())),
@@ -180,6 +225,11 @@ mod tests {
             ..postgres("16.4")
         };
         assert!(bare.notes()[0].contains("exact scan"));
+        let forced = Facts {
+            apart: Some(Apart::Force),
+            ..postgres("16.4")
+        };
+        assert!(forced.notes()[0].contains("one tenant is served"));
         let embedded = Facts {
             engine: "sqlite".into(),
             ..bare

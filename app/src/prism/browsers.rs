@@ -6,6 +6,7 @@ use crate::store::KeyRow;
 use prism_core::access::PublicUrl;
 use prism_core::limits::{BROWSER_DAYS, BROWSERS_MAX, LINK_S};
 use prism_core::signal::sha256_hex;
+use prism_core::tenant;
 use prism_core::{Code, Moment, Problem};
 use std::sync::OnceLock;
 use uuid::Uuid;
@@ -115,14 +116,13 @@ impl Prism {
 
     /// Makes a key for a browser; only its cookie has it.
     pub async fn know_browser(&self, name: String) -> Result<String, Problem> {
-        let secret = clock::new_key()
-            .map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
+        let secret = self.new_key()?;
         let now = clock::now();
         let row = KeyRow {
             id: clock::new_id(),
             identity: None,
             key_sha256: sha256_hex(secret.as_bytes()),
-            prefix: secret.chars().take(12).collect(),
+            prefix: tenant::shown_of(&secret),
             created_at: now,
             revoked_at: None,
             browser: Some(name),

@@ -1,9 +1,11 @@
 //! How a browser comes in: a link for one use, then a cookie that stands for a key of its own.
 
+use super::door::Whose;
 use super::watch::origin_of;
 use super::{Refusal, text};
 use crate::prism::Prism;
 use crate::store::KeyRow;
+use crate::tenants::Tenants;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -11,7 +13,6 @@ use axum::response::{Html, IntoResponse, Response};
 use prism_core::access::from_own_page;
 use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX, COOKIES_TRIED_MAX};
 use prism_core::{Code, Problem};
-use std::sync::Arc;
 
 /// The key a request comes with: in a header, or in the page's cookie, which counts only in
 /// requests of the page itself.
@@ -38,6 +39,10 @@ pub fn signed_in(prism: &Prism, headers: &HeaderMap) -> bool {
     cookies(prism, headers).any(|secret| prism.browser(secret).is_ok())
 }
 
+pub fn has_cookie(prism: &Prism, headers: &HeaderMap) -> bool {
+    cookies(prism, headers).next().is_some()
+}
+
 /// Every cookie of the page's name: another server of this host, or a longer path, may have set one
 /// that a browser sends first.
 fn cookies<'a>(prism: &'a Prism, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
@@ -55,7 +60,7 @@ fn cookies<'a>(prism: &'a Prism, headers: &'a HeaderMap) -> impl Iterator<Item =
 
 /// `GET /sign-in/{token}`: once, and soon; then the address is the page's own.
 pub async fn enter(
-    State(prism): State<Arc<Prism>>,
+    State(tenants): State<Tenants>,
     token: Result<Path<String>, PathRejection>,
     method: Method,
     headers: HeaderMap,
@@ -66,6 +71,7 @@ pub async fn enter(
     }
     // What is no text is no link of ours.
     let token = token.map(|Path(token)| token).unwrap_or_default();
+    let prism = &tenants.of_link(&token).await;
     let taking = prism.clone();
     let taken = prism.to_its_end(async move { taking.take_link(&token).await });
     let taken = match taken.await {
@@ -89,11 +95,19 @@ pub async fn enter(
     };
     let age = BROWSER_DAYS * 24 * 3600;
     let home = prism.browsers.path().to_owned();
-    answered(&prism, &home, &secret, age)
+    let mut answer = answered(prism, &home, &secret, age);
+    let everybody = tenants.all();
+    // A browser is signed in to one tenant at a time: the page has no other way to say which one it means.
+    let others = everybody.iter().filter(|p| p.tenant != prism.tenant);
+    for other in others.filter(|p| has_cookie(p, &headers)) {
+        let ended = set_cookie(other, "", 0);
+        answer.headers_mut().append(header::SET_COOKIE, ended);
+    }
+    answer
 }
 
 /// `POST /sign-out`: the session and its key end.
-pub async fn leave(State(prism): State<Arc<Prism>>, headers: HeaderMap) -> Response {
+pub async fn leave(Whose(prism): Whose, headers: HeaderMap) -> Response {
     let key = match who(&prism, &headers) {
         Ok(key) => key,
         Err(problem) => return Refusal(problem).into_response(),

@@ -1,5 +1,6 @@
 //! `/api/v1/stream`: hello, replay, live push, receipts back.
 
+use super::door::Whose;
 use super::{Refusal, text};
 use crate::clock;
 use crate::config::failpoint;
@@ -8,7 +9,6 @@ use crate::live::Touched;
 use crate::prism::{Caller, Prism};
 use crate::store::{BellReport, KeyRow, Report, Seat};
 use crate::verb::signals::confirm_leases;
-use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -34,11 +34,7 @@ const CLOSE_REASON_BYTES: usize = 120;
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
-pub async fn open(
-    State(prism): State<Arc<Prism>>,
-    headers: HeaderMap,
-    upgrade: WebSocketUpgrade,
-) -> Response {
+pub async fn open(Whose(prism): Whose, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
     let bearer = text(&headers, header::AUTHORIZATION.as_str());
     let key = match prism.known(|| prism.authenticate(bearer)).await {
         Ok(key) => key,

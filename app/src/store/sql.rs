@@ -8,9 +8,10 @@ mod dialect;
 mod postgres;
 mod secure;
 
-pub use self::postgres::{Link, Server};
+pub use self::postgres::{Link, MEMBER, Server};
 pub use self::secure::{Secure, Secured};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
+use uuid::Uuid;
 
 /// Why a statement did not run or a value could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,12 @@ pub enum Error {
     /// The URL asks for something that cannot be had.
     #[error("{0}")]
     Url(String),
+    /// Nothing would keep this connection from the rows of other tenants.
+    #[error(
+        "the database's user passes row-level security, and may not take on the role prism_member, \
+         which does not: as a superuser, `grant prism_member to USER`"
+    )]
+    Exposed,
     #[error("no row was found")]
     NoRows,
     #[error("column {column}: {why}")]
@@ -332,14 +339,16 @@ impl Connection {
     pub fn begin_reading(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin"),
-            Self::Postgres(link) => link.begin("begin isolation level repeatable read read only"),
+            Self::Postgres(link) => {
+                link.begin_apart("begin isolation level repeatable read read only")
+            }
         }
     }
 
     pub fn begin_writing(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin immediate"),
-            Self::Postgres(link) => link.begin("begin"),
+            Self::Postgres(link) => link.begin_apart("begin"),
         }
     }
 
@@ -365,11 +374,10 @@ impl Connection {
         }
     }
 
-    /// A connection in the place of one whose other side has gone; none while that is there.
-    pub fn renewed(&self) -> Option<Result<Self>> {
-        match self {
-            Self::Postgres(link) if link.is_closed() => Some(link.another().map(Self::Postgres)),
-            _ => None,
+    /// Says whose the transactions are that begin from now on; a file has one tenant.
+    pub fn becomes(&self, tenant: Option<Uuid>) {
+        if let Self::Postgres(link) = self {
+            link.becomes(tenant);
         }
     }
 

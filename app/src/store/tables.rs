@@ -32,6 +32,7 @@ mod rows;
 mod servers;
 mod sessions;
 mod signals;
+pub mod tenants;
 mod trace;
 mod training;
 mod vectors;
@@ -68,6 +69,8 @@ const MEMORY_CACHE_KB: u32 = 8_000;
 
 #[derive(Clone)]
 pub struct Tables {
+    /// Whose rows these are, where there is more than one tenant.
+    tenant: Option<Uuid>,
     /// Writes what nobody waits for; in the embedded engine everything else as well.
     writer: Arc<writer::Writer>,
     /// Where several write at once.
@@ -104,36 +107,72 @@ impl Tables {
             file: file.to_owned(),
             cache_kb,
         };
-        let sources = [source(SIGNAL_CACHE_KB), source(MEMORY_CACHE_KB)];
-        Self::start(Connection::Sqlite(connection), sources, None)
+        let mut connection = Connection::Sqlite(connection);
+        migrate::migrate(&mut connection)?;
+        let readers = [
+            Readers::open(source(SIGNAL_CACHE_KB), SIGNAL_READERS)?,
+            Readers::open(source(MEMORY_CACHE_KB), MEMORY_READERS)?,
+        ];
+        let reports = Arc::new(Semaphore::new(1));
+        Self::start(connection.into(), readers, reports, None)
     }
 
-    /// Opens a store that other servers may stand on as well.
+    /// Opens a store that other servers may stand on as well: the rows of its first tenant.
     pub fn open_shared(server: sql::Server) -> Result<Self> {
-        let connection = Connection::Postgres(health::begin(&server)?);
+        let mut connection = Connection::Postgres(health::begin(&server)?);
+        migrate::migrate(&mut connection)?;
+        let tenant = tenants::prepare(&connection)?;
         let source = Source::Server(server.clone());
-        let sources = [source.clone(), source];
-        Self::start(connection, sources, Some(pool::Pool::new(server)))
+        let readers = [
+            Readers::open(source.clone(), SIGNAL_READERS)?,
+            Readers::open(source, MEMORY_READERS)?,
+        ];
+        let reports = Arc::new(Semaphore::new(1));
+        let pool = Arc::new(pool::Pool::new(server, tenant));
+        Self::start_shared(tenant, readers, reports, pool)
+    }
+
+    /// The rows of another tenant of the same database, by the same connections.
+    pub fn of_tenant(&self, tenant: Uuid) -> Result<Self> {
+        let pool = self.pool.as_ref().ok_or(StoreError::Closed)?;
+        tenants::may_be_several(pool.server())?;
+        let readers = [self.signal_readers.clone(), self.memory_readers.clone()];
+        let pool = Arc::new(pool.of(tenant));
+        Self::start_shared(tenant, readers, self.reports.clone(), pool)
+    }
+
+    fn start_shared(
+        tenant: Uuid,
+        readers: [Readers; 2],
+        reports: Arc<Semaphore>,
+        pool: Arc<pool::Pool>,
+    ) -> Result<Self> {
+        let readers = readers.map(|readers| readers.of(Some(tenant)));
+        let ground = writer::Ground::Shared(pool.clone());
+        let started = Self::start(ground, readers, reports, Some(pool))?;
+        Ok(Self {
+            tenant: Some(tenant),
+            ..started
+        })
     }
 
     fn start(
-        mut connection: Connection,
-        [signals, memory]: [Source; 2],
-        pool: Option<pool::Pool>,
+        ground: writer::Ground,
+        [signal_readers, memory_readers]: [Readers; 2],
+        reports: Arc<Semaphore>,
+        pool: Option<Arc<pool::Pool>>,
     ) -> Result<Self> {
         let bus = Bus::default();
-        migrate::migrate(&mut connection)?;
-        let signal_readers = Readers::open(signals, SIGNAL_READERS)?;
-        let memory_readers = Readers::open(memory, MEMORY_READERS)?;
         let riding = Arc::<riding::Riding>::default();
         let live = bus.hub().live();
-        let writer = writer::Writer::start(connection, riding.clone(), live)?;
+        let writer = writer::Writer::start(ground, riding.clone(), live)?;
         Ok(Self {
+            tenant: None,
             writer: Arc::new(writer),
-            pool: pool.map(Arc::new),
+            pool,
             signal_readers,
             memory_readers,
-            reports: Arc::new(Semaphore::new(1)),
+            reports,
             vectors: Arc::default(),
             bus,
             riding,

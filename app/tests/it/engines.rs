@@ -6,4 +6,5 @@ mod fault_story;
 mod moving;
 mod provisioning;
 mod reach;
+mod tenants;
 mod two_servers;

@@ -9,15 +9,20 @@ use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
 use ::postgres::{Client, Config, Row, SimpleQueryMessage, Statement};
+use prism_core::database::Apart;
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as Cause;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// Statements that a connection keeps ready.
 const STATEMENTS_MAX: usize = 512;
+/// The role that a transaction takes on, which no policy lets pass: a superuser would see everybody's rows.
+pub const MEMBER: &str = "prism_member";
 
 /// Where the database is, and how to get in.
 #[derive(Clone)]
@@ -61,16 +66,26 @@ impl Server {
         let mut client = self.config.connect(self.secure.clone())?;
         // Joins are written in the order in which they are to be taken, and a plan of its own for
         // each question would cost more than it saves.
-        client.batch_execute(
+        let said = client.simple_query(&format!(
             "set join_collapse_limit = 1; set client_min_messages = warning; set jit = off;
              set synchronous_commit = on; set statement_timeout = 60000;
-             set idle_in_transaction_session_timeout = 60000",
-        )?;
+             set idle_in_transaction_session_timeout = 60000;
+             select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
+                     and not rolbypassrls and pg_has_role(current_user, oid, 'member')) then 'role'
+                 when rolsuper or rolbypassrls then 'nothing' else 'force' end
+             from pg_roles where rolname = current_user"
+        ))?;
+        let apart = said.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).and_then(Apart::from_name),
+            _ => None,
+        });
         Ok(Box::new(Link {
-            server: self.clone(),
             client: RefCell::new(Some(client)),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
+            tenant: Cell::new(None),
+            kept_apart: apart.unwrap_or(Apart::Nothing),
+            is_owner: Cell::new(false),
             apart: false,
         }))
     }
@@ -110,11 +125,16 @@ type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
 
 /// One connection and the statements it has ready.
 pub struct Link {
-    server: Server,
     /// None once it ends.
     client: RefCell<Option<Client>>,
     ready: RefCell<Ready>,
     in_transaction: Cell<bool>,
+    /// Whose rows the next transaction is about; without anybody it comes to no row.
+    tenant: Cell<Option<Uuid>>,
+    /// What keeps it from the rows of others.
+    kept_apart: Apart,
+    /// It keeps the role that it came with.
+    is_owner: Cell<bool>,
     /// Asked from threads that must not wait: each question waits on one of its own.
     apart: bool,
 }
@@ -211,9 +231,44 @@ impl Link {
     }
 
     pub fn begin(&self, how: &str) -> Result<()> {
-        self.batch(how)?;
+        if let Err(error) = self.batch(how) {
+            // It may have come half of the way.
+            drop(self.batch("rollback"));
+            return Err(error);
+        }
         self.in_transaction.set(true);
         Ok(())
+    }
+
+    /// Begins a transaction of the tenant whose this connection is now. Tenant and role end with it:
+    /// whoever gets the connection next, by a pooler too, finds neither.
+    pub fn begin_apart(&self, how: &str) -> Result<()> {
+        let mut how = how.to_owned();
+        if let Some(tenant) = self.tenant.get() {
+            if self.kept_apart == Apart::Nothing && !self.is_owner.get() {
+                return Err(Error::Exposed);
+            }
+            let _ = write!(how, "; set local prism.tenant = '{tenant}'");
+        }
+        if self.steps_down() {
+            let _ = write!(how, "; set local role {MEMBER}");
+        }
+        self.begin(&how)
+    }
+
+    /// Whose the transactions are that begin from now on.
+    pub fn becomes(&self, tenant: Option<Uuid>) {
+        self.tenant.set(tenant);
+    }
+
+    /// Whether it keeps the role that it came with, which owns the tables.
+    pub fn stays_owner(&self, stays: bool) {
+        self.is_owner.set(stays);
+    }
+
+    /// Whether transactions take on the member's role.
+    pub fn steps_down(&self) -> bool {
+        self.kept_apart == Apart::Role && !self.is_owner.get()
     }
 
     pub fn commit(&self) -> Result<()> {
@@ -228,11 +283,6 @@ impl Link {
 
     pub fn is_idle(&self) -> bool {
         !self.in_transaction.get()
-    }
-
-    /// Another connection to where this one led.
-    pub fn another(&self) -> Result<Box<Link>> {
-        self.server.connect()
     }
 
     pub fn is_closed(&self) -> bool {

@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 /// Connections that write, at the most.
 const WRITERS: usize = 8;
@@ -31,22 +32,40 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 const POOLER: &str = "a pooler between the server and the database gives each transaction another \
     connection: let it keep sessions (PgBouncer: pool_mode = session), or leave it out";
 
+/// A tenant's way to the connections that all tenants share.
 pub struct Pool {
     server: Server,
-    idle: Mutex<Vec<Connection>>,
+    tenant: Uuid,
+    idle: Arc<Mutex<Vec<Connection>>>,
     /// Whoever finds no place waits, so that what waits is bounded.
     places: Arc<Semaphore>,
     writers: Arc<Semaphore>,
 }
 
 impl Pool {
-    pub fn new(server: Server) -> Self {
+    pub fn new(server: Server, tenant: Uuid) -> Self {
         Self {
             server,
-            idle: Mutex::default(),
+            tenant,
+            idle: Arc::default(),
             places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS)),
         }
+    }
+
+    /// The same connections, for another tenant.
+    pub fn of(&self, tenant: Uuid) -> Self {
+        Self {
+            server: self.server.clone(),
+            tenant,
+            idle: self.idle.clone(),
+            places: self.places.clone(),
+            writers: self.writers.clone(),
+        }
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Runs a job and answers once it is on disk. `then` runs whether or not anybody still waits for
@@ -108,12 +127,18 @@ impl Pool {
                 Err(error)
             }
         };
-        match connection.is_closed() {
-            false => self.idle().push(connection),
-            // What cut this one off has cut off the others as well.
-            true => self.idle().clear(),
-        }
+        self.give_back(connection);
         done
+    }
+
+    pub fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle();
+        if connection.is_closed() {
+            // What cut this one off has cut off the others as well.
+            idle.clear();
+        } else if connection.is_autocommit() && idle.len() < WRITERS {
+            idle.push(connection);
+        }
     }
 
     /// What became of a commit that was cut off: the database knows by the transaction's number.
@@ -141,14 +166,18 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connection(&self) -> Result<Connection> {
-        while let Some(connection) = self.idle().pop() {
-            if !connection.is_closed() {
-                return Ok(connection);
+    /// A connection for a transaction of this tenant.
+    pub fn connection(&self) -> Result<Connection> {
+        let connection = loop {
+            let Some(idle) = self.idle().pop() else {
+                break Connection::Postgres(self.server.connect().map_err(super::failed)?);
+            };
+            if !idle.is_closed() {
+                break idle;
             }
-        }
-        let link = self.server.connect().map_err(super::failed)?;
-        Ok(Connection::Postgres(link))
+        };
+        connection.becomes(Some(self.tenant));
+        Ok(connection)
     }
 }
 
@@ -187,8 +216,10 @@ fn numbered(connection: &Connection, alone: &Alone) -> Result<String> {
 }
 
 fn locks(alone: &Alone) -> String {
-    let all = "select pg_advisory_xact_lock(hashtextextended('prism', 0))";
-    let among = "select pg_advisory_xact_lock_shared(hashtextextended('prism', 0))";
+    // Tenants do not wait for each other.
+    let all = "select pg_advisory_xact_lock(hashtextextended('prism ' || this_tenant(), 0))";
+    let among =
+        "select pg_advisory_xact_lock_shared(hashtextextended('prism ' || this_tenant(), 0))";
     match alone {
         Alone::Everywhere => all.to_owned(),
         Alone::Inboxes(inboxes) => {

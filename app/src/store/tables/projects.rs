@@ -439,7 +439,7 @@ fn references(c: &Connection, target: &str) -> Result<Vec<(String, String)>> {
              select t.name, i.name from sqlite_master t, pragma_table_info(t.name) i
              where t.type = 'table' and ?1 = 'projects' and i.name = 'project_id'",
             "select k.conrelid::regclass::text, a.attname::text from pg_constraint k
-             join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1]
+             join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[cardinality(k.conkey)]
              where k.contype = 'f' and k.confrelid = to_regclass(?1)
              union
              select c.table_name::text, c.column_name::text from information_schema.columns c

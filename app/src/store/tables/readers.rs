@@ -11,12 +11,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 /// Some readers of one database.
 #[derive(Clone)]
 pub struct Readers {
     pool: Arc<Pool>,
     places: Arc<Semaphore>,
+    /// Whose rows they read, where there is more than one tenant.
+    tenant: Option<Uuid>,
 }
 
 /// Where readers read.
@@ -46,7 +49,16 @@ impl Readers {
                 idle: Mutex::new(idle),
             }),
             places: Arc::new(Semaphore::new(n)),
+            tenant: None,
         })
+    }
+
+    /// The same readers, for a tenant; for nobody, who sees no tenant's rows.
+    pub fn of(&self, tenant: Option<Uuid>) -> Self {
+        Self {
+            tenant,
+            ..self.clone()
+        }
     }
 
     /// Runs one read, as soon as a place is free.
@@ -56,9 +68,9 @@ impl Readers {
     ) -> Result<T> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| StoreError::Closed)?;
-        let pool = self.pool.clone();
+        let (pool, tenant) = (self.pool.clone(), self.tenant);
         tokio::task::spawn_blocking(move || {
-            let result = pool.run(query);
+            let result = pool.run(tenant, query);
             drop(place);
             result
         })
@@ -73,7 +85,7 @@ impl Readers {
     ) -> Result<T> {
         let is_near = matches!(self.pool.source, Source::File { .. });
         match self.places.try_acquire() {
-            Ok(_place) if is_near => self.pool.run(query),
+            Ok(_place) if is_near => self.pool.run(self.tenant, query),
             place => {
                 drop(place);
                 self.read(query).await
@@ -87,12 +99,21 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T> + Clone) -> Result<T> {
-        pool::patiently(|| self.try_once(query.clone()))
+    fn run<T>(
+        &self,
+        tenant: Option<Uuid>,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone,
+    ) -> Result<T> {
+        pool::patiently(|| self.try_once(tenant, query.clone()))
     }
 
-    fn try_once<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    fn try_once<T>(
+        &self,
+        tenant: Option<Uuid>,
+        query: impl FnOnce(&Connection) -> Result<T>,
+    ) -> Result<T> {
         let connection = self.connection()?;
+        connection.becomes(tenant);
         let result = catch_unwind(AssertUnwindSafe(|| snapshot(&connection, query)))
             .map_err(|_| StoreError::Failed("a read panicked".into()))?;
         if connection.is_closed() {

@@ -419,6 +419,11 @@ fn links_and_probes_go_from_one_server_to_the_other() {
 
         let key = one.identity("Texi").await.key().to_owned();
         let (_texi, session, mut stream) = seated(&two, key).await;
+        wait_until("the way there was measured", async || {
+            let ready = two.operator().ready().await.unwrap();
+            ready["carrier"]["hop_ms"].is_f64().then_some(())
+        })
+        .await;
         let asked = wait_until("the session is known", async || {
             let probe = json!({"session_id": session.to_string(), "echo": false});
             one.operator()

@@ -283,7 +283,7 @@ async fn signals_by_where_they_stand() {
     let send = async |names: &[&'static str], list: &mut List<'_>| {
         for name in names {
             let body = signal("Texi", "TaskAssigned", "TASK", "the same");
-            list.add(*name, &said(&donna, "signal", body, "signal_id").await);
+            list.add(name, &said(&donna, "signal", body, "signal_id").await);
         }
     };
     send(&["expired"], &mut list).await;

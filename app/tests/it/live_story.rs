@@ -1,6 +1,6 @@
 //! What a page's socket says of everything that can change, whoever changed it.
 
-use crate::harness::{PID, Server, task, wait_until};
+use crate::harness::{PATIENCE, PID, Server, task, wait_until};
 use crate::page_story::{Browser, signed_in};
 use futures_util::{SinkExt, StreamExt};
 use prism_core::limits::PAGES_MAX;
@@ -42,15 +42,20 @@ async fn frame(socket: &mut Socket) -> Value {
 
 /// Waits until the socket has said that this changed, and forgets what came before.
 async fn heard(socket: &mut Socket, what: &str, id: &Value) -> Value {
-    loop {
-        let frame = frame(socket).await;
-        assert_ne!(frame["kind"], "closed", "while waiting for {what}");
-        let changes = frame["changes"].as_array().cloned().unwrap_or_default();
-        let found = |c: &Value| c["what"] == what && (id.is_null() || c["id"] == *id);
-        if let Some(found) = changes.into_iter().find(found) {
-            return found;
+    let found = |c: &Value| c["what"] == what && (id.is_null() || c["id"] == *id);
+    // Signs of life come all the time.
+    let told = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let frame = frame(socket).await;
+            assert_ne!(frame["kind"], "closed", "while waiting for {what}");
+            let changes = frame["changes"].as_array().cloned().unwrap_or_default();
+            if let Some(found) = changes.into_iter().find(found) {
+                return found;
+            }
         }
-    }
+    });
+    told.await
+        .unwrap_or_else(|_| panic!("nothing was said of {what} {id}"))
 }
 
 #[tokio::test]

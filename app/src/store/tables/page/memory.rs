@@ -245,8 +245,11 @@ impl Tables {
             let mut wanted = Where::default();
             wanted.equal("lower(t.identity) = lower(?)", filter.identity);
             wanted.equal("t.outcome = ?", filter.outcome.map(|o| o.name()));
-            wanted.equal("t.envelope ->> '$.surface' = ?", filter.surface);
-            wanted.equal("t.envelope ->> '$.machine_id' = ?", filter.machine_id);
+            wanted.equal("json_extract(t.envelope, '$.surface') = ?", filter.surface);
+            wanted.equal(
+                "json_extract(t.envelope, '$.machine_id') = ?",
+                filter.machine_id,
+            );
             PROBES.list(c, &projects, &range, &wanted, probe)
         })
         .await

@@ -387,7 +387,8 @@ async fn moves(homes: &[Home; 2], key: &str, session: Uuid) {
     }
     let mut newer = open(&homes[1]).await;
     let code = loop {
-        match older.next().await {
+        let next = tokio::time::timeout(Duration::from_secs(30), older.next()).await;
+        match next.expect("the older socket ends") {
             Some(Ok(Message::Close(Some(frame)))) => break u16::from(frame.code),
             Some(Ok(_)) => {}
             other => panic!("{other:?}"),

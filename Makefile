@@ -6,7 +6,7 @@ PARTS = test-quick test-engines test-clients test-page e2e
 # One file of stories for each family of verbs, told on PostgreSQL as well.
 FAMILIES = signal_story:: memory_story:: gate_story:: loopback_story:: key_story::
 
-.PHONY: stories-on-postgres run page test test-full test-setup $(PARTS) e2e-more check wire
+.PHONY: stories-on-postgres faults run page test test-full test-setup $(PARTS) e2e-more check wire
 .NOTPARALLEL:
 
 # Where tests keep what they fetch once.
@@ -32,7 +32,7 @@ timed = @from=$$(date +%s); trap 'set +x; echo "$@ took $$(($$(date +%s) - from)
 
 test: $(PARTS) ## Set up what the tests need and run all of them
 
-test-full: test stories-on-postgres e2e-more ## All of them, and the hosts that take longer to fetch
+test-full: test stories-on-postgres faults e2e-more ## All of them, and the hosts that take longer to fetch
 
 test-setup: page ## Build what is tested and fetch the model once
 	$(timed) cargo test --workspace --locked --no-run; \
@@ -49,6 +49,10 @@ test-engines: test-setup ## The store, and several servers, on a real PostgreSQL
 stories-on-postgres: test-setup ## Every story on PostgreSQL
 	$(timed) tests/engines/run -- env PRISM_STORIES_ON=postgres cargo test --package prism --test it --locked -- \
 		--skip engines:: --skip store_suite:: --skip connect_story:: --skip launch_story:: --skip cli:: --skip tidy:: --skip deploy:: --skip backup_story::
+
+# In `make test` with fewer signals.
+faults: test-setup ## 10,000 signals through two servers while one thing after the other is taken from them
+	$(timed) tests/engines/run -- env PRISM_FAULT_SENDS=10000 cargo test --package prism --test it --locked -- engines::fault_story::
 
 test-clients: test-setup ## The binary with real MCP and HTTP clients
 	$(timed) PRISM_BIN="$(TARGET)/debug/prism" tests/clients/run

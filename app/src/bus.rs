@@ -22,8 +22,10 @@ use prism_core::receipt::PublishPath;
 use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Bus {
+    /// This process, among others that share its rows.
+    server: Uuid,
     hub: Arc<Hub>,
     /// Set once, when the server joins others.
     carrier: Arc<OnceLock<Carrier>>,
@@ -41,7 +43,21 @@ pub struct Pushed {
     pub path: PublishPath,
 }
 
+impl Default for Bus {
+    fn default() -> Self {
+        Self {
+            server: clock::new_id(),
+            hub: Arc::default(),
+            carrier: Arc::default(),
+        }
+    }
+}
+
 impl Bus {
+    pub fn server(&self) -> Uuid {
+        self.server
+    }
+
     /// The sockets of this process.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
@@ -125,5 +141,10 @@ impl Bus {
     /// Says that keys, projects or personas are others in the store now.
     pub fn directory_changed(&self) {
         self.carrier().say(|| News::Directory);
+    }
+
+    /// Says that a session is another in the store now: begun, moved, gone silent.
+    pub fn session_changed(&self, session: Uuid) {
+        self.carrier().say(|| News::Session { session });
     }
 }

@@ -489,6 +489,10 @@ impl Client {
             match failure.sent {
                 // Too busy to look at it: that says nothing of an earlier attempt.
                 WasSent::Answered if busy => {}
+                // The server itself was not told what became of it.
+                WasSent::Answered if failure.problem.is(Code::OutcomeUnknown) => {
+                    perhaps_sent = true;
+                }
                 WasSent::Answered => return Err(failure.problem),
                 WasSent::Perhaps => perhaps_sent = true,
                 // It is not the server that is missing.

@@ -292,6 +292,15 @@ pub fn failpoint(name: &str) -> bool {
     cfg!(debug_assertions) && ON.split(',').any(|on| on == name)
 }
 
+/// How far the clock of this process's machine is off; only debug builds can be told.
+pub fn clock_off_us() -> i64 {
+    static OFF: std::sync::LazyLock<i64> = std::sync::LazyLock::new(|| {
+        let said = std::env::var("PRISM_CLOCK_OFF_MS").ok();
+        said.and_then(|ms| ms.parse::<i64>().ok()).unwrap_or(0) * 1000
+    });
+    if cfg!(debug_assertions) { *OFF } else { 0 }
+}
+
 /// The file that moves this process's clock; only debug builds have one.
 pub fn clock_file() -> Option<&'static std::path::Path> {
     static FILE: std::sync::LazyLock<Option<std::path::PathBuf>> =
@@ -747,6 +756,13 @@ pub fn machine_id() -> String {
         .nodename()
         .to_string_lossy()
         .into_owned()
+}
+
+/// What people call this server among several: its machine and process.
+pub fn server_name() -> &'static str {
+    static NAME: std::sync::LazyLock<String> =
+        std::sync::LazyLock::new(|| format!("{}:{}", machine_id(), std::process::id()));
+    &NAME
 }
 
 /// Where programs are looked for: PATH, and behind it what the tests keep.

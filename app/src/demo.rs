@@ -1,6 +1,5 @@
 //! A believable week in a project of its own, so that every part of the page shows something. What
-//! is told is always the same, counted back from now; delays and ids are those of the seed, but for
-//! the ids of memory, which the import gives.
+//! is told is always the same, counted back from now; delays and ids are those of the seed.
 
 use prism_core::Moment;
 use prism_core::api::memory::ImportLine;
@@ -58,7 +57,7 @@ pub struct Rows {
     pub probes: Vec<Probe>,
     /// Which session wrote which line, by the line's id; in the end by the row's.
     pub written_by: Vec<(String, Uuid)>,
-    /// Our ids of the lines.
+    /// Our ids of the lines, as they are to be and in the end as they are.
     pub ids: BTreeMap<String, Uuid>,
     pub personas: BTreeMap<String, Uuid>,
     pub operator: String,
@@ -238,6 +237,10 @@ pub fn week(seed: Option<u64>, now: Moment, operator: &str) -> Week {
     // Tamsin's host asks for a permission.
     sessions[5].waits_since = Some(ago(11 * MINUTE));
     rows.sessions = sessions;
+    rows.ids = told()
+        .into_iter()
+        .map(|(line, ..)| (line.to_owned(), chance.id()))
+        .collect();
     Week {
         lines,
         rows,
@@ -417,6 +420,7 @@ fn probes(
                 redis_publish: Published {
                     seen: seen(0.6),
                     transport: Some("in_process".into()),
+                    ..Published::default()
                 },
                 shim_tee_receipt: seen(pace),
                 ..Layers::default()
@@ -474,10 +478,12 @@ mod tests {
         let ids = |seed| {
             let week = week(Some(seed), now, "Frank");
             let signals: Vec<Uuid> = week.rows.signals.iter().map(|s| s.id).collect();
-            signals
+            (signals, week.rows.ids)
         };
         assert_eq!(ids(1), ids(1));
-        assert_ne!(ids(1), ids(2));
+        let ((signals, memory), others) = (ids(1), ids(2));
+        assert!(signals.iter().all(|id| !others.0.contains(id)));
+        assert!(memory.iter().all(|(line, id)| others.1[line] != *id));
         let week = week(None, now, "Frank");
         let first = week.rows.signals.iter().map(|s| s.at).min();
         assert!(first.is_some_and(|at| now.since_us(at) < 7 * DAY * 1_000_000));

@@ -11,10 +11,12 @@ pub mod model;
 mod turns;
 pub mod worker;
 
+use crate::clock;
 use crate::home::Home;
-use crate::store::{EmbedJob, Store, VectorRow};
+use crate::store::{Duty, EmbedJob, Store, VectorRow};
 use child::{Fault, Workers};
 use prism_core::api::memory::Switching;
+use prism_core::limits::EMBED_TAKEN_US;
 use prism_core::memory::generation::{Generation, Model};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,8 +56,11 @@ pub struct Embedder(Arc<Shared>);
 
 struct Shared {
     home: Home,
-    workers: Workers,
+    /// One worker for all tenants, and one row of askers before it.
+    workers: Arc<Workers>,
     turns: Turns,
+    /// Whose questions these are: people of different tenants may have the same name.
+    of: String,
     state: Mutex<State>,
 }
 
@@ -102,15 +107,35 @@ pub struct Task(Arc<Shared>);
 impl Embedder {
     /// An embedder that knows which generation answers, before anybody asks.
     pub async fn open(home: Home, store: &Store) -> crate::store::Result<(Self, Task)> {
+        let workers = Arc::new(Workers::new(home.clone()));
+        Self::start(home, workers, Turns::default(), store).await
+    }
+
+    /// One for another tenant's rows, by the same worker.
+    pub async fn beside(&self, store: &Store) -> crate::store::Result<(Self, Task)> {
+        let (home, workers) = (self.0.home.clone(), self.0.workers.clone());
+        Self::start(home, workers, self.0.turns.clone(), store).await
+    }
+
+    async fn start(
+        home: Home,
+        workers: Arc<Workers>,
+        turns: Turns,
+        store: &Store,
+    ) -> crate::store::Result<(Self, Task)> {
         let answering = store.generation().await?;
         let state = State {
             answering: answering.as_deref().and_then(Generation::of),
             ..State::default()
         };
         let shared = Arc::new(Shared {
-            workers: Workers::new(home.clone()),
+            workers,
             home,
-            turns: Turns::default(),
+            turns,
+            of: store
+                .tenant()
+                .map(|id| format!("{id} "))
+                .unwrap_or_default(),
             state: Mutex::new(state),
         });
         Ok((Self(shared.clone()), Task(shared)))
@@ -124,10 +149,23 @@ impl Embedder {
         }
     }
 
+    /// Why no row is embedded until something changes; a row that broke the worker holds up no other.
+    pub fn waits(&self) -> Option<String> {
+        self.0.can_ask().err().or_else(|| {
+            let state = self.0.state();
+            state.not_before.and(state.trouble.clone())
+        })
+    }
+
     /// The generation that answers now, or would with the models that are here.
     pub fn generation(&self) -> Option<&'static Generation> {
         let answering = self.0.state().answering;
         answering.or_else(|| model::wanted(&self.0.home).ok())
+    }
+
+    /// The store says which generation answers: another server may have switched.
+    pub fn answers_in(&self, generation: Option<&str>) {
+        self.0.answers_in(generation);
     }
 
     /// The generation that is being made beside the one that answers.
@@ -152,8 +190,9 @@ impl Embedder {
             if let Some(known) = shared.known(generation, &models, &texts) {
                 return Ok(known);
             }
-            let Some(turn) = shared.turns.take(asker).await else {
-                return Err(format!("too many questions of {asker} wait already"));
+            let turn = shared.turns.take(&format!("{}{asker}", shared.of)).await;
+            let Some(turn) = turn else {
+                return Err("too many questions of this asker wait already".into());
             };
             let shared = shared.clone();
             // It goes on when nobody waits any more: whether the worker hangs must be found out.
@@ -178,6 +217,21 @@ impl Embedder {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answers_in(&self, generation: Option<&str>) {
+        let Some(said) = generation.and_then(Generation::of) else {
+            return;
+        };
+        let mut state = self.state();
+        if state.answering != Some(said) {
+            tracing::info!(
+                generation = said.id,
+                "The rows' vectors are of this generation"
+            );
+            state.answering = Some(said);
+            state.switching = None;
+        }
     }
 
     /// In which generation a question can be asked, and by which models of it; or why it cannot.
@@ -333,7 +387,7 @@ impl Task {
             drop(looked.inspect_err(|error| tracing::warn!(%error, "The index of vectors waits")));
             warm(&store, answering);
         }
-        let mut clean = false;
+        let mut clean = None;
         loop {
             let worked = match self.0.ready() {
                 true => self.step(&store, &mut clean).await,
@@ -351,7 +405,16 @@ impl Task {
     }
 
     /// One piece of work; whether there was any.
-    async fn step(&self, store: &Store, clean: &mut bool) -> bool {
+    async fn step(&self, store: &Store, clean: &mut Option<&'static str>) -> bool {
+        if store.is_shared() {
+            match store.generation().await {
+                Ok(said) => self.0.answers_in(said.as_deref()),
+                Err(error) => {
+                    self.0.set_back(error.to_string());
+                    return false;
+                }
+            }
+        }
         let Ok(wanted) = model::wanted(&self.0.home) else {
             return false;
         };
@@ -359,7 +422,10 @@ impl Task {
         let Some(answering) = answering else {
             return self.first(store, wanted).await;
         };
-        let next = (answering != wanted).then_some(wanted);
+        let is_clean = *clean == Some(answering.id);
+        let has_duty = (answering != wanted || !is_clean) && has_duty(store).await;
+        // One of several servers embeds anew, by its models; the others go on as before.
+        let next = (answering != wanted && has_duty).then_some(wanted);
         let (next, clearing) = match self.note_switch(store, answering, next).await {
             // It begins when what is in its way has gone; meanwhile rows are embedded as before.
             Ok(true) => (None, true),
@@ -386,19 +452,21 @@ impl Task {
         }
         if let Some(next) = next {
             let done = self.embed_anew(store, answering, next).await;
-            *clean &= !done;
+            if done {
+                *clean = None;
+            }
             return done;
         }
-        if !*clean {
+        if !is_clean && has_duty {
             match store
                 .remove_vectors_but(vec![answering.id], REMOVED_AT_ONCE)
                 .await
             {
-                Ok(0) => *clean = true,
+                Ok(0) => *clean = Some(answering.id),
                 Ok(_) => tokio::time::sleep(REMOVAL_PAUSE).await,
                 Err(error) => self.0.set_back(error.to_string()),
             }
-            return !*clean && self.0.ready();
+            return clean.is_none() && self.0.ready();
         }
         let tended = store.tend_index(answering.id, answering.dimensions()).await;
         let tended =
@@ -409,13 +477,19 @@ impl Task {
     /// A store without vectors begins with what is installed.
     async fn first(&self, store: &Store, wanted: &'static Generation) -> bool {
         let begun = async {
-            store.switch_generation(None, wanted.id).await?;
-            store.requeue_foreign(wanted.id).await
+            let begun = store.switch_generation(None, wanted.id).await?;
+            if begun {
+                store.requeue_foreign(wanted.id).await?;
+            }
+            Ok::<_, crate::store::StoreError>(begun)
         };
         match begun.await {
-            Ok(_) => {
-                self.0.state().answering = Some(wanted);
-                true
+            Ok(begun) => {
+                // Else another server has begun with other models, which the next step sees.
+                if begun {
+                    self.0.state().answering = Some(wanted);
+                }
+                begun
             }
             Err(error) => {
                 self.0.set_back(error.to_string());
@@ -611,6 +685,11 @@ impl Task {
             Ok(made) => Some(made.vectors.into_iter()),
             Err(Fault::NoModel(reason)) => {
                 self.0.set_back(reason);
+                // Another server may have the models.
+                let rows = jobs.into_iter().map(|job| job.memory_id).collect();
+                if let Err(error) = store.give_back_jobs(rows).await {
+                    tracing::warn!(%error, "Rows wait until they may be taken again");
+                }
                 return None;
             }
             // Text by text, so that only the row of the one that breaks it is set aside.
@@ -673,6 +752,14 @@ impl Task {
         }
         Some(Embedded::Vectors(rows))
     }
+}
+
+/// Whether this server is the one that embeds anew and clears up.
+async fn has_duty(store: &Store) -> bool {
+    let now = clock::now();
+    let until = now.plus_us(EMBED_TAKEN_US);
+    let has_it = store.has_duty(Duty::Generation, now, until).await;
+    has_it.unwrap_or(false)
 }
 
 fn warm(store: &Store, generation: &'static Generation) {

@@ -105,7 +105,9 @@ impl Prism {
         let everybody = crate::store::Audience::Everybody;
         if row.to_operator {
             Reach::Nobody
-        } else if self.hub.is_subscribed(row.to_persona, everybody) {
+        } else if self.hub.is_subscribed(row.to_persona, everybody)
+            || self.presence.at_hand(row.to_persona, now).0
+        {
             Reach::Connected
         } else {
             let state = self.presence.recipient_state(row.to_persona, false, now);
@@ -152,8 +154,8 @@ impl Prism {
         }
     }
 
-    /// Runs the operator's command for what is new, all of it at once. That is noted when it runs:
-    /// a command that cannot be started is tried again, one that was started is not.
+    /// Runs the operator's command for what is new, all of it at once. That is noted first, so that one of
+    /// several servers runs it; a command that cannot be started is tried again.
     async fn notify_operator(&self, now: Moment) -> Result<(), Problem> {
         let escalator = &self.escalator;
         let Some(program) = escalator.settings.notify.clone() else {
@@ -162,39 +164,43 @@ impl Prism {
         if program.parts().is_none()
             || escalator.notifying.load(Ordering::Relaxed)
             || !escalator.may_notify(now)
-            || !escalator.to_notify.swap(false, Ordering::Relaxed)
+            // Of several servers, another may have taken the step.
+            || !(escalator.to_notify.swap(false, Ordering::Relaxed) || self.store.is_shared())
         {
             return Ok(());
         }
         let again = || escalator.to_notify.store(true, Ordering::Relaxed);
         let told = self.store.unnotified(RING_ENTRIES_MAX).await;
         let told = told.inspect_err(|_| again())?;
+        if told.is_empty() {
+            return Ok(());
+        }
+        // There may be more than one command can tell, and this one may not start.
+        again();
+        let signals = told.iter().map(|t| t.entry.sid.clone()).collect();
+        let mine = self.store.notified(signals, now).await?;
+        let told: Vec<Told> = told
+            .into_iter()
+            .filter(|t| mine.contains(&t.entry.sid))
+            .collect();
         let Some((title, body)) = escalation::notification(&told) else {
             return Ok(());
         };
-        // There may be more than one command can tell, and this one may not start.
-        again();
         let child = match start(&program, &title, &body) {
             Ok(child) => child,
             Err(error) => {
                 escalator.not_started(now);
                 tracing::warn!(%error, "The operator's notify command cannot be started");
-                return Ok(());
+                return Ok(self.store.not_notified(mine).await?);
             }
         };
-        let signals = told.into_iter().map(|t| t.entry.sid).collect();
-        let noted = self.store.notified(signals, now).await;
-        if noted.is_err() {
-            // It was told all the same; not again at once.
-            escalator.not_started(now);
-        }
         escalator.notifying.store(true, Ordering::Relaxed);
         let running = escalator.notifying.clone();
         tokio::spawn(async move {
             to_its_end(child).await;
             running.store(false, Ordering::Relaxed);
         });
-        Ok(noted?)
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use prism_core::limits::{
     CONTROL_BYTES_MAX, CONTROL_FRAMES_MAX, OUTBOX_FRAMES_MAX, SOCKETS_PER_IDENTITY_MAX,
     WATCHERS_MAX,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -336,6 +336,16 @@ impl Hub {
         {
             socket.close(code, reason);
         }
+    }
+
+    /// The keys that sockets and pages were opened with.
+    pub fn keys(&self) -> HashSet<Uuid> {
+        let mut keys = self.live.keys();
+        let sockets = lock(&self.sockets);
+        let watchers = lock(&self.watchers);
+        let all = sockets.values().flatten().chain(watchers.iter());
+        keys.extend(all.map(|s| s.key_id));
+        keys
     }
 
     /// The sessions whose sockets were opened with a key.

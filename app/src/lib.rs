@@ -31,6 +31,7 @@ pub mod retention;
 pub mod server;
 pub mod shim;
 pub mod store;
+pub mod tenants;
 pub mod timing;
 pub mod tls;
 pub mod ui;

@@ -337,6 +337,11 @@ impl Live {
         }
     }
 
+    /// The keys that pages are watched with.
+    pub fn keys(&self) -> HashSet<Uuid> {
+        lock(&self.watchers).iter().map(|w| w.key_id).collect()
+    }
+
     pub fn close_project(&self, project: Uuid, code: u16, reason: &str) {
         let its = |w: &&Arc<Watcher>| w.project == Some(project);
         for watcher in lock(&self.watchers).iter().filter(its) {

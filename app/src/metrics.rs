@@ -16,6 +16,32 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// What several have counted.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let sum = Self::default();
+        for one in all {
+            let add = |to: &AtomicU64, from: &AtomicU64| {
+                to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            };
+            add(&sum.sent, &one.sent);
+            add(&sum.pushed, &one.pushed);
+            add(&sum.received, &one.received);
+            add(&sum.drained, &one.drained);
+            add(&sum.expired, &one.expired);
+            let locked = |of: &'a Self| {
+                let requests = of.requests.lock();
+                requests.unwrap_or_else(std::sync::PoisonError::into_inner)
+            };
+            for (what, n) in locked(one).iter() {
+                let mut requests = sum.requests.lock();
+                if let Ok(requests) = &mut requests {
+                    *requests.entry(*what).or_default() += n;
+                }
+            }
+        }
+        sum
+    }
+
     pub fn request(&self, verb: &'static str, status: u16) {
         *self
             .requests

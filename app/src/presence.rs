@@ -1,6 +1,6 @@
 //! Live sessions: the one source of who is there, for every verb that asks.
 
-use crate::store::SessionRow;
+use crate::store::{Seat, SessionRow};
 use prism_core::api::{SessionView, WaitsFor};
 use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
 use prism_core::presence::{
@@ -11,9 +11,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
+/// How long a session may be known here before its row is.
+const UNWRITTEN_US: i64 = 60 * 1_000_000;
+
 #[derive(Default)]
 pub struct Presence {
     inner: Mutex<Inner>,
+    /// This server, among several.
+    server: Option<Uuid>,
 }
 
 #[derive(Default)]
@@ -31,8 +36,8 @@ struct Live {
     dirty: bool,
     /// When its agent last asked for its inbox.
     read_at: Option<Moment>,
-    /// Known from its row alone: another server hears it.
-    elsewhere: bool,
+    /// Since when its newest socket is here.
+    seated_at: Option<Moment>,
 }
 
 /// How a sign of life changes what the peers of a session know of it.
@@ -46,6 +51,15 @@ pub enum Came {
     Known,
 }
 
+/// What rows say of sessions that have sockets here.
+#[derive(Debug, Default, PartialEq)]
+pub struct Learned {
+    /// Their socket is at another server now.
+    pub moved: Vec<Uuid>,
+    /// They have ended.
+    pub over: Vec<Uuid>,
+}
+
 /// An identity has as many open sessions as it may have.
 #[derive(Debug)]
 pub struct TooMany {
@@ -53,10 +67,48 @@ pub struct TooMany {
 }
 
 impl Live {
+    fn new(row: SessionRow) -> Self {
+        Self {
+            left: row.left_at.is_some(),
+            row,
+            sockets: 0,
+            dirty: false,
+            read_at: None,
+            seated_at: None,
+        }
+    }
+
+    /// Takes over what its row says, and answers whether its socket has gone to another server.
+    fn learn(&mut self, row: SessionRow, own: Option<Uuid>) -> bool {
+        let seat = row.seat.filter(|seat| Some(seat.server) != own);
+        let moved = seat.zip(self.seated_at);
+        let moved = moved.is_some_and(|(seat, here)| seat.since > here);
+        let known = &self.row;
+        let last_seen_at = known.last_seen_at.max(row.last_seen_at);
+        let released_at = known.released_at.or(row.released_at);
+        if self.sockets == 0 || moved {
+            self.left = row.left_at.is_some_and(|at| at >= last_seen_at);
+            self.row = SessionRow {
+                // What was heard here may not be written yet.
+                first_verb_at: row.first_verb_at.or(known.first_verb_at),
+                last_verb_at: row.last_verb_at.max(known.last_verb_at),
+                ..row
+            };
+        }
+        self.row.last_seen_at = last_seen_at;
+        self.row.released_at = released_at;
+        moved
+    }
+
+    fn is_connected(&self, now: Moment) -> bool {
+        // Another server says so, as long as it says anything.
+        let there = self.row.seat.is_some() && now.since_us(self.row.last_seen_at) < STALE_US;
+        self.sockets > 0 || there
+    }
+
     fn seen(&mut self, now: Moment) -> Came {
         self.row.last_seen_at = now;
         self.dirty = true;
-        self.elsewhere = false;
         let was_gone = std::mem::replace(&mut self.left, false);
         match was_gone && self.row.first_verb_at.is_some() {
             true => Came::Back,
@@ -92,7 +144,7 @@ impl Live {
             machine_id: self.row.machine_id.clone(),
             process_pid: self.row.process_pid,
             state: self.facts().state(now),
-            connected: self.sockets > 0,
+            connected: self.is_connected(now),
             started_at: self.row.created_at,
             last_seen_at: self.row.last_seen_at,
             last_verb_at: self.row.last_verb_at,
@@ -119,56 +171,64 @@ impl Presence {
                 if now.since_us(row.last_seen_at) < STALE_US {
                     row.last_seen_at = now;
                 }
-                inner.sessions.insert(
-                    row.id,
-                    Live {
-                        row,
-                        sockets: 0,
-                        left: false,
-                        dirty: false,
-                        read_at: None,
-                        elsewhere: false,
-                    },
-                );
+                inner.sessions.insert(row.id, Live::new(row));
             }
         }
         presence
     }
 
-    /// Takes over what the rows say of sessions that other servers hear. A session that the rows have
-    /// no more was released there; one that began while they were read may not be in them yet.
-    pub fn learn(&self, open: Vec<SessionRow>, read_at: Moment) {
-        let mut inner = self.lock();
-        let known: HashSet<Uuid> = open.iter().map(|row| row.id).collect();
-        for (_, live) in inner
-            .sessions
-            .iter_mut()
-            .filter(|(id, _)| !known.contains(id))
+    /// What the rows say, where other servers hear sessions as well.
+    pub fn of_rows(open: Vec<SessionRow>, started: Vec<Uuid>, server: Uuid) -> Self {
+        let presence = Self {
+            server: Some(server),
+            ..Self::default()
+        };
         {
-            if live.elsewhere && live.row.created_at < read_at {
-                live.row.released_at.get_or_insert(read_at);
+            let mut inner = presence.lock();
+            inner.started.extend(started);
+            let known = open.into_iter().map(|row| (row.id, Live::new(row)));
+            inner.sessions.extend(known);
+        }
+        presence
+    }
+
+    /// Takes over what the rows say of all open sessions. One that they have no more was released; one that
+    /// began lately may not be in them yet.
+    pub fn learn(&self, open: Vec<SessionRow>, read_at: Moment) -> Learned {
+        let known: HashSet<Uuid> = open.iter().map(|row| row.id).collect();
+        let mut learned = self.learn_of(open);
+        let mut inner = self.lock();
+        let gone = |l: &&mut Live| !known.contains(&l.row.id) && l.row.released_at.is_none();
+        for live in inner.sessions.values_mut().filter(gone) {
+            if read_at.since_us(live.row.created_at) >= UNWRITTEN_US {
+                live.row.released_at = Some(read_at);
+                learned
+                    .over
+                    .extend((live.sockets > 0).then_some(live.row.id));
             }
         }
-        for row in open {
+        learned
+    }
+
+    /// The same of some sessions, in whatever state they are.
+    pub fn learn_of(&self, rows: Vec<SessionRow>) -> Learned {
+        let mut inner = self.lock();
+        let mut learned = Learned::default();
+        for row in rows {
             inner.started.insert(row.persona_id);
-            let live = inner.sessions.entry(row.id).or_insert_with(|| Live {
-                row: row.clone(),
-                sockets: 0,
-                left: false,
-                dirty: false,
-                read_at: None,
-                elsewhere: true,
-            });
-            if live.elsewhere && live.row.released_at.is_none() {
-                live.row = SessionRow {
-                    last_seen_at: live.row.last_seen_at.max(row.last_seen_at),
-                    ..row
-                };
-            } else if row.last_seen_at > live.row.last_seen_at {
-                // It has gone to another server, or speaks with both.
-                live.row.last_seen_at = row.last_seen_at;
+            match inner.sessions.get_mut(&row.id) {
+                Some(live) => {
+                    if live.learn(row, self.server) {
+                        live.seated_at = None;
+                        learned.moved.push(live.row.id);
+                    }
+                }
+                None => {
+                    inner.sessions.insert(row.id, Live::new(row));
+                }
             }
         }
+        learned
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -196,17 +256,7 @@ impl Presence {
             });
         }
         inner.started.insert(row.persona_id);
-        inner.sessions.insert(
-            row.id,
-            Live {
-                row,
-                sockets: 0,
-                left: false,
-                dirty: false,
-                read_at: None,
-                elsewhere: false,
-            },
-        );
+        inner.sessions.insert(row.id, Live::new(row));
         Ok(())
     }
 
@@ -286,9 +336,28 @@ impl Presence {
         }
     }
 
+    /// Its newest socket is here since then, as its row says.
+    pub fn seated(&self, session: Uuid, seat: Seat) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
+            live.seated_at = live.seated_at.max(Some(seat.since));
+            live.row.seat = Some(seat);
+        }
+    }
+
+    /// Its peers were told that it has left, here or by another server.
+    pub fn has_left(&self, row: SessionRow) {
+        if let Some(live) = self.lock().sessions.get_mut(&row.id) {
+            live.left = true;
+            live.row.left_at = row.left_at;
+        }
+    }
+
     pub fn disconnected(&self, session: Uuid, now: Moment) {
         if let Some(live) = self.lock().sessions.get_mut(&session) {
             live.sockets = live.sockets.saturating_sub(1);
+            if live.sockets == 0 && live.seated_at.take().is_some() {
+                live.row.seat = None;
+            }
             live.row.last_seen_at = now;
             live.dirty = true;
         }
@@ -328,7 +397,7 @@ impl Presence {
     }
 
     /// Whether a session of a persona has a socket, and whether one waits for its human.
-    pub fn at_hand(&self, persona: Uuid) -> (bool, Option<prism_core::hook::Waiting>) {
+    pub fn at_hand(&self, persona: Uuid, now: Moment) -> (bool, Option<prism_core::hook::Waiting>) {
         let inner = self.lock();
         let mine = inner
             .sessions
@@ -336,7 +405,7 @@ impl Presence {
             .filter(|l| l.row.persona_id == persona && l.row.released_at.is_none());
         mine.fold((false, None), |(connected, waits), live| {
             let waiting = live.row.waits.as_ref().map(|w| w.r#for);
-            (connected || live.sockets > 0, waits.or(waiting))
+            (connected || live.is_connected(now), waits.or(waiting))
         })
     }
 
@@ -381,6 +450,18 @@ impl Presence {
             .collect()
     }
 
+    /// What changed and is worth writing down, and whoever has a socket here: they are there, although they
+    /// may have nothing to say.
+    pub fn take_seen(&self, now: Moment) -> Vec<SessionRow> {
+        let mut inner = self.lock();
+        for live in inner.sessions.values_mut().filter(|l| l.sockets > 0) {
+            live.row.last_seen_at = now;
+            live.dirty = true;
+        }
+        drop(inner);
+        self.take_dirty()
+    }
+
     /// What changed and is worth writing down, at a time of the caller's choosing.
     pub fn take_dirty(&self) -> Vec<SessionRow> {
         let mut inner = self.lock();
@@ -391,8 +472,9 @@ impl Presence {
             .collect()
     }
 
-    /// Sessions that just became stale, and those silent for a day.
-    pub fn sweep(&self, now: Moment) -> (Vec<SessionRow>, Vec<SessionRow>) {
+    /// Sessions that just became stale, and those silent for a day. Where several servers share the rows, those say
+    /// who has left.
+    pub fn sweep(&self, now: Moment, shared: bool) -> (Vec<SessionRow>, Vec<SessionRow>) {
         let mut inner = self.lock();
         // A clock that was set back would keep a silent session for as long as it jumped.
         for live in inner.sessions.values_mut() {
@@ -405,7 +487,7 @@ impl Presence {
             .values_mut()
             .filter(|l| l.row.released_at.is_none() && l.facts().state(now) == SessionState::Stale)
         {
-            let told = std::mem::replace(&mut live.left, true) || live.elsewhere;
+            let told = shared || std::mem::replace(&mut live.left, true);
             if !told && live.row.first_verb_at.is_some() {
                 gone.push(live.row.clone());
             }
@@ -457,11 +539,23 @@ mod tests {
             released_at: None,
             waits: None,
             attention: None,
+            seat: None,
+            left_at: None,
         }
     }
 
     fn at(s: i64) -> Moment {
         Moment(0).plus_s(s)
+    }
+
+    fn at_server(id: u128, seen_s: i64, server: u128, since_s: i64) -> SessionRow {
+        SessionRow {
+            seat: Some(Seat {
+                server: Uuid::from_u128(server),
+                since: at(since_s),
+            }),
+            ..row(id, seen_s)
+        }
     }
 
     #[test]
@@ -473,7 +567,7 @@ mod tests {
         presence.learn(vec![row(1, 80)], at(81));
         assert_eq!(live(at(120)), RecipientState::Live);
         assert_eq!(live(at(300)), RecipientState::Stale);
-        assert!(presence.sweep(at(300)).0.is_empty());
+        assert!(presence.sweep(at(300), true).0.is_empty());
         assert!(presence.take_dirty().is_empty(), "its row is another's");
         presence.learn(Vec::new(), at(301));
         assert_eq!(live(at(301)), RecipientState::Offline);
@@ -492,6 +586,53 @@ mod tests {
         presence.learn(Vec::new(), at(52));
         let state = presence.recipient_state(Uuid::from_u128(9), false, at(53));
         assert_eq!(state, RecipientState::Live, "it may not be written yet");
-        assert_eq!(presence.sweep(at(300)).0.len(), 1);
+        assert_eq!(presence.sweep(at(300), false).0.len(), 1);
+        assert!(presence.sweep(at(301), false).0.is_empty(), "said once");
+    }
+
+    #[test]
+    fn a_session_is_where_it_was_seated_last_and_connected_while_that_server_says_so() {
+        let presence = Presence::default();
+        let id = Uuid::from_u128(1);
+        let connected = |now| presence.view(id, now).unwrap().connected;
+        let learn = |row, now| presence.learn(vec![row], now).moved;
+        assert!(learn(at_server(1, 0, 2, 0), at(1)).is_empty());
+        assert!(connected(at(30)) && !connected(at(90)), "by its row");
+        presence.connected(id, at(40));
+        let here = Seat {
+            server: Uuid::from_u128(1),
+            since: at(40),
+        };
+        presence.seated(id, here);
+        let older = learn(at_server(1, 39, 2, 0), at(41));
+        assert!(older.is_empty(), "a row that was read before it came here");
+        let newer = learn(at_server(1, 60, 2, 60), at(61));
+        assert_eq!(newer, [id], "it has gone to the other server");
+        assert!(learn(at_server(1, 60, 2, 60), at(62)).is_empty());
+        presence.disconnected(id, at(63));
+        assert!(connected(at(64)), "there");
+    }
+
+    #[test]
+    fn a_session_that_rows_have_no_more_is_over_wherever_its_socket_is() {
+        let presence = Presence::default();
+        presence.learn_of(vec![row(1, 0)]);
+        presence.connected(Uuid::from_u128(1), at(10));
+        assert_eq!(presence.learn(Vec::new(), at(30)), Learned::default());
+        let learned = presence.learn(Vec::new(), at(70));
+        assert_eq!(learned.over, [Uuid::from_u128(1)]);
+        assert!(presence.learn(Vec::new(), at(71)).over.is_empty(), "once");
+    }
+
+    #[test]
+    fn who_comes_back_is_told_of_again_wherever_it_was_said_to_have_left() {
+        let presence = Presence::default();
+        let left = SessionRow {
+            left_at: Some(at(200)),
+            ..row(1, 0)
+        };
+        presence.learn_of(vec![left]);
+        assert_eq!(presence.seen(Uuid::from_u128(1), at(210)), Came::Back);
+        assert_eq!(presence.seen(Uuid::from_u128(1), at(211)), Came::Known);
     }
 }

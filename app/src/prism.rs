@@ -21,19 +21,21 @@ use crate::home::Home;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
-use crate::store::Store;
+use crate::store::{Signs, Store};
 use crate::tls::Shown;
 use futures_util::FutureExt;
 use prism_core::access::Bucket;
 use prism_core::database::Facts;
 use prism_core::gate::Mode;
+use prism_core::limits::STALE_US;
 use prism_core::retention::Retention;
+use prism_core::tenant::TenantName;
 use prism_core::{Code, Identity, Moment, Problem};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -56,6 +58,8 @@ pub struct Prism {
     pub embedder: Embedder,
     /// Whose rows these are.
     pub tenant: Uuid,
+    /// What that tenant's keys carry; the first one's carry nothing.
+    tenant_name: Option<TenantName>,
     pub operator: Identity,
     pub home: Home,
     pub allowed_hosts: Vec<String>,
@@ -77,6 +81,13 @@ pub struct Prism {
     /// The names in memory may be older than those of the store.
     names_are_old: AtomicBool,
     names_wake: Notify,
+    /// How far others' changes are known here.
+    seen: Mutex<Signs>,
+    /// Sessions that others say are another now.
+    sessions_heard: Mutex<HashSet<Uuid>>,
+    /// When it may be said of others' sessions that they have left: after a start, and after the store was
+    /// away, everybody has a term to come back in.
+    judges_from: AtomicI64,
     /// When the store was last asked for names that memory did not know.
     looked_at: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -89,25 +100,60 @@ impl Prism {
         gate_mode: Mode,
         embedder: Embedder,
     ) -> Result<Arc<Self>, Problem> {
+        let prism = Self::make(store, config, home, gate_mode, embedder, None).await?;
+        prism.know_operator(&config.api_key).await?;
+        Ok(prism)
+    }
+
+    /// A Prism of another tenant, which has keys of its own. Of this machine's files it has what is under
+    /// its name: what the operator's line shows is not the first operator's to see.
+    pub async fn open_tenant(
+        name: TenantName,
+        store: Store,
+        config: &Config,
+        home: &Home,
+        gate_mode: Mode,
+        embedder: Embedder,
+    ) -> Result<Arc<Self>, Problem> {
+        let home = Home::at(home.path("tenants").join(name.as_str()));
+        let mut config = config.clone();
+        // It is a program of the first operator's.
+        config.escalation.notify = None;
+        Self::make(store, &config, &home, gate_mode, embedder, Some(name)).await
+    }
+
+    async fn make(
+        store: Store,
+        config: &Config,
+        home: &Home,
+        gate_mode: Mode,
+        embedder: Embedder,
+        tenant_name: Option<TenantName>,
+    ) -> Result<Arc<Self>, Problem> {
         store.name_operator(config.operator.clone()).await?;
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode);
+        let (open, started) = (
+            loaded.open_sessions.clone(),
+            loaded.started_personas.clone(),
+        );
+        let presence = match store.is_shared() {
+            true => Presence::of_rows(open, started, store.bus().server()),
+            false => Presence::new(open, started, now),
+        };
         let public = config.server.public_url()?;
         let mut allowed_hosts = config.server.allowed_hosts.clone();
         allowed_hosts.extend(public.iter().map(|p| p.authority.clone()));
         let prism = Arc::new(Self {
             directory: Directory::new(&loaded),
-            presence: Arc::new(Presence::new(
-                loaded.open_sessions,
-                loaded.started_personas,
-                now,
-            )),
+            presence: Arc::new(presence),
             hub: store.bus().hub().clone(),
             metrics: Metrics::default(),
             gate,
             embedder,
             tenant: loaded.tenant_id,
+            tenant_name,
             operator: config.operator.clone(),
             home: home.clone(),
             allowed_hosts,
@@ -124,11 +170,31 @@ impl Prism {
             counting: Default::default(),
             names_are_old: AtomicBool::new(false),
             names_wake: Notify::new(),
+            seen: Mutex::new(Signs {
+                names: loaded.names,
+                ..Signs::default()
+            }),
+            sessions_heard: Mutex::default(),
+            judges_from: AtomicI64::new(now.plus_us(STALE_US).0),
             looked_at: tokio::sync::Mutex::default(),
             store,
         });
-        prism.know_operator(&config.api_key).await?;
         Ok(prism)
+    }
+
+    /// A fresh key, which says whose tenant it is.
+    pub fn new_key(&self) -> Result<String, Problem> {
+        let key = clock::new_key();
+        let key = key.map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
+        Ok(match &self.tenant_name {
+            Some(name) => name.key(&key),
+            None => key,
+        })
+    }
+
+    /// Whether its rows are another tenant's than the one that this server's home belongs to.
+    pub fn is_guest(&self) -> bool {
+        self.tenant_name.is_some()
     }
 
     /// How others are told, here and at other servers.

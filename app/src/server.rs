@@ -13,13 +13,14 @@ mod wire;
 
 pub use upgrade::DATABASE;
 
-use crate::bus::{Carrier, Member};
 use crate::clock;
 use crate::config::{self, Config, Env, ServerFile};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
+use crate::metrics::Metrics;
 use crate::prism::{Formerly, Prism};
 use crate::store::{Store, StoreError};
+use crate::tenants::{Ground, Tenants};
 use crate::timing;
 use crate::tls::Shown;
 use crate::verb;
@@ -31,6 +32,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use connections::{Connection, Limited};
+use door::Whose;
 use prism_core::access::{FoundBy, Place};
 use prism_core::api::close;
 use prism_core::api::page::EVERYWHERE;
@@ -155,12 +157,19 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     } else if let Some(lacking) = crate::embed::model::lacking(home) {
         tracing::info!("Recall works with one model: {lacking}");
     }
-    let prism = Prism::open(store.clone(), &config, home, gate_mode, embedder)
-        .await
-        .map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
-    let joined = database
-        .map(|database| join_others(&prism, &database, redis.as_deref()))
-        .transpose()?;
+    let said = |p: Problem| anyhow::anyhow!("{}; {}", p.message, p.hint);
+    let prism = Prism::open(store, &config, home, gate_mode, embedder);
+    let prism = prism.await.map_err(said)?;
+    let operator = config.operator.clone();
+    let ground = database.map(|database| Ground {
+        config,
+        home: home.clone(),
+        gate_mode,
+        database,
+        redis,
+    });
+    let tenants = Tenants::new(prism.clone(), ground);
+    let running = tenants.run(&prism, embedding).map_err(said)?;
     let any_port = options.background.as_ref().is_some_and(|b| b.any_port);
     let listener = match bind(&options.host, options.port).await {
         Err(_) if any_port => bind(&options.host, 0).await?,
@@ -171,12 +180,12 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let of_background = options.background.is_some();
     // A terminal or a login that ends is none of its business.
     let hangup = (of_background || tls.is_some()).then(hangup).transpose()?;
-    let ground = Ground::of(home, &lock);
+    let files = Files::of(home, &lock);
     let (lost, mut was_lost) = tokio::sync::oneshot::channel();
     let stop = async move {
         tokio::select! {
             () = stop => {}
-            name = ground.lost() => {
+            name = files.lost() => {
                 tracing::error!("{name} is gone or another file by now: this server stops");
                 let _ = lost.send(name);
             }
@@ -194,18 +203,15 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     };
     prism.browsers.listens_at(&file.url);
     prism.listens_at(address, tls.clone());
+    tenants.listens_at(&file.url, address);
     home.write(
         ServerFile::NAME,
         serde_json::to_string_pretty(&file)?.as_bytes(),
     )?;
-    tracing::info!(url = %file.url, home = %home.dir().display(), operator = %config.operator, "Prism {} is listening", config::version());
-    let embedding = tokio::spawn(embedding.run(store));
+    tracing::info!(url = %file.url, home = %home.dir().display(), operator = %operator, "Prism {} is listening", config::version());
     let hangups = hangup.map(|h| tokio::spawn(hear_hangups(h, tls.clone(), home.clone(), file)));
-    let result = run(listener, prism.clone(), tls, stop).await;
-    embedding.abort();
-    if let Some(joined) = joined {
-        joined.abort();
-    }
+    let result = run(listener, tenants.clone(), tls, stop).await;
+    drop(running);
     if let Some(hangups) = hangups {
         hangups.abort();
     }
@@ -214,9 +220,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     if was_lost != Some(ServerFile::LOCK) {
         home.remove(ServerFile::NAME);
     }
-    prism.finish_verbs(GRACE).await;
-    prism.store.touch_sessions(prism.presence.take_dirty());
-    prism.store.close().await;
+    tenants.stop(GRACE).await;
     tracing::info!("Stopped");
     drop(lock);
     if let Some(name) = was_lost {
@@ -229,34 +233,13 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     result
 }
 
-/// Lets other servers of the same database know what this one commits, and hears what they do.
-fn join_others(
-    prism: &Arc<Prism>,
-    database: &str,
-    redis: Option<&str>,
-) -> Result<tokio::task::JoinHandle<()>> {
-    let tenant = prism.tenant;
-    let member = Member {
-        tenant,
-        server: clock::new_id(),
-        name: format!("{}:{}", config::machine_id(), std::process::id()),
-        channel: format!("prism_{}", tenant.simple()),
-    };
-    let carrier = match redis {
-        Some(url) => Carrier::redis(url, member),
-        None => Carrier::pg_notify(database, member),
-    };
-    let (carrier, incoming) = carrier.map_err(|p| anyhow::anyhow!("{}; {}", p.message, p.hint))?;
-    Ok(tokio::spawn(prism.clone().join(carrier, incoming)))
-}
-
 /// The files that a server stands on. Nobody would find it, or what it writes, without them.
-struct Ground {
+struct Files {
     home: Home,
     files: Vec<(&'static str, Option<FileId>)>,
 }
 
-impl Ground {
+impl Files {
     fn of(home: &Home, lock: &Lock) -> Self {
         let database = home.file_id(upgrade::DATABASE);
         Self {
@@ -304,23 +287,23 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener> {
 }
 
 /// Serves requests until `stop` resolves, then lets those under way finish.
-pub async fn run(
+async fn run(
     listener: TcpListener,
-    prism: Arc<Prism>,
+    tenants: Tenants,
     tls: Option<Arc<Shown>>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
     let tls = tls.map(|shown| shown.acceptor()).transpose()?;
-    let house = tokio::spawn(prism.clone().keep_house());
-    let hub = prism.hub.clone();
+    let keeping_up = tokio::spawn(tenants.clone().keep_up());
+    let everybody = tenants.clone();
     let (stopped, stopping) = tokio::sync::oneshot::channel();
-    let listener = Limited::new(listener, tls, connections::capped(prism.connections()));
-    let telling = tokio::spawn(watch::tell(prism.clone()));
-    let routes = router(prism).into_make_service_with_connect_info::<Connection>();
+    let most = connections::capped(tenants.first().connections());
+    let listener = Limited::new(listener, tls, most);
+    let routes = router(tenants).into_make_service_with_connect_info::<Connection>();
     let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
         stop.await;
         tracing::info!("Stopping");
-        hub.close_all(close::GOING_AWAY, "the server stops");
+        everybody.close_all(close::GOING_AWAY, "the server stops");
         let _ = stopped.send(());
     });
     let deadline = async {
@@ -331,8 +314,7 @@ pub async fn run(
         result = server => result.context("the server failed"),
         () = deadline => Ok(()),
     };
-    house.abort();
-    telling.abort();
+    keeping_up.abort();
     result
 }
 
@@ -409,7 +391,8 @@ fn stop_signal(with_stdin: bool) -> Result<impl Future<Output = ()> + Send + 'st
     })
 }
 
-pub fn router(prism: Arc<Prism>) -> Router {
+pub fn router(tenants: impl Into<Tenants>) -> Router {
+    let tenants = tenants.into();
     let mut routes = Router::new()
         // Agents, the operator's CLI and the dashboard: every verb is one POST.
         .route("/api/v1/{pid}/{*verb}", post(call).fallback(wrong_method))
@@ -441,14 +424,14 @@ pub fn router(prism: Arc<Prism>) -> Router {
             .route(&format!("/{part}"), get(assets::index))
             .route(&format!("/{part}/{{*rest}}"), get(assets::index));
     }
-    let under = prism.browsers.path().trim_matches('/').to_owned();
+    let under = tenants.first().browsers.path().trim_matches('/').to_owned();
     if !under.is_empty() {
         routes = routes.route(&format!("/{under}/"), get(assets::index));
     }
     let routes = routes
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state(prism.clone(), door::check))
-        .with_state(prism);
+        .layer(middleware::from_fn_with_state(tenants.clone(), door::check))
+        .with_state(tenants);
     match under.as_str() {
         "" => routes,
         // A proxy may pass its path on or take it away.
@@ -483,7 +466,7 @@ impl IntoResponse for Refusal {
 
 /// The straight line of a request: key, project and session, verb, answer.
 async fn call(
-    State(prism): State<Arc<Prism>>,
+    Whose(prism): Whose,
     Path((pid, path)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
@@ -697,24 +680,28 @@ async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
     }
 }
 
-async fn ready(State(prism): State<Arc<Prism>>) -> Response {
-    match prism.ready().await {
+async fn ready(State(tenants): State<Tenants>) -> Response {
+    match tenants.first().ready().await {
         Ok(facts) => Json(serde_json::json!({
             "ready": true,
             "store": facts.engine,
             "database": facts,
             "notes": facts.notes(),
-            "sockets": prism.hub.sockets(),
+            "sockets": tenants.all().iter().map(|prism| prism.hub.sockets()).sum::<usize>(),
+            "tenants": tenants.all().len(),
+            "carrier": tenants.first().bus().carrier().report(),
         }))
         .into_response(),
         Err(problem) => Refusal(problem).into_response(),
     }
 }
 
-async fn metrics(State(prism): State<Arc<Prism>>) -> Response {
-    let text = prism
-        .metrics
-        .text(prism.hub.sockets(), prism.presence.live_count(clock::now()));
+/// Counted over all tenants: whoever reads it watches over the process.
+async fn metrics(State(tenants): State<Tenants>) -> Response {
+    let (all, now) = (tenants.all(), clock::now());
+    let sockets = all.iter().map(|prism| prism.hub.sockets()).sum();
+    let live = all.iter().map(|prism| prism.presence.live_count(now)).sum();
+    let text = Metrics::sum(all.iter().map(|prism| &prism.metrics)).text(sockets, live);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 

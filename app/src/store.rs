@@ -6,16 +6,18 @@
 pub mod gate;
 pub mod memory;
 pub mod page;
+mod servers;
 pub mod sql;
 pub mod tables;
 
-pub use tables::{backup, moving};
+pub use servers::{Duty, Room, Seat, Signs};
+pub use tables::{backup, moving, tenants};
 
 use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
 use memory::{
     ArtifactChange, Author, Filter, Found, ImportRow, MemoryRow, NewMemory, Opening, PickupFrom,
-    RecallEvent, Search, SignalSummary, Status, Words,
+    RecallEvent, Search, SignalSummary, Status, Terms, Words,
 };
 use prism_core::access::Place;
 use prism_core::api::gate::{GateEventView, GateReport};
@@ -61,6 +63,12 @@ pub enum StoreError {
     /// Somebody else was in the way, or the database was away; nothing was written.
     #[error("the database could not be asked: {0}")]
     Again(String),
+    /// Something is not as it was a moment before; nothing was written, and a second look is worth it.
+    #[error("the database answered: {0}")]
+    Changed(String),
+    /// The answer to a commit was cut off, and nobody knows what became of it.
+    #[error("whether it is stored is not known: {0}")]
+    Unknown(String),
     #[error("the store is closed")]
     Closed,
 }
@@ -90,6 +98,12 @@ impl From<StoreError> for Problem {
                 format!("nothing was stored: the database could not be asked: {why}"),
                 "send it again in a moment; `prism doctor` on the server's machine looks at the \
                  database",
+            ),
+            StoreError::Unknown(why) => Problem::new(
+                Code::OutcomeUnknown,
+                format!("the database went away in the middle of a commit: {why}"),
+                "it may or may not be stored: look, or send a signal again with the same \
+                 idempotency_key, under which it will not arrive twice",
             ),
             other => {
                 tracing::error!(error = %other, "The store failed");
@@ -151,6 +165,31 @@ pub struct SessionRow {
     pub waits: Option<WaitsFor>,
     /// Whether somebody is at its host, as far as its shim has said.
     pub attention: Option<Attention>,
+    /// Where its socket is, as far as several servers note it.
+    pub seat: Option<Seat>,
+    /// When its peers were told that it had left.
+    pub left_at: Option<Moment>,
+}
+
+/// One of those that share a database and know nothing of each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    pub id: Uuid,
+    pub name: String,
+    pub created_at: Moment,
+}
+
+/// A tenant with how much it has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantCounted {
+    pub tenant: Tenant,
+    pub projects: u64,
+    pub agents: u64,
+    /// Those that are open.
+    pub sessions: u64,
+    /// Rows of memory.
+    pub memory: u64,
+    pub being_removed: bool,
 }
 
 /// A folder that uses a project.
@@ -172,6 +211,8 @@ pub struct Loaded {
     pub keys: Vec<KeyRow>,
     pub open_sessions: Vec<SessionRow>,
     pub started_personas: Vec<Uuid>,
+    /// As of which change the names are.
+    pub names: i64,
 }
 
 /// Which sockets of the recipient a signal is pushed to.
@@ -321,6 +362,8 @@ pub struct Report {
     pub strategy: Option<Strategy>,
     /// The signal whose bell it was, when it was another's.
     pub via: Option<Uuid>,
+    /// How long news takes to reach the server that pushed, when it came from another.
+    pub hop_us: Option<i64>,
     pub at: Moment,
 }
 
@@ -452,6 +495,21 @@ impl Store {
         })
     }
 
+    /// The rows of another tenant of the same database.
+    pub fn of_tenant(&self, tenant: Uuid) -> Result<Self> {
+        Ok(Self(self.0.of_tenant(tenant)?))
+    }
+
+    /// Every tenant of a database that servers share, the first one first.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.0.tenants().await
+    }
+
+    /// Whose rows these are, where there may be several tenants.
+    pub fn tenant(&self) -> Option<Uuid> {
+        self.0.tenant()
+    }
+
     /// The schema of an embedded store that this binary would upgrade; none where there is nothing
     /// to upgrade.
     pub fn older_schema(file: &Path) -> Result<Option<usize>> {
@@ -531,7 +589,7 @@ impl Store {
         self.0.revoke_key(id, now).await
     }
 
-    pub async fn add_session(&self, session: SessionRow) -> Result<()> {
+    pub async fn add_session(&self, session: SessionRow) -> Result<Room> {
         self.0.add_session(session).await
     }
 
@@ -568,14 +626,17 @@ impl Store {
         self.0.wrap_session(id, wrap).await
     }
 
-    /// Ends a session and gives back what it had leased and not confirmed.
+    /// Ends a session and gives back what it had leased and not confirmed; none when it is over already, or
+    /// was seen after `silent_since`.
     pub async fn release_session(
         &self,
         id: Uuid,
         reason: String,
+        silent_since: Option<Moment>,
         now: Moment,
-    ) -> Result<Vec<ReturnedRow>> {
-        self.0.release_session(id, reason, now).await
+    ) -> Result<Option<Vec<ReturnedRow>>> {
+        let released = self.0.release_session(id, reason, silent_since, now);
+        released.await
     }
 
     /// Writes a signal durably, offers it to the bus in commit order, and says what became of it.
@@ -618,9 +679,15 @@ impl Store {
         self.0.unnotified(limit).await
     }
 
-    /// Notes that the operator's command runs for these signals.
-    pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<()> {
+    /// Notes that the operator's command is run for these signals, here and by nobody else; answers for
+    /// which of them.
+    pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<Vec<String>> {
         self.0.notified(signals, now).await
+    }
+
+    /// It could not be run after all.
+    pub async fn not_notified(&self, signals: Vec<String>) -> Result<()> {
+        self.0.not_notified(signals).await
     }
 
     /// Takes receipts without waiting for the disk; waits only while too many are on their way.
@@ -943,7 +1010,7 @@ impl Store {
     pub async fn words(
         &self,
         project: Uuid,
-        phrasings: Vec<Vec<String>>,
+        phrasings: Vec<Terms>,
         filter: Filter,
     ) -> Result<Vec<Words>> {
         self.0.words(project, phrasings, filter).await

@@ -51,11 +51,22 @@ impl PublicUrl {
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let name = host_name(authority);
+        let port = match &authority[name.len()..] {
+            "" => None,
+            rest => {
+                let port = rest.strip_prefix(':').and_then(|n| n.parse::<u16>().ok());
+                Some(port.filter(|n| *n > 0).ok_or_else(wrong)?)
+            }
+        };
         let plain = |text: &str, more: &str| {
             text.chars()
                 .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
+        let bracketed = name.starts_with('[') && name.ends_with(']');
         if name.is_empty() || !plain(authority, ".-:[]") || !plain(path, "._-~/") {
+            return Err(wrong());
+        }
+        if !bracketed && name.contains([':', '[', ']']) {
             return Err(wrong());
         }
         if path.split('/').any(|part| part == "." || part == "..") {
@@ -67,7 +78,11 @@ impl PublicUrl {
             ));
         }
         let path = path.trim_matches('/');
-        let authority = authority.to_ascii_lowercase();
+        // A browser leaves out the port that its scheme means anyway.
+        let authority = match port.filter(|n| *n != if secure { 443 } else { 80 }) {
+            Some(port) => format!("{}:{port}", name.to_ascii_lowercase()),
+            None => name.to_ascii_lowercase(),
+        };
         Ok(Self {
             origin: format!("{scheme}://{authority}"),
             authority,
@@ -209,6 +224,13 @@ impl Bucket {
     }
 }
 
+/// What one of several servers allows a key, so that all of them together allow at most twice what one would:
+/// a key may come to one of them alone, or to all.
+pub fn share(of: u32, servers: usize) -> u32 {
+    let by = u32::try_from(servers.div_ceil(2)).unwrap_or(u32::MAX);
+    (of / by.max(1)).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +248,17 @@ mod tests {
             of("http://127.0.0.1:9/p"),
             yes("http://127.0.0.1:9", "/p/", false)
         );
+        // As browsers write an origin.
+        assert_eq!(of("https://h:443/p"), yes("https://h", "/p/", true));
+        assert_eq!(
+            of("http://localhost:80"),
+            yes("http://localhost", "/", false)
+        );
+        assert_eq!(
+            of("https://[::1]:8443"),
+            yes("https://[::1]:8443", "/", true)
+        );
+        assert_eq!(of("https://h:65535"), yes("https://h:65535", "/", true));
         for wrong in [
             "host/path",
             "ftp://host",
@@ -236,6 +269,14 @@ mod tests {
             "https://h/../x",
             "https://a b/",
             "https://u@h/",
+            "https://h:99999",
+            "https://h:0",
+            "https://h:",
+            "https://h:p/x",
+            "https://h:1:2",
+            "https://::1/",
+            "https://[::1]x/",
+            "https://[::1",
         ] {
             assert!(PublicUrl::parse(wrong).is_err(), "{wrong}");
         }
@@ -350,5 +391,22 @@ mod tests {
         assert_eq!(bucket.take(2, 3, t0), Err(500));
         assert!(bucket.take(2, 3, t0.plus_us(500_000)).is_ok());
         assert!(bucket.take(2, 3, t0.plus_us(500_000)).is_err());
+    }
+
+    #[test]
+    fn several_servers_allow_a_key_at_most_twice_what_one_does() {
+        for (servers, each) in [
+            (0, 100),
+            (1, 100),
+            (2, 100),
+            (3, 50),
+            (4, 50),
+            (5, 33),
+            (100, 2),
+        ] {
+            assert_eq!(share(100, servers), each, "{servers}");
+            assert!(each as usize * servers <= 200);
+        }
+        assert_eq!(share(1, 1_000), 1);
     }
 }

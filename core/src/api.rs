@@ -522,6 +522,8 @@ pub mod close {
     pub const RELEASED: u16 = 4010;
     /// Its reason where the key was revoked: a new session needs another key.
     pub const KEY_REVOKED: &str = "its key was revoked";
+    /// The session has said hello at another server since.
+    pub const MOVED: u16 = 4009;
     /// Not now (a busy store, a full disk, too many sockets): the same hello may succeed later.
     pub const TRY_AGAIN: u16 = 4013;
     /// The server stops.

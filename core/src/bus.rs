@@ -47,6 +47,8 @@ pub enum News {
     Directory,
     /// A key opens nothing any more, from now on.
     Revoked { key: Uuid },
+    /// A session has begun, has moved to another server, or has left.
+    Session { session: Uuid },
     /// A session has ended.
     Released { session: Uuid, reason: String },
     /// Rows that an open page may show.
@@ -192,6 +194,7 @@ mod tests {
 
     fn every_kind() -> Vec<News> {
         vec![
+            News::Session { session: id(4) },
             News::Sent {
                 project: id(5),
                 persona: id(3),

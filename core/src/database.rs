@@ -1,6 +1,6 @@
 //! What a database must be for Prism to stand on it, and what is worth saying about one.
 
-use crate::limits::{CLOCK_OFF_MS_MAX, POSTGRES_MIN};
+use crate::limits::{CLOCK_OFF_MS_MAX, CLOCK_SLACK_US, POSTGRES_MIN};
 use crate::problem::{Code, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,32 @@ pub struct Facts {
     /// How far the database's clock is ahead of the server's; negative when it is behind.
     #[serde(default)]
     pub clock_off_ms: i64,
+    /// What keeps the rows of tenants apart, where there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<Apart>,
+}
+
+/// What keeps the rows of tenants apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Apart {
+    /// Transactions take on a role that no policy lets pass.
+    Role,
+    /// There is no such role; the owner of the tables is under the policies as well. Good for one tenant.
+    Force,
+    /// The database's user passes every policy.
+    Nothing,
+}
+
+impl Apart {
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "role" => Some(Self::Role),
+            "force" => Some(Self::Force),
+            "nothing" => Some(Self::Nothing),
+            _ => None,
+        }
+    }
 }
 
 impl Facts {
@@ -62,6 +88,15 @@ impl Facts {
                  target_session_attrs=read-write)",
             );
         }
+        if self.apart == Some(Apart::Nothing) {
+            return no(
+                "the database's user passes row-level security (BYPASSRLS) and may not make the role \
+                 prism_member, which does not"
+                    .into(),
+                "as a superuser: `create role prism_member nologin; grant prism_member to USER`, or \
+                 `alter role USER nobypassrls`",
+            );
+        }
         if self.schema > newest_schema {
             return no(
                 format!(
@@ -92,11 +127,18 @@ impl Facts {
                  with memory; install a newer package, then `alter extension vector update`"
             ));
         }
+        if self.apart == Some(Apart::Force) {
+            notes.push(
+                "one tenant is served here: for more, as a superuser, `create role prism_member \
+                 nologin; grant prism_member to USER`, and start the server again"
+                    .into(),
+            );
+        }
         if self.clock_off_ms.abs() > CLOCK_OFF_MS_MAX {
             let (by, how) = (self.clock_off_ms.abs(), self.clock_off_ms > 0);
             notes.push(format!(
-                "the database's clock is {}.{} s {} this server's: leases and expiry will be off by \
-                 as much; let NTP set both",
+                "the database's clock is {}.{} s {} this server's: leases, expiry and sweeps go by the \
+                 database's; let NTP set both",
                 by / 1000,
                 by % 1000 / 100,
                 if how { "ahead of" } else { "behind" }
@@ -120,6 +162,17 @@ impl Facts {
             line.push_str(&format!(", clock {} ms off", self.clock_off_ms.abs()));
         }
         line
+    }
+}
+
+/// How far ahead of its machine's clock a server goes, by what was known and what was measured: what the
+/// question took is not known of either way, and clocks that nearly agree are left alone.
+pub fn ahead(known_us: i64, measured_us: i64, took_us: i64) -> i64 {
+    let off = (measured_us - known_us).abs();
+    if off > took_us / 2 + CLOCK_SLACK_US {
+        measured_us
+    } else {
+        known_us
     }
 }
 
@@ -155,6 +208,9 @@ mod tests {
             (with(|f| f.version = "17beta2".into()), None),
             (with(|f| f.read_only = true), Some("only be read")),
             (with(|f| f.schema = 20), Some("newer prism")),
+            (with(|f| f.apart = Some(Apart::Role)), None),
+            (with(|f| f.apart = Some(Apart::Force)), None),
+            (with(|f| f.apart = Some(Apart::Nothing)), Some("BYPASSRLS")),
             // SQLite 3 is no PostgreSQL 3.
             (
                 with(|f| (f.engine, f.version) = ("sqlite".into(), "3.50.2".into())),
@@ -189,10 +245,35 @@ mod tests {
         };
         assert!(with("0.7.4").notes()[0].contains("older than 0.8"));
         assert!(with("0.8.0").notes().is_empty() && with("1.0").notes().is_empty());
+        let forced = Facts {
+            apart: Some(Apart::Force),
+            ..postgres("16.4")
+        };
+        assert!(forced.notes()[0].contains("one tenant is served"));
         let embedded = Facts {
             engine: "sqlite".into(),
             ..bare
         };
         assert!(embedded.notes().is_empty());
+    }
+
+    #[test]
+    fn a_server_goes_by_the_databases_clock_where_the_two_do_not_nearly_agree() {
+        let s = 1_000_000;
+        for (known, measured, took, goes) in [
+            (0, 200_000, 1_000, 0),
+            (0, 60 * s, 1_000, 60 * s),
+            (0, -60 * s, 1_000, -60 * s),
+            (60 * s, 60 * s + 200_000, 1_000, 60 * s),
+            (60 * s, 0, 1_000, 0),
+            // A question that took as long as the clocks seem to differ says nothing.
+            (0, 2 * s, 4 * s, 0),
+        ] {
+            assert_eq!(
+                ahead(known, measured, took),
+                goes,
+                "{known} {measured} {took}"
+            );
+        }
     }
 }

@@ -30,6 +30,7 @@ pub mod ring;
 pub mod signal;
 pub mod statusline;
 pub mod tee;
+pub mod tenant;
 pub mod text;
 
 pub use id::{Identity, ProjectName};

@@ -58,6 +58,8 @@ pub const FILES_RESERVED: usize = 96;
 pub const POSTGRES_MIN: u32 = 14;
 /// Milliseconds by which the clocks of a server and its database may differ before it is said.
 pub const CLOCK_OFF_MS_MAX: i64 = 2_000;
+/// What two clocks may differ by and still agree.
+pub const CLOCK_SLACK_US: i64 = SECOND_US / 4;
 /// Seconds that a connection may take to bring its first request, and a request its body.
 pub const FIRST_REQUEST_S: u64 = 10;
 /// Seconds that a connection may be idle after a request; WebSockets have limits of their own.
@@ -81,6 +83,9 @@ pub const REPLAY_ROWS: usize = 64;
 pub const DISMISSED_LATELY_MAX: usize = 2_000;
 /// Signals that one call dismisses by name.
 pub const DISMISS_IDS_MAX: usize = 1_000;
+
+/// Inputs that one call reviews.
+pub const REVIEW_IDS_MAX: usize = 1_000;
 
 /// Signals that may wait in one inbox.
 pub const INBOX_WAITING_MAX: usize = 10_000;
@@ -106,6 +111,8 @@ pub const BROWSER_DAYS: i64 = 30;
 pub const BROWSERS_MAX: usize = 32;
 /// Characters of what a browser calls itself.
 pub const BROWSER_NAME_CHARS_MAX: usize = 120;
+/// Cookies of the page's name that one request may bring to be tried.
+pub const COOKIES_TRIED_MAX: usize = 16;
 /// Rows of one page of a list unless asked otherwise, and at the most.
 pub const PAGE_ROWS: usize = 50;
 pub const PAGE_ROWS_MAX: usize = 200;
@@ -115,6 +122,8 @@ pub const PAGE_LOOK_ROWS: usize = 10_000;
 pub const THREAD_MAX: usize = 200;
 /// Characters of a row's text in a list.
 pub const PAGE_TEXT_CHARS: usize = 280;
+/// Characters of the operator's words, and of what they were said to, in a list.
+pub const PAGE_WORDS_CHARS: usize = 600;
 /// Words that a list may be searched for at once.
 pub const PAGE_WORDS_MAX: usize = 8;
 /// Rows of each kind that `now` lists.
@@ -256,6 +265,10 @@ pub const STREAM_SILENCE_US: i64 = 75 * SECOND_US;
 pub const STALE_US: i64 = 90 * SECOND_US;
 /// Silence after which a stale session is released for good.
 pub const SWEPT_US: i64 = 24 * 3600 * SECOND_US;
+/// For how long one of several servers has what it does for all of them, unless it goes on with it.
+pub const DUTY_US: i64 = 30 * SECOND_US;
+/// For how long rows are one server's to embed.
+pub const EMBED_TAKEN_US: i64 = 300 * SECOND_US;
 /// How long a bell stands for later signals before the next one rings again.
 pub const BELL_COALESCE_US: i64 = 60 * SECOND_US;
 /// How long a host may take to accept a bell.

@@ -38,8 +38,11 @@ pub struct Seen {
 pub struct Published {
     #[serde(flatten)]
     pub seen: Seen,
-    /// `in_process` or `redis`.
+    /// `in_process`, `redis` or `pg_notify`.
     pub transport: Option<String>,
+    /// The server that pushed, where there are several, and how long news takes to reach it.
+    pub server: Option<String>,
+    pub hop_ms: Option<f64>,
 }
 
 /// The bell's layer, with how it was handed over.
@@ -447,7 +450,7 @@ mod tests {
             }
             for (layer, more) in [
                 ("backend_write", &[][..]),
-                ("redis_publish", &["transport"]),
+                ("redis_publish", &["hop_ms", "server", "transport"]),
                 ("shim_tee_receipt", &[]),
                 ("channel_notification", &["evidence", "strategy"]),
                 ("model_ack", &[]),

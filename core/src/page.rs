@@ -16,26 +16,25 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// As it goes over the wire: opaque to whoever gets it.
-    pub fn write(self) -> String {
-        format!("{:x}.{:x}", self.at.0, self.row)
+    /// As it goes over the wire: opaque to whoever gets it, and good for one list.
+    pub fn write(self, list: &str) -> String {
+        format!("{list}.{:x}.{:x}", self.at.0, self.row)
     }
 
-    pub fn parse(text: &str) -> Result<Self, Problem> {
+    pub fn parse(list: &str, text: &str) -> Result<Self, Problem> {
         let hex = |part: &str| u64::from_str_radix(part, 16).ok().map(|n| n as i64);
-        text.split_once('.')
-            .and_then(|(at, row)| {
-                Some(Self {
-                    at: Moment(hex(at)?),
-                    row: hex(row)?,
-                })
-            })
-            .ok_or_else(|| {
-                Problem::field(
-                    "cursor",
-                    "is none: pass on what `next` said, or leave it out",
-                )
-            })
+        let read = || {
+            let (of, place) = text.split_once('.')?;
+            let (at, row) = place.split_once('.')?;
+            let at = Moment(hex(at)?);
+            Some((of, Self { at, row: hex(row)? }))
+        };
+        let why = match read() {
+            Some((of, cursor)) if of == list => return Ok(cursor),
+            Some(_) => "is another list's: pass on what `next` of this one said, or leave it out",
+            None => "is none: pass on what `next` said, or leave it out",
+        };
+        Err(Problem::field("cursor", why))
     }
 }
 
@@ -88,10 +87,14 @@ mod tests {
                 at: Moment(at),
                 row,
             };
-            assert_eq!(Cursor::parse(&cursor.write()), Ok(cursor));
+            assert_eq!(Cursor::parse("story", &cursor.write("story")), Ok(cursor));
+            let other = Cursor::parse("inbox", &cursor.write("story")).unwrap_err();
+            assert!(other.message.contains("another list's"), "{other:?}");
         }
-        for wrong in ["", "x", "1", "1.", ".1", "1.2.3", "1.g"] {
-            assert!(Cursor::parse(wrong).is_err(), "{wrong}");
+        for wrong in [
+            "", "x", "1", "1.2", "l.", "l.1", "l.1.", "l..1", "l.1.2.3", "l.1.g",
+        ] {
+            assert!(Cursor::parse("l", wrong).is_err(), "{wrong}");
         }
     }
 

@@ -98,6 +98,11 @@ pub struct SessionReceipt {
     /// The signal whose bell it was, when it was not this one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<Uuid>,
+    /// The server that pushed it, where there are several, and how long news takes to reach that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_us: Option<i64>,
 }
 
 /// The facts of the signal's own row.

@@ -1,7 +1,7 @@
 // The one door to the server's calls: typed by the server's own types, every text in an answer clean.
 import { computed, signal } from '@preact/signals';
 import { route } from './route';
-import { parseClean } from './text';
+import { parseClean, sentence } from './text';
 import { EVERYWHERE, type Calls, type Refusal } from './wire';
 
 export interface Problem {
@@ -9,6 +9,12 @@ export interface Problem {
   message: string;
   hint: string;
 }
+
+export const AWAY: Problem = {
+  code: 'unreachable',
+  message: 'The server does not answer.',
+  hint: 'It may be starting again; this page tries by itself. `prism up` starts it.',
+};
 
 export class Refused extends Error {
   constructor(
@@ -52,14 +58,7 @@ export async function call<V extends Verb>(pid: string, verb: V, ask: Ask<V>, ab
     });
   } catch (error) {
     if (abort?.aborted) throw error;
-    throw new Refused(
-      {
-        code: 'unreachable',
-        message: 'The server does not answer.',
-        hint: 'It may be starting again; this page tries by itself. `prism up` starts it.',
-      },
-      0,
-    );
+    throw new Refused(AWAY, 0);
   }
   met(response.headers.get('prism-version'));
   const text = await response.text();
@@ -80,13 +79,6 @@ function refusal(text: string, status: number): Problem {
       hint: 'Look at `prism logs`, then try again.',
     };
   }
-}
-
-function sentence(text: string): string {
-  const trimmed = text.trim();
-  if (trimmed === '') return '';
-  const first = trimmed[0] ?? '';
-  return (first === '`' ? first : first.toUpperCase()) + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? '' : '.');
 }
 
 export function problemOf(error: unknown): Problem {

@@ -29,6 +29,17 @@ function walk(value: unknown): unknown {
   return value;
 }
 
+/** A plain word, by which a sentence begins; an id, a field or a name keeps its letters as they are. */
+const BEGINS = /^(?![0-9a-f]{8,}\b)[a-z]+(?=[,;:.!?]?(?:\s|$)|[’'])/;
+
+/** What a server said, as a sentence. */
+export function sentence(text: string): string {
+  const trimmed = text.trim();
+  if (trimmed === '') return '';
+  const begun = BEGINS.test(trimmed) ? trimmed.charAt(0).toUpperCase() + trimmed.slice(1) : trimmed;
+  return begun + (/[.!?]$/.test(trimmed) ? '' : '.');
+}
+
 /** The first digits of an id, as people quote it. */
 export const short = (id: string): string => id.slice(0, 8);
 

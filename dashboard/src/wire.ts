@@ -241,6 +241,10 @@ export interface DeliveryAnswer {
   bucket: "hour" | "day" | "week";
   buckets: string[];
   places: DeliveryPlace[];
+  /** From when on every probe was looked at; none: all of the range were. */
+  probes_from?: string | null;
+  /** From when on every signal was looked at for its times; none: all of the range were. */
+  signals_from?: string | null;
   since: string;
   until: string;
 }
@@ -570,9 +574,12 @@ export interface InputRow {
   /** high or low */
   confidence: string;
   id: string;
+  /** Characters that were left out of both. */
+  more?: number;
   /** accepted or rejected; none: nobody has said. */
   operator_review?: string | null;
   pid: string;
+  /** Long words are cut, and so is what was being done; `memory_show` has them whole. */
   prompt_text: string;
   reverses_delta?: string | null;
   reviewed_at?: string | null;
@@ -812,9 +819,9 @@ export interface LookInbox {
 
 /** How far back a metric looked: what is older was neither counted nor compared. */
 export interface LookedBack {
-  /** corrections, repeats or dead_ends */
+  /** A metric that may be asked for by itself. */
   metric: "confirmations" | "misclassification" | "corrections" | "dead_ends" | "surfaces" | "repeats" | "recall" | "gate";
-  /** The newest so many were looked at. */
+  /** The newest so many were looked at, of the projects that have more. */
   rows: number;
   to: string;
 }
@@ -872,6 +879,7 @@ export interface LoopbackRunsAnswer {
 
 /** Newest first. */
 export interface MemoryPage {
+  looked_back_to?: string | null;
   next?: string | null;
   rows: MemoryView[];
 }
@@ -903,6 +911,8 @@ export interface MemoryStats {
   entities: number;
   /** The models that made the vectors which answer. */
   models?: string[];
+  /** Why no row is embedded now. */
+  off?: string | null;
   recalls: number;
   rows: Record<string, number>;
   /** Other models are installed, and the rows are embedded anew. */
@@ -951,7 +961,7 @@ export interface MetricsAnswer {
   corrections?: CorrectionPattern[] | null;
   dead_ends?: DeadEnds | null;
   gate?: GateMetrics | null;
-  /** Metrics that had more to compare than can be compared at once; none: all of it was. */
+  /** Metrics that had more than is compared or counted at once; none: all of it was. */
   looked_back?: LookedBack[];
   misclassification?: AgentRate[] | null;
   recall?: RecallMetrics | null;
@@ -1205,18 +1215,24 @@ export interface ProjectsAnswer {
 /** The publish layer, with the bus it went over. */
 export interface Published {
   elapsed_ms: number | null;
+  hop_ms: number | null;
   observed: boolean;
   observed_at: string | null;
-  /** `in_process` or `redis`. */
+  /** The server that pushed, where there are several, and how long news takes to reach it. */
+  server: string | null;
+  /** `in_process`, `redis` or `pg_notify`. */
   transport: string | null;
 }
 
 /** The publish layer, with the bus it went over. */
 export interface PublishedAsked {
   elapsed_ms?: number | null;
+  hop_ms?: number | null;
   observed: boolean;
   observed_at?: string | null;
-  /** `in_process` or `redis`. */
+  /** The server that pushed, where there are several, and how long news takes to reach it. */
+  server?: string | null;
+  /** `in_process`, `redis` or `pg_notify`. */
   transport?: string | null;
 }
 
@@ -1276,7 +1292,7 @@ export interface RecallMetrics {
   never_recalled: Example[];
   p50_ms: (number | null)[];
   p95_ms: (number | null)[];
-  /** 0 is fresh, 1 is rotten; see `prism memory rot`. None for several projects at once. */
+  /** 0 is fresh, 1 is rotten; see `prism memory rot`. Of several projects, that of all their rows. */
   rot?: number | null;
   rows: number;
   rows_never_recalled: number;
@@ -1536,8 +1552,11 @@ export interface SessionPage {
 /** What one session of the recipient is known to have had. */
 export interface SessionReceipt {
   drained: string | null;
+  hop_us?: number | null;
   machine_id: string;
   pushed: string | null;
+  /** The server that pushed it, where there are several, and how long news takes to reach that one. */
+  pushed_by?: string | null;
   received: string | null;
   rendered: string | null;
   /** On which rung the host is known to have taken it. */

@@ -1,6 +1,6 @@
 // Everything that can be done from the page is done, and the command line sees it.
 import { Agent } from './agent';
-import { excuse, expect, REFUSED, serve, test } from './prism';
+import { AWAY, excuse, expect, REFUSED, serve, test } from './prism';
 
 const prism = serve({ demo: false });
 const PID = 'PID-ACTS';
@@ -69,8 +69,33 @@ test('several inputs are accepted at once, and taken back at once', async ({ con
       .filter({ hasText: `title bar ${n}` })
       .getByRole('checkbox')
       .check();
+  const left = async () => {
+    const { inputs } = await prism.call<{ inputs: { prompt_text: string }[] }>(PID, 'input_list', {
+      review: 'unreviewed',
+    });
+    return inputs.map((i) => i.prompt_text.slice(-1)).filter((n) => n === '3' || n === '4');
+  };
+  expect(await left()).toEqual([]);
   await page.getByRole('button', { name: 'Undo 2' }).click();
   await expect(region.getByRole('listitem').getByText('accepted', { exact: true })).toHaveCount(0);
+  expect((await left()).sort()).toEqual(['3', '4']);
+  for (const n of ['3', '4'])
+    await region
+      .getByRole('listitem')
+      .filter({ hasText: `title bar ${n}` })
+      .getByRole('checkbox')
+      .check();
+  await page.getByRole('button', { name: 'Reject 2' }).click();
+  await expect(region.getByText('Donna is told at its next start')).toHaveCount(2);
+  for (const n of ['3', '4'])
+    await region
+      .getByRole('listitem')
+      .filter({ hasText: `title bar ${n}` })
+      .getByRole('checkbox')
+      .check();
+  await page.getByRole('button', { name: 'Undo 2' }).click();
+  await expect(region.getByText('Donna is told at its next start')).toHaveCount(0);
+  expect((await left()).sort()).toEqual(['3', '4']);
 });
 
 test('a signal is sent, followed, and taken back', async ({ context }) => {
@@ -210,6 +235,97 @@ test('a session is released', async ({ context }) => {
   await session.getByRole('button', { name: 'End Mike’s session' }).click();
   await expect(session).toHaveCount(0);
   await mike.end();
+});
+
+test('a todo is done, a postmortem resolved, and what an agent asks for is marked as done', async ({ context }) => {
+  await donna.call('prism_todo', { action: 'add', title: 'sweep the deck' });
+  await donna.call('prism_postmortem', {
+    title: 'the mast fell',
+    what_happened: 'it fell',
+    choice_point: 'the rope',
+    prevention: 'another rope',
+  });
+  const page = await prism.open(context);
+  for (const [view, title, button, status] of [
+    ['todos', 'sweep the deck', 'Mark as done', 'done'],
+    ['postmortems', 'the mast fell', 'Mark as resolved', 'resolved'],
+  ] as const) {
+    await prism.go(page, `memory?project=${PID}&view=${view}`);
+    await page.getByRole('region', { name: 'Rows' }).getByRole('link').filter({ hasText: title }).click();
+    const row = page.getByRole('complementary', { name: 'Row' });
+    await row.getByRole('button', { name: button }).click();
+    await expect(row.getByRole('button', { name: button })).toHaveCount(0);
+    await expect(row.getByText(status, { exact: true })).toBeVisible();
+  }
+  const { signal_id } = await donna.call<{ signal_id: string }>('prism_signal', {
+    to: await operator(),
+    signal_type: 'TaskAssigned',
+    payload: { summary: 'please sign the log' },
+  });
+  await prism.go(page, 'now');
+  const row = page.getByRole('region', { name: 'To you' }).getByRole('listitem').filter({ hasText: 'sign the log' });
+  await row.getByRole('button', { name: 'Done', exact: true }).click();
+  await expect(row).toHaveCount(0);
+  const { signal } = await prism.call<{ signal: { state: string } }>(PID, 'signal_show', { signal_id });
+  expect(signal.state).toBe('acted');
+});
+
+test('a signal between others is taken back from Now', async ({ context }) => {
+  await donna.call('prism_signal', { to: 'Texi', signal_type: 'Question', payload: { summary: 'is it you, Texi?' } });
+  const page = await prism.open(context, 'now');
+  const row = page.getByRole('region', { name: 'Unread between agents' }).getByRole('listitem').filter({ hasText: 'is it you' });
+  await row.getByRole('button', { name: 'Take back' }).click();
+  await expect(row).toHaveCount(0);
+});
+
+test('a folder is shown with its project, and forgotten', async ({ context }) => {
+  await prism.cli('project', 'allow', PID);
+  const page = await prism.open(context, 'settings');
+  const folders = page.getByRole('region', { name: `Folders of ${PID}` });
+  await expect(folders).toContainText(prism.home);
+  const folder = folders.getByRole('listitem').filter({ hasText: prism.home });
+  await folder.getByRole('button', { name: 'Forget', exact: true }).click();
+  await folder.getByRole('button', { name: 'Forget this folder' }).click();
+  await expect(folders).not.toContainText(prism.home);
+});
+
+test('settings say what this server is, has and keeps', async ({ context }) => {
+  const page = await prism.open(context, 'settings');
+  interface Settings {
+    server_version: string;
+    operator: string;
+    gate_mode: string;
+    watchers_max: number;
+    surfaces: { surface: string; machine_id: string }[];
+    stored: { rows: Record<string, number> };
+    retention: { kind: string }[];
+  }
+  const of = await prism.call<Settings>('*', 'settings', {});
+  const server = page.getByRole('region', { name: 'This server' });
+  for (const text of [of.server_version, of.operator, of.gate_mode, `${of.watchers_max} at most`])
+    await expect(server).toContainText(text);
+  for (const { surface, machine_id } of of.surfaces)
+    await expect(
+      page.getByRole('region', { name: 'Seen at work' }).getByRole('row').filter({ hasText: surface }),
+    ).toContainText(machine_id);
+  expect(of.surfaces.length).toBeGreaterThan(0);
+  const kept = page.getByRole('region', { name: 'What is kept' });
+  await expect(kept).toContainText(/\d+(\.\d+)? [KM]B/);
+  for (const { kind } of of.retention) await expect(kept.getByRole('table')).toContainText(kind.replaceAll('_', ' '));
+  for (const kind of Object.keys(of.stored.rows)) await expect(kept).toContainText(kind.replaceAll('_', ' '));
+});
+
+test('signing out ends the session and its key', async ({ browser }) => {
+  excuse(AWAY, REFUSED);
+  const page = await prism.other(browser, 'settings', { userAgent: 'LeavingBrowser/1.0' });
+  const keys = async () => (await prism.cli('key', 'list')).includes('LeavingBrowser');
+  expect(await keys()).toBe(true);
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await expect(page.getByText(/prism dashboard/).first()).toBeVisible();
+  const answer = await page.goto(prism.url);
+  expect(answer?.status()).toBe(401);
+  const { keys: all } = await prism.call<{ keys: { browser?: string; revoked_at?: string }[] }>('*', 'key_list', {});
+  expect(all.filter((k) => k.browser?.includes('LeavingBrowser') && !k.revoked_at)).toEqual([]);
 });
 
 test('a refusal says what to do', async ({ context }) => {

@@ -1,4 +1,5 @@
 // What one browser does, another sees; a server that goes away shows, and comes back.
+import type { Page } from '@playwright/test';
 import { Agent } from './agent';
 import { AWAY, excuse, expect, REFUSED, serve, test } from './prism';
 
@@ -27,6 +28,57 @@ test('one browser acts, the other sees it', async ({ browser }) => {
   await expect(seen).toBeVisible();
   await seen.getByRole('button', { name: 'Undo', exact: true }).click();
   await expect(row.getByRole('button', { name: 'Accept', exact: true })).toBeVisible();
+});
+
+test('what the gate notices, a label, a probe and a verdict are seen in another browser', async ({ browser }) => {
+  const texi = await Agent.start(prism, 'Texi', PID);
+  const [here, there] = [await prism.other(browser, 'gate'), await prism.other(browser, 'gate')];
+  const sent = await prism.call<{ signal_id: string }>(PID, 'signal', {
+    to: 'Texi',
+    signal_type: 'TaskAssigned',
+    payload: { summary: 'implement docs/specs/SPEC-060.md', tags: ['architecture'] },
+  });
+  await texi.call('prism_signals_pending', {});
+  await texi.call('prism_signal_ack', { signal_id: sent.signal_id });
+  const noticed = (page: Page) =>
+    page.getByRole('region', { name: 'What the gate noticed' }).getByRole('listitem').filter({ hasText: 'SPEC-060' });
+  await expect(noticed(there)).toHaveCount(1);
+  await noticed(here).getByRole('button', { name: 'Right', exact: true }).click();
+  await expect(noticed(there).getByRole('button', { name: 'Right', exact: true })).toHaveAttribute(
+    'aria-pressed',
+    'true',
+  );
+  await expect(there.getByRole('region', { name: 'Precision' })).toContainText('1 judged warning');
+
+  await Promise.all([here, there].map((page) => prism.go(page, 'delivery')));
+  const runs = (page: Page) =>
+    page.getByRole('region', { name: 'Runs' }).getByRole('row').filter({ hasText: 'Texi' });
+  const session = here.getByRole('region', { name: /^Open sessions/ }).getByRole('listitem').filter({ hasText: 'Texi' });
+  await expect(there.getByRole('region', { name: /^Open sessions/ })).toContainText('Texi');
+  await expect(runs(there)).toHaveCount(0);
+  await session.getByRole('button', { name: 'Run probe', exact: true }).click();
+  await expect(runs(there)).toHaveCount(1);
+
+  await texi.call('prism_note', { text: 'a note that both look at' });
+  await Promise.all([here, there].map((page) => prism.go(page, 'memory')));
+  const note = (page: Page) => page.getByRole('listitem').filter({ hasText: 'a note that both look at' });
+  await note(here).getByRole('button', { name: 'Partial', exact: true }).click();
+  await expect(note(there).locator('.chip').filter({ hasText: 'partial' })).toBeVisible();
+  await texi.end();
+  await Promise.all([here, there].map((page) => prism.go(page, 'delivery')));
+  await expect(there.getByRole('region', { name: /^Open sessions/ })).not.toContainText('Texi');
+});
+
+test('what one browser answers leaves the other, and what waits at a terminal comes and goes', async ({ browser }) => {
+  const { operator } = await prism.call<{ operator: string }>('*', 'settings', {});
+  const [here, there] = [await prism.other(browser, 'now'), await prism.other(browser, 'now')];
+  await donna.call('prism_signal', { to: operator, signal_type: 'Question', payload: { summary: 'is it one?' } });
+  const ask = (page: Page) =>
+    page.getByRole('region', { name: 'To you' }).getByRole('listitem').filter({ hasText: 'is it one?' });
+  await expect(ask(there)).toBeVisible();
+  await ask(here).getByRole('textbox').fill('it is');
+  await ask(here).getByRole('button', { name: 'Reply', exact: true }).click();
+  await expect(ask(there)).toHaveCount(0);
 });
 
 test('a signal and each of its states come in by themselves', async ({ browser }) => {
@@ -104,9 +156,9 @@ test('a page of another version says so', async ({ browser }) => {
   });
   await page.getByRole('link', { name: 'Gate', exact: true }).click();
   await expect(page.getByRole('alert')).toContainText('99.0.0');
+  await expect(page.getByRole('button', { name: 'Reload' })).toBeVisible();
   // A call that is still under way when the page closes is nobody's fault.
   await page.unrouteAll({ behavior: 'ignoreErrors' });
-  await expect(page.getByRole('button', { name: 'Reload' })).toBeVisible();
 });
 
 test('a browser that is signed out in another one is told how to come back', async ({ browser }) => {
@@ -122,4 +174,50 @@ test('a browser that is signed out in another one is told how to come back', asy
   await expect(page.getByText('prism dashboard', { exact: true })).toBeVisible();
   await page.reload();
   await expect(page.getByText(/prism dashboard/).first()).toBeVisible();
+});
+
+test('what was being done when the server went is said, kept, and done once when it is back', async ({ browser }) => {
+  excuse(AWAY);
+  const page = await prism.other(browser, `signals?project=${PID}`);
+  const summary = page.getByRole('textbox', { name: 'Summary' });
+  await summary.fill('sent into the dark');
+  await prism.stop('SIGKILL');
+  await page.getByRole('button', { name: 'Send', exact: true }).click();
+  const compose = page.getByRole('region', { name: 'Send a signal' });
+  await expect(compose.getByRole('alert')).toContainText('does not answer');
+  await expect(compose.getByRole('alert')).toContainText('prism up');
+  await expect(summary).toHaveValue('sent into the dark');
+  await prism.start();
+  await expect(page.getByRole('status')).toHaveText('live', { timeout: 20_000 });
+  await page.getByRole('button', { name: 'Send', exact: true }).click();
+  await expect(summary).toHaveValue('');
+  const sent = page.getByRole('list', { name: 'Signals' }).getByRole('listitem').filter({ hasText: 'into the dark' });
+  await expect(sent).toHaveCount(1);
+});
+
+test('an answer whose sender was signed out meanwhile is there again after signing in', async ({ browser }) => {
+  excuse(AWAY, REFUSED);
+  const { operator } = await prism.call<{ operator: string }>('*', 'settings', {});
+  await donna.call('prism_signal', { to: operator, signal_type: 'Question', payload: { summary: 'still there?' } });
+  const page = await prism.other(browser, 'now');
+  const row = page.getByRole('region', { name: 'To you' }).getByRole('listitem').filter({ hasText: 'still there?' });
+  const field = row.getByRole('textbox', { name: 'Answer to Donna' });
+  await field.pressSequentially('yes, as before');
+  const { keys } = await prism.call<{ keys: { key_id: string; browser?: string; revoked_at?: string }[] }>(
+    '*',
+    'key_list',
+    {},
+  );
+  for (const key of keys.filter((k) => k.browser && !k.revoked_at)) await prism.cli('key', 'revoke', key.key_id);
+  await expect(page.getByRole('heading', { name: 'Sign in' })).toBeVisible({ timeout: 15_000 });
+  await page.getByRole('button', { name: 'I have done that' }).click();
+  await expect(page.getByRole('alert')).toContainText('prism dashboard');
+  // Another tab of the same browser signs in; this one goes on where it was.
+  await prism.open(page.context());
+  await page.bringToFront();
+  await page.getByRole('button', { name: 'I have done that' }).click({ timeout: 2_000 }).catch(() => undefined);
+  await expect(page.getByRole('status')).toHaveText('live');
+  await expect(field).toHaveValue('yes, as before');
+  await row.getByRole('button', { name: 'Reply', exact: true }).click();
+  await expect(row).toHaveCount(0);
 });

@@ -1,7 +1,7 @@
 // The page's rules that need no browser: what becomes of text, and of a table.
 import { expect, test } from '@playwright/test';
 import { csv } from '../../dashboard/src/csv';
-import { browser, bytes, clean, duration, milliseconds, parseClean, percent } from '../../dashboard/src/text';
+import { browser, bytes, clean, duration, milliseconds, parseClean, percent, sentence } from '../../dashboard/src/text';
 
 const CLEANED: [string, string, string][] = [
   ['plain text stays', 'naïve “quotes” 日本 🔔\n\ttab', 'naïve “quotes” 日本 🔔\n\ttab'],
@@ -72,4 +72,20 @@ test('a browser is called as people call it', () => {
     ),
   ).toBe('Safari 19 on macOS');
   expect(browser('FirstBrowser/1.0')).toBe('FirstBrowser/1.0');
+});
+
+test('a refusal is a sentence, and what it quotes keeps its letters', () => {
+  for (const [said, shown] of [
+    ['the row is gone', 'The row is gone.'],
+    ['since: must be before `until`', 'Since: must be before `until`.'],
+    ['fd4d1895 begins the id of more than one signal', 'fd4d1895 begins the id of more than one signal.'],
+    ['beadcafe begins the id of more than one signal', 'beadcafe begins the id of more than one signal.'],
+    ['0a1b2c3d-0000-4000-8000-000000000000 is gone', '0a1b2c3d-0000-4000-8000-000000000000 is gone.'],
+    ['signal_ids must be 1 to 1000 ids', 'signal_ids must be 1 to 1000 ids.'],
+    ['`prism up` starts it', '`prism up` starts it.'],
+    ['prism.toml is not there', 'prism.toml is not there.'],
+    ['what now?', 'What now?'],
+    ['  ', ''],
+  ] as const)
+    expect(sentence(said)).toBe(shown);
 });

@@ -6,6 +6,7 @@
 use super::health::Health;
 use super::{pg_notify, redis};
 use crate::clock;
+use crate::config;
 use prism_core::Moment;
 use prism_core::Problem;
 use prism_core::bus::{Message, News};
@@ -336,6 +337,43 @@ impl Carrier {
         if let Some(line) = self.line() {
             line.say(news());
         }
+    }
+
+    /// How it does, for whoever watches over the server; none for one that is alone.
+    pub fn report(&self) -> Option<serde_json::Value> {
+        let condition = self.health()?.condition();
+        let says = match (&condition.why, condition.peers.as_slice()) {
+            (Some(why), _) => format!(
+                "{} does not carry word between servers since {}: {why}; they look every second",
+                self.transport(),
+                condition.since
+            ),
+            (None, []) => format!("{}, no other server is there", self.transport()),
+            (None, peers) => format!("{}, with {}", self.transport(), peers.join(", ")),
+        };
+        Some(serde_json::json!({
+            "ok": condition.connected,
+            "transport": self.transport(),
+            "server": config::server_name(),
+            "connected": condition.connected,
+            "since": condition.since,
+            "why": condition.why,
+            "hop_ms": condition.hop_ms,
+            "peers": condition.peers,
+            "lost": condition.lost,
+            "says": says,
+        }))
+    }
+
+    /// How long news takes here and back, as it was last measured.
+    pub fn hop_us(&self) -> Option<i64> {
+        let hop_ms = self.health()?.condition().hop_ms?;
+        Some((hop_ms * 1_000.0) as i64)
+    }
+
+    /// How many servers there are, this one included, as far as is known.
+    pub fn servers(&self) -> usize {
+        1 + self.health().map_or(0, Health::peers)
     }
 
     /// How it does; none for a server that is alone.

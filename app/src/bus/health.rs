@@ -149,6 +149,11 @@ impl Health {
         self.lock().hears.up
     }
 
+    /// Other servers that were heard of lately.
+    pub fn peers(&self) -> usize {
+        self.lock().peers.len()
+    }
+
     pub fn condition(&self) -> Condition {
         let inner = self.lock();
         let connected = inner.speaks.up && inner.hears.up;

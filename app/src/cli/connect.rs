@@ -101,7 +101,7 @@ pub struct Disconnect {
 }
 
 /// Asks a question that yes or no answers; nothing is no.
-fn ask(question: &str) -> bool {
+pub fn ask(question: &str) -> bool {
     let mut stderr = std::io::stderr();
     drop(write!(stderr, "{} [y/N] ", one_line(question)));
     drop(stderr.flush());
@@ -111,7 +111,7 @@ fn ask(question: &str) -> bool {
 }
 
 /// Somebody is there to be asked, and to read the question.
-fn is_attended() -> bool {
+pub fn is_attended() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 

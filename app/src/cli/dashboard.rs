@@ -1,6 +1,6 @@
 //! `prism dashboard`, `prism demo`, and the lists that the page shows, for a terminal.
 
-use super::lists::{Part, words};
+use super::lists::{List, MORE, Part, line as excerpt, words};
 use super::{Context, print_json};
 use crate::clock;
 use crate::ui::{Failure, Outcome, ago, note, out, short, table};
@@ -77,8 +77,7 @@ pub struct Demo {
     /// Take the demonstration away
     #[arg(long)]
     remove: bool,
-    /// The same week with other delays and other ids of signals, sessions, recalls and probes; the
-    /// same number gives the same ones. Ids of memory are new each time
+    /// The same week with other delays and other ids; the same number gives the same ones
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -152,7 +151,7 @@ impl NowArgs {
                 short(i.id),
                 i.class.to_string(),
                 one_line(&i.captured_via),
-                one_line(&i.prompt_text),
+                excerpt(&i.prompt_text),
             ]
         });
         part("to review", inputs.collect(), now.inputs_more, "");
@@ -224,18 +223,24 @@ pub struct Inbox {
     /// How many
     #[arg(short, long, default_value_t = 50)]
     n: usize,
+    /// Go on where a list ended (`next` of --json)
+    #[arg(long)]
+    cursor: Option<String>,
 }
 
 impl Inbox {
     pub async fn run(self, context: Context) -> Outcome {
-        let request = json!({"identity": self.identity, "limit": self.n});
+        let request = json!({"identity": self.identity, "limit": self.n, "cursor": self.cursor});
         let (inbox, answer): (InboxPage, _) = context.ask("inbox", request).await?;
         if context.json {
             print_json(&answer);
         } else if inbox.signals.is_empty() {
             out(&format!("nothing waits for {}", one_line(&inbox.identity)));
         } else {
-            show(&inbox.signals, inbox.next.is_some());
+            show(&inbox.signals);
+            if inbox.next.is_some() {
+                note(MORE);
+            }
         }
         Ok(())
     }
@@ -256,9 +261,15 @@ pub struct ListArgs {
     /// INFO, TASK, ASK or BLOCKER
     #[arg(long)]
     category: Option<String>,
+    /// TaskAssigned, Question, ...
+    #[arg(long = "type", value_name = "TYPE")]
+    signal_type: Option<String>,
     /// waiting, drained, acted, dismissed, expired, recalled or failed
     #[arg(long)]
     state: Option<String>,
+    /// Probes and their echoes too
+    #[arg(long)]
+    probes: bool,
     /// Words that stand in them
     words: Vec<String>,
     #[command(flatten)]
@@ -267,18 +278,26 @@ pub struct ListArgs {
 
 impl ListArgs {
     pub async fn run(self, context: Context) -> Outcome {
-        let request = json!({
+        let mut ask = json!({
             "identity": self.identity,
             "from": self.from,
             "to": self.to,
             "category": self.category,
+            "signal_type": self.signal_type,
             "state": self.state,
             "words": words(&self.words),
         });
-        let draw = |page: &SignalPage| page.signals.iter().map(line).collect();
-        let none = "no such signals";
+        if self.probes {
+            ask["probes"] = json!(true);
+        }
+        let list = List {
+            verb: "signal_list",
+            ask,
+            none: "no such signals",
+            rows: |page: &SignalPage| page.signals.as_slice(),
+        };
         self.part
-            .show(&context, "signal_list", request, none, draw)
+            .show(&context, list, |signal, _| line(signal))
             .await
     }
 }
@@ -318,7 +337,13 @@ impl ShowArgs {
         out(&table(&events));
         if shown.thread.len() > 1 {
             out("thread");
-            show(&shown.thread, shown.thread_more > 0);
+            show(&shown.thread);
+            if shown.thread_more > 0 {
+                note(&format!(
+                    "and {} more in this conversation",
+                    shown.thread_more
+                ));
+            }
         }
         Ok(())
     }
@@ -331,12 +356,9 @@ fn by_category(n: ByCategory) -> String {
     format!(" ({})", said.join(", "))
 }
 
-fn show(signals: &[SignalRow], more: bool) {
+fn show(signals: &[SignalRow]) {
     let rows: Vec<Vec<String>> = signals.iter().map(line).collect();
     out(&table(&rows));
-    if more {
-        note("there are more: --json shows `next`, which --cursor takes");
-    }
 }
 
 fn line(signal: &SignalRow) -> Vec<String> {

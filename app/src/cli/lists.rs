@@ -5,11 +5,12 @@ use super::{Context, print_json};
 use crate::clock;
 use crate::ui::{Failure, Outcome, ago, note, out, short, table};
 use clap::Args;
-use prism_core::api::page::house::{ProbePage, Settings as Stored};
-use prism_core::api::page::memory::{MemoryPage, MemoryShown, RecallPage};
+use prism_core::Moment;
+use prism_core::api::page::house::{ProbePage, ProbeRow, Settings as Stored};
+use prism_core::api::page::memory::{MemoryPage, MemoryShown, MemoryView, RecallPage, RecallRow};
 use prism_core::api::page::metrics::{DeliveryAnswer, MetricsAnswer};
-use prism_core::api::page::story::StoryPage;
-use prism_core::api::page::{GatePage, SessionPage};
+use prism_core::api::page::story::{StoryItem, StoryPage};
+use prism_core::api::page::{GatePage, GateRow, SessionPage, SessionRow};
 use prism_core::limits::PAGE_ROWS;
 use prism_core::text::{clip, one_line};
 use serde::de::DeserializeOwned;
@@ -38,16 +39,28 @@ pub struct Part {
     cursor: Option<String>,
 }
 
+/// Said where a list was cut.
+pub const MORE: &str = "there are more: --json shows `next`, which --cursor takes";
+
+/// A list of the server's.
+pub struct List<T, Row> {
+    pub verb: &'static str,
+    pub ask: Value,
+    /// Said of an empty one.
+    pub none: &'static str,
+    /// Where an answer has its rows.
+    pub rows: fn(&T) -> &[Row],
+}
+
 impl Part {
-    /// Asks for this part of a list, and draws it; `none` is said of an empty one.
-    pub async fn show<T: DeserializeOwned>(
+    /// Asks for this part of a list, and draws it, a line a row.
+    pub async fn show<T: DeserializeOwned, Row>(
         self,
         context: &Context,
-        verb: &str,
-        mut ask: Value,
-        none: &str,
-        draw: impl FnOnce(&T) -> Vec<Vec<String>>,
+        list: List<T, Row>,
+        line: impl Fn(&Row, Moment) -> Vec<String>,
     ) -> Outcome {
+        let mut ask = list.ask;
         // Without a filter there is nothing; with one, nothing like that.
         let asks = |value: &Value| match value {
             Value::Null => false,
@@ -66,13 +79,19 @@ impl Part {
         ask["until"] = json!(self.until);
         ask["limit"] = json!(self.n.unwrap_or(PAGE_ROWS));
         ask["cursor"] = json!(self.cursor);
-        let (list, answer): (T, Value) = context.ask_about(verb, ask, self.all).await?;
+        let (found, answer): (T, Value) = context.ask_about(list.verb, ask, self.all).await?;
         if context.json {
             print_json(&answer);
             return Ok(());
         }
-        let rows = draw(&list);
-        let none = if filtered { "nothing matches" } else { none };
+        let now = clock::now();
+        let rows = (list.rows)(&found).iter();
+        let rows: Vec<Vec<String>> = rows.map(|row| line(row, now)).collect();
+        let none = if filtered {
+            "nothing matches"
+        } else {
+            list.none
+        };
         let more = answer["next"].is_string();
         match (rows.is_empty(), more) {
             (true, false) => out(none),
@@ -80,7 +99,7 @@ impl Part {
             (false, _) => out(&table(&rows)),
         }
         if more {
-            note("there are more: --json shows `next`, which --cursor takes");
+            note(MORE);
         }
         Ok(())
     }
@@ -90,7 +109,12 @@ pub fn words(words: &[String]) -> Option<String> {
     Some(words.join(" ")).filter(|w| !w.is_empty())
 }
 
-fn line(text: &str) -> String {
+/// Two flags of which one says yes and the other no.
+fn either(yes: bool, no: bool) -> Option<bool> {
+    (yes || no).then_some(yes)
+}
+
+pub fn line(text: &str) -> String {
     clip(&one_line(text), LINE_CHARS)
 }
 
@@ -111,31 +135,29 @@ pub struct Story {
 
 impl Story {
     pub async fn run(self, context: Context) -> Outcome {
-        let now = clock::now();
-        let ask = json!({"signal_id": self.signal, "identity": self.identity});
-        let none = "nothing has happened here yet";
-        let draw = |story: &StoryPage| {
-            let items = story.items.iter();
-            items
-                .map(|item| {
-                    let to = item.to.as_deref().map(|to| format!(" → {}", one_line(to)));
-                    let from = item.links.first().map(|l| {
-                        let why = l.why.name().replace('_', " ");
-                        format!("({why} {} {})", l.kind, short(l.id))
-                    });
-                    vec![
-                        ago(item.at, now),
-                        item.kind.to_string(),
-                        short(item.id),
-                        format!("{}{}", one_line(&item.identity), to.unwrap_or_default()),
-                        item.what.clone(),
-                        line(item.effect.as_deref().unwrap_or(&item.text)),
-                        from.unwrap_or_default(),
-                    ]
-                })
-                .collect()
+        let list = List {
+            verb: "story",
+            ask: json!({"signal_id": self.signal, "identity": self.identity}),
+            none: "nothing has happened here yet",
+            rows: |story: &StoryPage| story.items.as_slice(),
         };
-        self.part.show(&context, "story", ask, none, draw).await
+        let drawn = |item: &StoryItem, now| {
+            let to = item.to.as_deref().map(|to| format!(" → {}", one_line(to)));
+            let from = item.links.first().map(|l| {
+                let why = l.why.name().replace('_', " ");
+                format!("({why} {} {})", l.kind, short(l.id))
+            });
+            vec![
+                ago(item.at, now),
+                item.kind.to_string(),
+                short(item.id),
+                format!("{}{}", one_line(&item.identity), to.unwrap_or_default()),
+                item.what.clone(),
+                line(item.effect.as_deref().unwrap_or(&item.text)),
+                from.unwrap_or_default(),
+            ]
+        };
+        self.part.show(&context, list, drawn).await
     }
 }
 
@@ -178,7 +200,7 @@ impl Metrics {
         for back in &metrics.looked_back {
             let metric = back.metric.name().replace('_', " ");
             note(&format!(
-                "{metric}: there are more than can be compared; the newest {} were, from {} on",
+                "{metric}: there is more than counts at once; the newest {} do, from {} on",
                 back.rows, back.to
             ));
         }
@@ -243,6 +265,8 @@ fn drawn(m: &MetricsAnswer) -> Vec<Vec<String>> {
         );
         let of = format!("of {} rows", r.rows);
         say("never recalled", r.rows_never_recalled.to_string(), of);
+        let rot = r.rot.map_or_else(|| "–".into(), |rot| format!("{rot:.2}"));
+        say("memory rot", rot, "0 is fresh, 1 is rotten".into());
     }
     if let Some(g) = &m.gate {
         let precision = g
@@ -271,38 +295,41 @@ pub struct Delivery {
     /// Probes of this identity; with --runs
     #[arg(long, requires = "runs")]
     identity: Option<String>,
+    /// Probes on this kind of host; with --runs
+    #[arg(long, requires = "runs")]
+    surface: Option<String>,
+    /// Probes on this machine; with --runs
+    #[arg(long, requires = "runs")]
+    machine: Option<String>,
     #[command(flatten)]
     part: Part,
 }
 
 impl Delivery {
     pub async fn run(self, context: Context) -> Outcome {
-        let now = clock::now();
         if self.runs {
-            let ask = json!({"outcome": self.outcome, "identity": self.identity});
-            let draw = |page: &ProbePage| {
-                let runs = page.runs.iter();
-                runs.map(|run| {
-                    let missing: Vec<_> = run.missing_layers.iter().map(|l| l.name()).collect();
-                    vec![
-                        short(run.loopback_id),
-                        run.outcome.to_string(),
-                        one_line(&run.identity),
-                        format!("{} on {}", run.surface, one_line(&run.machine_id)),
-                        ago(run.finished_at, now),
-                        match missing.is_empty() {
-                            true => String::new(),
-                            false => format!("without {}", missing.join(", ")),
-                        },
-                    ]
-                })
-                .collect()
+            let list = List {
+                verb: "probe_list",
+                ask: json!({"outcome": self.outcome, "identity": self.identity,
+                    "surface": self.surface, "machine_id": self.machine}),
+                none: "no probe has run: `prism loopback-test --as <identity>` runs one",
+                rows: |page: &ProbePage| page.runs.as_slice(),
             };
-            let none = "no probe has run: `prism loopback-test --as <identity>` runs one";
-            return self
-                .part
-                .show(&context, "probe_list", ask, none, draw)
-                .await;
+            let drawn = |run: &ProbeRow, now| {
+                let missing: Vec<_> = run.missing_layers.iter().map(|l| l.name()).collect();
+                vec![
+                    short(run.loopback_id),
+                    run.outcome.to_string(),
+                    one_line(&run.identity),
+                    format!("{} on {}", run.surface, one_line(&run.machine_id)),
+                    ago(run.finished_at, now),
+                    match missing.is_empty() {
+                        true => String::new(),
+                        false => format!("without {}", missing.join(", ")),
+                    },
+                ]
+            };
+            return self.part.show(&context, list, drawn).await;
         }
         if self.part.n.is_some() || self.part.cursor.is_some() {
             return Err(Failure::Unable {
@@ -339,6 +366,16 @@ impl Delivery {
             (true, false) => out("nothing was sent or probed in the last 28 days"),
             (false, _) => out(&table(&rows)),
         }
+        for (what, from) in [
+            ("probes", found.probes_from),
+            ("signals", found.signals_from),
+        ] {
+            if let Some(from) = from {
+                note(&format!(
+                    "there are more {what} than count at once: these are those from {from} on"
+                ));
+            }
+        }
         Ok(())
     }
 }
@@ -360,30 +397,26 @@ pub struct MemoryList {
 
 impl MemoryList {
     pub async fn run(self, context: &Context) -> Outcome {
-        let now = clock::now();
-        let ask =
-            json!({"kinds": self.kinds, "identity": self.identity, "words": words(&self.words)});
-        let draw = |page: &MemoryPage| {
-            let rows = page.rows.iter();
-            rows.map(|row| {
-                vec![
-                    short(row.id),
-                    row.kind.clone(),
-                    one_line(&row.identity),
-                    ago(row.created_at, now),
-                    row.verdict.clone().unwrap_or_default(),
-                    match &row.title {
-                        Some(title) => line(&format!("{title}: {}", row.text)),
-                        None => line(&row.text),
-                    },
-                ]
-            })
-            .collect()
+        let list = List {
+            verb: "memory_list",
+            ask: json!({"kinds": self.kinds, "identity": self.identity, "words": words(&self.words)}),
+            none: "nothing of the kind is remembered",
+            rows: |page: &MemoryPage| page.rows.as_slice(),
         };
-        let none = "nothing of the kind is remembered";
-        self.part
-            .show(context, "memory_list", ask, none, draw)
-            .await
+        let drawn = |row: &MemoryView, now| {
+            vec![
+                short(row.id),
+                row.kind.clone(),
+                one_line(&row.identity),
+                ago(row.created_at, now),
+                row.verdict.clone().unwrap_or_default(),
+                match &row.title {
+                    Some(title) => line(&format!("{title}: {}", row.text)),
+                    None => line(&row.text),
+                },
+            ]
+        };
+        self.part.show(context, list, drawn).await
     }
 }
 
@@ -472,34 +505,25 @@ pub struct Recalls {
 
 impl Recalls {
     pub async fn run(self, context: &Context) -> Outcome {
-        let now = clock::now();
-        let cited = match (self.cited, self.uncited) {
-            (true, _) => Some(true),
-            (_, true) => Some(false),
-            _ => None,
+        let list = List {
+            verb: "recall_list",
+            ask: json!({"identity": self.identity, "session_id": self.session,
+                "cited": either(self.cited, self.uncited), "words": words(&self.words)}),
+            none: "nobody has asked memory anything",
+            rows: |page: &RecallPage| page.events.as_slice(),
         };
-        let ask = json!({"identity": self.identity, "session_id": self.session, "cited": cited,
-            "words": words(&self.words)});
-        let draw = |page: &RecallPage| {
-            let events = page.events.iter();
-            events
-                .map(|e| {
-                    let cited = e.results.iter().filter(|r| r.cited).count();
-                    vec![
-                        short(e.id),
-                        one_line(&e.identity),
-                        ago(e.at, now),
-                        format!("{:.0} ms", e.latency_ms),
-                        format!("{} shown, {cited} cited", e.results.len()),
-                        line(&e.query),
-                    ]
-                })
-                .collect()
+        let drawn = |event: &RecallRow, now| {
+            let cited = event.results.iter().filter(|r| r.cited).count();
+            vec![
+                short(event.id),
+                one_line(&event.identity),
+                ago(event.at, now),
+                format!("{:.0} ms", event.latency_ms),
+                format!("{} shown, {cited} cited", event.results.len()),
+                line(&event.query),
+            ]
         };
-        let none = "nobody has asked memory anything";
-        self.part
-            .show(context, "recall_list", ask, none, draw)
-            .await
+        self.part.show(context, list, drawn).await
     }
 }
 
@@ -521,31 +545,27 @@ pub struct Sessions {
 
 impl Sessions {
     pub async fn run(self, context: &Context) -> Outcome {
-        let now = clock::now();
-        let ask = json!({"which": self.which, "identity": self.identity, "surface": self.surface});
-        let draw = |page: &SessionPage| {
-            let sessions = page.sessions.iter();
-            sessions
-                .map(|s| {
-                    vec![
-                        short(s.session_id),
-                        one_line(&s.identity),
-                        s.state.to_string(),
-                        format!("{} on {}", s.surface, one_line(&s.machine_id)),
-                        format!("from {}", ago(s.started_at, now)),
-                        match s.released_at {
-                            Some(at) => format!("to {}", ago(at, now)),
-                            None => format!("seen {}", ago(s.last_seen_at, now)),
-                        },
-                        s.release_reason.clone().unwrap_or_default(),
-                    ]
-                })
-                .collect()
+        let list = List {
+            verb: "session_list",
+            ask: json!({"which": self.which, "identity": self.identity, "surface": self.surface}),
+            none: "no session has been opened",
+            rows: |page: &SessionPage| page.sessions.as_slice(),
         };
-        let none = "no session has been opened";
-        self.part
-            .show(context, "session_list", ask, none, draw)
-            .await
+        let drawn = |s: &SessionRow, now| {
+            vec![
+                short(s.session_id),
+                one_line(&s.identity),
+                s.state.to_string(),
+                format!("{} on {}", s.surface, one_line(&s.machine_id)),
+                format!("from {}", ago(s.started_at, now)),
+                match s.released_at {
+                    Some(at) => format!("to {}", ago(at, now)),
+                    None => format!("seen {}", ago(s.last_seen_at, now)),
+                },
+                s.release_reason.clone().unwrap_or_default(),
+            ]
+        };
+        self.part.show(context, list, drawn).await
     }
 }
 
@@ -570,33 +590,27 @@ pub struct GateList {
 
 impl GateList {
     pub async fn run(self, context: &Context) -> Outcome {
-        let now = clock::now();
-        let labelled = match (self.labelled, self.unlabelled) {
-            (true, _) => Some(true),
-            (_, true) => Some(false),
-            _ => None,
+        let labelled = either(self.labelled, self.unlabelled);
+        let list = List {
+            verb: "gate_list",
+            ask: json!({"outcome": self.outcome, "identity": self.identity, "labelled": labelled}),
+            none: "the gate has noticed nothing",
+            rows: |page: &GatePage| page.events.as_slice(),
         };
-        let ask = json!({"outcome": self.outcome, "identity": self.identity, "labelled": labelled});
-        let draw = |page: &GatePage| {
-            let events = page.events.iter();
-            events
-                .map(|e| {
-                    let label = e.right.map(|right| if right { "right" } else { "wrong" });
-                    vec![
-                        short(e.id),
-                        e.outcome.to_string(),
-                        e.task_class.clone(),
-                        one_line(&e.persona),
-                        e.trigger.clone(),
-                        ago(e.occurred_at, now),
-                        label.unwrap_or_default().to_owned(),
-                        e.assignment.as_deref().map(line).unwrap_or_default(),
-                    ]
-                })
-                .collect()
+        let drawn = |e: &GateRow, now| {
+            let label = e.right.map(|right| if right { "right" } else { "wrong" });
+            vec![
+                short(e.id),
+                e.outcome.to_string(),
+                e.task_class.clone(),
+                one_line(&e.persona),
+                e.trigger.clone(),
+                ago(e.occurred_at, now),
+                label.unwrap_or_default().to_owned(),
+                e.assignment.as_deref().map(line).unwrap_or_default(),
+            ]
         };
-        let none = "the gate has noticed nothing";
-        self.part.show(context, "gate_list", ask, none, draw).await
+        self.part.show(context, list, drawn).await
     }
 }
 

@@ -7,7 +7,7 @@ use crate::loopback::{self, Options, Witness};
 use crate::ui::{Failure, Outcome, Style, ago, out, short, table};
 use prism_core::api::{LoopbackRunsAnswer, WhoisAnswer};
 use prism_core::limits::LOOPBACK_RUNS_DEFAULT;
-use prism_core::loopback::{Layers, Outcome as ProbeOutcome, Probe, Seen, diagnosis};
+use prism_core::loopback::{Layers, Outcome as ProbeOutcome, Probe, Published, Seen, diagnosis};
 use prism_core::receipt::Layer;
 use serde_json::json;
 use std::time::Duration;
@@ -163,7 +163,7 @@ fn line(layer: Layer, seen: &Seen, layers: &Layers, style: Style) -> Vec<String>
             format!("{strategy}: sent; this host cannot confirm it")
         }
         (Layer::ChannelNotification, ..) => strategy,
-        (Layer::RedisPublish, ..) => layers.redis_publish.transport.clone().unwrap_or_default(),
+        (Layer::RedisPublish, ..) => by(&layers.redis_publish),
         (Layer::ModelAck, _, false) => "not waited for, or silent: no failure".into(),
         _ => String::new(),
     };
@@ -174,6 +174,18 @@ fn line(layer: Layer, seen: &Seen, layers: &Layers, style: Style) -> Vec<String>
             .map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms")),
         style.dim(&remark),
     ]
+}
+
+/// By what a probe went, and by whom it was pushed where there are several servers.
+fn by(published: &Published) -> String {
+    let mut by = published.transport.clone().unwrap_or_default();
+    if let Some(server) = &published.server {
+        by.push_str(&format!(", pushed by {server}"));
+    }
+    if let Some(hop_ms) = published.hop_ms {
+        by.push_str(&format!(", {hop_ms:.1} ms away"));
+    }
+    by
 }
 
 /// A series: each layer's time as a bar, and how often it was missed.

@@ -499,6 +499,9 @@ impl Memory {
                 if let Some(switching) = &stats.switching {
                     out(&switching.to_string());
                 }
+                if let Some(off) = stats.off.filter(|_| stats.embed_pending > 0) {
+                    note(&format!("no row is embedded now: {off}"));
+                }
             }
             MemoryAction::List(list) => return list.run(&context).await,
             MemoryAction::Show(show) => return show.run(&context).await,
@@ -554,24 +557,28 @@ impl Memory {
     }
 }
 
+fn nothing_embedded(rows: u64, reason: &str) -> Failure {
+    Failure::Unable {
+        message: format!("{rows} row(s) are queued, but nothing is embedded: {reason}"),
+        hint: None,
+    }
+}
+
 /// Queues rows and shows how the queue gets shorter.
 async fn reembed(context: &Context, all: bool, no_wait: bool) -> Outcome {
     let (queued, answer): (Reembedding, _) =
         context.ask("memory_reembed", json!({"all": all})).await?;
     if let Some(reason) = &queued.off {
-        return Err(Failure::Unable {
-            message: format!(
-                "{} row(s) are queued, but nothing is embedded: {reason}",
-                queued.queued
-            ),
-            hint: None,
-        });
+        return Err(nothing_embedded(queued.queued, reason));
     }
     let mut progress = Progress::new("embedding", queued.queued as usize);
     let mut left = (queued.queued, 0);
     while !no_wait && left.0 > left.1 {
         let (stats, _): (MemoryStats, _) = context.ask("memory_stats", json!({})).await?;
         left = (stats.embed_pending, stats.embed_set_aside);
+        if let Some(reason) = stats.off.filter(|_| left.0 > left.1) {
+            return Err(nothing_embedded(left.0, &reason));
+        }
         progress.at(queued.queued.saturating_sub(left.0) as usize);
         if stats.embed_pending > stats.embed_set_aside {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;

@@ -26,6 +26,9 @@ pub struct MigrateStore {
     /// Where they are to go: sqlite:FILE or postgres://...
     #[arg(value_name = "TO")]
     to: String,
+    /// Of a PostgreSQL with several tenants, the one to move
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
 }
 
 /// What PostgreSQL says with a code, and what to do then.
@@ -54,7 +57,8 @@ impl MigrateStore {
         // No server starts there meanwhile.
         let _held = [stopped(&from)?, stopped(&to)?];
         let mut shown: Option<(&str, u64, Progress)> = None;
-        let moved = moving::run(&from, &to, &mut |what, at, of| {
+        let tenant = self.tenant.as_deref();
+        let moved = moving::run(&from, &to, tenant, &mut |what, at, of| {
             if shown.as_ref().is_none_or(|(was, ..)| *was != what) {
                 shown = Some((what, 0, Progress::new(what, of as usize)));
             }

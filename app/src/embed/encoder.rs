@@ -112,8 +112,11 @@ impl Encoder {
             let network = self.network(half).map_err(Trouble::Model)?;
             network.embed(&texts, &|| ()).map_err(Trouble::Texts)
         };
+        // Enough phrasings keep every thread busy with one model after the other. Side by side the
+        // larger model would end on one thread, long after the smaller.
+        let few = texts.len() < rayon::current_num_threads();
         let asked: Vec<Result<_, Trouble>> = match generation.halves {
-            [first, second] => {
+            [first, second] if few => {
                 let (first, second) = rayon::join(|| ask(first), || ask(second));
                 vec![first, second]
             }

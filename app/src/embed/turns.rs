@@ -9,17 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Questions that the worker has at once: one that it works on, and one that it finds when it is
-/// done.
+/// done. They are of different askers: whoever comes waits for one question of anybody, however
+/// long, not for two.
 const IN_HAND: usize = 2;
 /// Questions that one asker may have waiting.
 const WAITING_MAX: usize = 64;
 
 /// A row of askers.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Turns(Arc<Mutex<Row>>);
 
+#[derive(Default)]
 struct Row {
-    free: usize,
+    /// Whose questions the worker has.
+    in_hand: Vec<String>,
     askers: VecDeque<Asker>,
 }
 
@@ -29,15 +32,9 @@ struct Asker {
 }
 
 /// The right to ask one question; its end is the next one's.
-pub struct Turn(Option<Turns>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Row {
-            free: IN_HAND,
-            askers: VecDeque::new(),
-        })))
-    }
+pub struct Turn {
+    turns: Turns,
+    name: String,
 }
 
 impl Turns {
@@ -49,9 +46,9 @@ impl Turns {
     pub async fn take(&self, name: &str) -> Option<Turn> {
         let turn = {
             let mut row = self.row();
-            if row.free > 0 {
-                row.free -= 1;
-                return Some(Turn(Some(self.clone())));
+            if row.has_room_for(name) {
+                row.in_hand.push(name.to_owned());
+                return Some(self.turn_of(name));
             }
             let at = match row.askers.iter().position(|asker| asker.name == name) {
                 Some(at) => at,
@@ -75,38 +72,56 @@ impl Turns {
         turn.await.ok()
     }
 
-    /// Hands a turn on to whoever is next and still there.
-    fn pass(&self) {
-        let mut turn = Turn(Some(self.clone()));
+    fn turn_of(&self, name: &str) -> Turn {
+        Turn {
+            turns: self.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Hands on what has become free, to whoever is next and still there.
+    fn hand_on(&self) {
         loop {
-            let mut row = self.row();
-            let Some(mut asker) = row.askers.pop_front() else {
-                row.free += 1;
-                // There is nobody to hand it to.
-                turn.0 = None;
+            // Apart from the look at the row: who gives up just now drops the turn and comes here.
+            let next = self.row().next();
+            let Some((name, next)) = next else {
                 return;
             };
-            let next = asker.waiting.pop_front();
-            if !asker.waiting.is_empty() {
-                row.askers.push_back(asker);
-            }
-            drop(row);
-            if let Some(next) = next {
-                match next.send(turn) {
-                    Ok(()) => return,
-                    // It has given up.
-                    Err(back) => turn = back,
-                }
-            }
+            drop(next.send(self.turn_of(&name)));
         }
+    }
+}
+
+impl Row {
+    fn has_room_for(&self, name: &str) -> bool {
+        self.in_hand.len() < IN_HAND && !self.in_hand.iter().any(|held| held == name)
+    }
+
+    /// The next in the row whose turn it may be.
+    fn next(&mut self) -> Option<(String, oneshot::Sender<Turn>)> {
+        let at = self
+            .askers
+            .iter()
+            .position(|a| self.has_room_for(&a.name))?;
+        let mut asker = self.askers.remove(at)?;
+        let next = asker.waiting.pop_front()?;
+        let name = asker.name.clone();
+        if !asker.waiting.is_empty() {
+            self.askers.push_back(asker);
+        }
+        self.in_hand.push(name.clone());
+        Some((name, next))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(turns) = self.0.take() {
-            turns.pass();
+        let mut row = self.turns.row();
+        if let Some(at) = row.in_hand.iter().position(|held| *held == self.name) {
+            row.in_hand.remove(at);
         }
+        drop(row);
+        self.turns.hand_on();
     }
 }
 
@@ -128,22 +143,27 @@ mod tests {
     #[tokio::test]
     async fn whoever_asks_once_waits_for_one_question_of_who_asks_often() {
         let turns = Turns::default();
-        let held: Vec<_> = vec![turns.take("often").await, turns.take("often").await];
+        let held = turns.take("often").await;
         let mut often = Vec::new();
         for _ in 0..20 {
             often.push(waits(&turns, "often").await);
         }
-        let mut once = waits(&turns, "once").await;
-        let mut held = held.into_iter();
-        drop(held.next());
+        // The worker finds it when it is done with the one that it has.
+        let once = turns.take("once").now_or_never().flatten();
+        assert!(once.is_some());
+        let mut later = waits(&turns, "later").await;
+        drop(held);
         assert!(matches!(poll!(often[0].as_mut()), Poll::Ready(Some(_))));
-        assert!(matches!(poll!(once.as_mut()), Poll::Ready(Some(_))));
+        let Poll::Ready(Some(_later)) = poll!(later.as_mut()) else {
+            panic!("it is next after one of those");
+        };
+        assert!(poll!(often[1].as_mut()).is_pending());
     }
 
     #[tokio::test]
     async fn who_gave_up_is_passed_over() {
         let turns = Turns::default();
-        let held = [turns.take("a").await, turns.take("a").await];
+        let held = turns.take("a").await;
         let mut waiting = Vec::new();
         for _ in 0..5 {
             waiting.push(waits(&turns, "a").await);
@@ -160,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn one_asker_fills_its_own_row_and_nobody_elses() {
         let turns = Turns::default();
-        let _held = [turns.take("a").await, turns.take("a").await];
+        let _held = [turns.take("a").await, turns.take("z").await];
         let mut waiting = Vec::new();
         for _ in 0..WAITING_MAX {
             waiting.push(waits(&turns, "a").await);

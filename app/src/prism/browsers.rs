@@ -4,11 +4,11 @@ use super::Prism;
 use crate::clock;
 use crate::store::KeyRow;
 use prism_core::access::PublicUrl;
-use prism_core::limits::{BROWSER_DAYS, BROWSERS_MAX, LINK_S, LINKS_MAX};
+use prism_core::limits::{BROWSER_DAYS, BROWSERS_MAX, LINK_S};
 use prism_core::signal::sha256_hex;
+use prism_core::tenant;
 use prism_core::{Code, Moment, Problem};
-use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use uuid::Uuid;
 
 pub struct Browsers {
@@ -17,8 +17,6 @@ pub struct Browsers {
     public: Option<PublicUrl>,
     /// Where the server listens, once it does.
     listens: OnceLock<String>,
-    /// Hashes of links that nobody has used yet, and until when they are good.
-    links: Mutex<HashMap<String, Moment>>,
 }
 
 impl Browsers {
@@ -28,7 +26,6 @@ impl Browsers {
             cookie: format!("prism_{}", &id[..8]),
             public,
             listens: OnceLock::new(),
-            links: Mutex::default(),
         }
     }
 
@@ -64,76 +61,68 @@ impl Browsers {
             }
         }
     }
-
-    /// Remembers a link; those that nobody used make room.
-    pub fn add_link(&self, token: &str, now: Moment) -> Moment {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|_, until| *until > now);
-        while links.len() >= LINKS_MAX {
-            let Some(oldest) = links
-                .iter()
-                .min_by_key(|(_, at)| **at)
-                .map(|(k, _)| k.clone())
-            else {
-                break;
-            };
-            links.remove(&oldest);
-        }
-        let until = now.plus_s(LINK_S);
-        links.insert(sha256_hex(token.as_bytes()), until);
-        until
-    }
-
-    /// Uses a link up; false when it is not good any more.
-    pub fn take_link(&self, token: &str, now: Moment) -> bool {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links
-            .remove(&sha256_hex(token.as_bytes()))
-            .is_some_and(|until| until > now)
-    }
 }
 
 impl Prism {
-    /// The key of a browser's cookie, charged for one request.
-    pub fn authenticate_browser(&self, secret: &str) -> Result<KeyRow, Problem> {
-        let row = self.browser(secret)?;
-        self.charge_for(&row)?;
-        Ok(row)
+    /// Makes a link good for one use, at whichever server; answers until when.
+    pub async fn add_link(&self, token: &str) -> Result<Moment, Problem> {
+        let now = clock::now();
+        let until = now.plus_s(LINK_S);
+        let link = sha256_hex(token.as_bytes());
+        self.store.add_link(link, until, now).await?;
+        Ok(until)
+    }
+
+    /// Uses a link up; false when it is not good any more.
+    pub async fn take_link(&self, token: &str) -> Result<bool, Problem> {
+        let link = sha256_hex(token.as_bytes());
+        Ok(self.store.take_link(link, clock::now()).await?)
+    }
+
+    /// The key of the first of a browser's cookies that is good, charged for one request.
+    pub fn authenticate_browser<'a>(
+        &self,
+        secrets: impl Iterator<Item = &'a str>,
+    ) -> Result<KeyRow, Problem> {
+        let mut refused = None;
+        for secret in secrets {
+            match self.browser(secret) {
+                Ok(row) => {
+                    self.charge_for(&row)?;
+                    return Ok(row);
+                }
+                Err(problem) => refused = refused.or(Some(problem)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| signed_out("this browser is not signed in")))
     }
 
     /// The key that a browser's cookie stands for, while it is good.
     pub fn browser(&self, secret: &str) -> Result<KeyRow, Problem> {
-        let over = |why: &str| {
-            Problem::new(
-                Code::InvalidKey,
-                why,
-                "sign in again: `prism dashboard` opens the page",
-            )
-        };
         let row = self
             .directory
             .key(&sha256_hex(secret.as_bytes()))
             .filter(|row| row.browser.is_some())
-            .ok_or_else(|| over("this browser is not signed in"))?;
+            .ok_or_else(|| signed_out("this browser is not signed in"))?;
         if !self.directory.in_force(&row) {
-            return Err(over("this browser was signed out").with("reason", Problem::REVOKED));
+            let over = signed_out("this browser was signed out");
+            return Err(over.with("reason", Problem::REVOKED));
         }
         if row.expires_at.is_some_and(|at| at <= clock::now()) {
-            return Err(over("this browser's session has ended"));
+            return Err(signed_out("this browser's session has ended"));
         }
         Ok(row)
     }
 
     /// Makes a key for a browser; only its cookie has it.
     pub async fn know_browser(&self, name: String) -> Result<String, Problem> {
-        let secret = clock::new_key()
-            .map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
+        let secret = self.new_key()?;
         let now = clock::now();
         let row = KeyRow {
             id: clock::new_id(),
             identity: None,
             key_sha256: sha256_hex(secret.as_bytes()),
-            prefix: secret.chars().take(12).collect(),
+            prefix: tenant::shown_of(&secret),
             created_at: now,
             revoked_at: None,
             browser: Some(name),
@@ -149,6 +138,11 @@ impl Prism {
         }
         Ok(secret)
     }
+}
+
+fn signed_out(why: &str) -> Problem {
+    let hint = "sign in again: `prism dashboard` opens the page";
+    Problem::new(Code::InvalidKey, why, hint)
 }
 
 /// The browsers that have to give way, so that no more are signed in than may be.
@@ -188,22 +182,5 @@ mod tests {
         // One that has ended, or was signed out, takes no room.
         keys[5].revoked_at = Some(Moment(400));
         assert!(beyond_room(&keys, Moment(500)).is_empty());
-    }
-
-    #[test]
-    fn a_link_is_good_once_and_for_thirty_seconds() {
-        let browsers = Browsers::new(Uuid::nil(), None);
-        let now = Moment(0);
-        browsers.add_link("one", now);
-        assert!(!browsers.take_link("other", now), "a foreign one");
-        assert!(browsers.take_link("one", now.plus_s(LINK_S - 1)));
-        assert!(!browsers.take_link("one", now), "used");
-        browsers.add_link("late", now);
-        assert!(!browsers.take_link("late", now.plus_s(LINK_S)), "too late");
-        for n in 0..=LINKS_MAX {
-            browsers.add_link(&n.to_string(), now.plus_us(n as i64));
-        }
-        assert!(!browsers.take_link("0", now), "the oldest made room");
-        assert!(browsers.take_link(&LINKS_MAX.to_string(), now));
     }
 }

@@ -3,7 +3,7 @@
 use super::Prism;
 use crate::clock;
 use crate::store::{KeyRow, Persona, Project, SessionRow};
-use prism_core::access::Bucket;
+use prism_core::access::{Bucket, share};
 use prism_core::signal::sha256_hex;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use uuid::Uuid;
@@ -132,12 +132,15 @@ impl Prism {
     /// Charges a key for one request or one socket frame, or says how many milliseconds to wait.
     pub fn charge(&self, key: Uuid) -> Result<(), u64> {
         let (limits, now) = (self.limits, clock::now());
+        let servers = self.bus().carrier().servers();
+        let per_s = share(limits.requests_per_second, servers);
+        let burst = share(limits.requests_burst, servers);
         self.buckets
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .entry(key)
-            .or_insert_with(|| Bucket::full(limits.requests_burst, now))
-            .take(limits.requests_per_second, limits.requests_burst, now)
+            .or_insert_with(|| Bucket::full(burst, now))
+            .take(per_s, burst, now)
     }
 
     /// Places a key's holder in a project, and in the session it names.

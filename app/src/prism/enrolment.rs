@@ -5,6 +5,7 @@ use crate::clock;
 use crate::store::{KeyRow, Persona, Project};
 use prism_core::access::Place;
 use prism_core::signal::sha256_hex;
+use prism_core::tenant;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use std::sync::atomic::Ordering;
 
@@ -22,7 +23,7 @@ impl Prism {
             id: clock::new_id(),
             identity,
             key_sha256: sha256_hex(key.as_bytes()),
-            prefix: key.chars().take(12).collect(),
+            prefix: tenant::shown_of(key),
             created_at: clock::now(),
             revoked_at: None,
             browser: None,
@@ -91,7 +92,9 @@ impl Prism {
                 self.presence.have_started(loaded.started_personas);
             }
             if self.bus().carrier().is_shared() {
-                self.presence.learn(loaded.open_sessions, began);
+                self.learnt(self.presence.learn(loaded.open_sessions, began));
+                self.names_read(loaded.names);
+                self.shut_revoked(&loaded.keys).await;
             }
         }
         Ok(())

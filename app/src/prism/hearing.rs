@@ -1,13 +1,16 @@
-//! What other servers say, and what is read again for it.
+//! What other servers say, and what is read again for it; and what is looked at without being told.
 
 use super::Prism;
 use crate::bus::{Carrier, Heard, Incoming};
+use crate::clock;
+use crate::presence::Learned;
+use crate::store::KeyRow;
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
 use prism_core::{Code, Problem};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -16,6 +19,10 @@ use uuid::Uuid;
 const NAMES_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks at the store for names that memory does not know: anybody may ask for any.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// How often a server looks whether others have changed what it has in memory, whoever has told it.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// Sessions that are read one by one; of more, all open ones are read.
+const SESSIONS_HEARD_MAX: usize = 200;
 /// Signals of other servers that wait to be shown to whoever watches.
 const TO_SHOW_MAX: usize = 256;
 
@@ -39,7 +46,97 @@ impl Prism {
         tokio::select! {
             () = hearing => {}
             () = self.keep_names() => {}
+            () = self.look_around() => {}
             () = self.show(to_show) => {}
+        }
+    }
+
+    /// Sees what others have changed, even those that cannot speak: rows say so.
+    async fn look_around(&self) {
+        let mut ticks = tokio::time::interval(LOOK_AROUND);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(problem) = self.look().await {
+                tracing::warn!(%problem, "Could not look for what other servers have changed");
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(), Problem> {
+        let signs = self.store.signs().await?;
+        let (names, sessions) = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            (seen.names != signs.names, seen.sessions != signs.sessions)
+        };
+        if names {
+            // All of it is read, sessions as well.
+            self.names_heard();
+        } else if sessions {
+            self.read_sessions().await?;
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.sessions = signs.sessions;
+        }
+        self.embedder.answers_in(signs.generation.as_deref());
+        Ok(())
+    }
+
+    /// The names in memory are of this change.
+    pub(super) fn names_read(&self, names: i64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.names = names;
+    }
+
+    async fn read_sessions(&self) -> Result<(), Problem> {
+        let began = clock::now();
+        let open = self.store.open_sessions().await?;
+        self.learnt(self.presence.learn(open, began));
+        Ok(())
+    }
+
+    /// Sockets of sessions that are elsewhere or over have nobody left to serve.
+    pub(super) fn learnt(&self, learned: Learned) {
+        for session in learned.moved {
+            let why = "the session has come to another server";
+            self.hub.close_session(session, close::MOVED, why);
+        }
+        for session in learned.over {
+            let why = "the session is over";
+            self.hub.close_session(session, close::RELEASED, why);
+        }
+    }
+
+    /// A session was said to be another now: its row is read, with others that are said meanwhile.
+    pub(super) fn session_heard(&self, session: Uuid) {
+        let heard = self.sessions_heard.lock();
+        heard
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(session);
+        self.names_wake.notify_one();
+    }
+
+    pub(super) async fn read_heard_sessions(&self) -> Result<(), Problem> {
+        let heard = {
+            let heard = self.sessions_heard.lock();
+            std::mem::take(&mut *heard.unwrap_or_else(PoisonError::into_inner))
+        };
+        match heard.len() {
+            0 => Ok(()),
+            1..=SESSIONS_HEARD_MAX => {
+                let rows = self.store.sessions_of(heard.into_iter().collect()).await?;
+                self.learnt(self.presence.learn_of(rows));
+                Ok(())
+            }
+            _ => self.read_sessions().await,
+        }
+    }
+
+    /// Ends what was opened here with keys that rows say are revoked.
+    pub(super) async fn shut_revoked(&self, keys: &[KeyRow]) {
+        let used = self.hub.keys();
+        let revoked = keys.iter().filter(|key| key.revoked_at.is_some());
+        for key in revoked.filter(|key| used.contains(&key.id)) {
+            self.end_opened_with(key.id).await;
         }
     }
 
@@ -79,6 +176,8 @@ impl Prism {
             Code::InvalidKey,
             Code::UnknownProject,
             Code::NoPersona,
+            Code::UnknownRecipient,
+            Code::UnknownSession,
             Code::SessionReleased,
         ];
         self.bus().carrier().is_shared()
@@ -134,9 +233,10 @@ impl Prism {
                 frame,
             } => self.hub.tell_project(project, except, &frame),
             News::Directory => self.names_heard(),
+            News::Session { session } => self.session_heard(session),
             News::Revoked { key } => self.hear_revoked(key).await,
             News::Released { session, reason } => {
-                self.presence.release(session, crate::clock::now());
+                self.presence.release(session, clock::now());
                 self.hub.close_session(session, close::RELEASED, &reason);
             }
             News::Touched(rows) => self.hub.live().heard(rows),
@@ -144,12 +244,16 @@ impl Prism {
         }
     }
 
-    /// What was opened here with a key ends here; who revoked it ends what it knows of.
     async fn hear_revoked(&self, key: Uuid) {
-        self.directory.set_revoked(key, Some(crate::clock::now()));
+        self.directory.set_revoked(key, Some(clock::now()));
+        self.end_opened_with(key).await;
+        self.names_heard();
+    }
+
+    /// What was opened here with a key ends here; who revoked it ends what it knows of.
+    async fn end_opened_with(&self, key: Uuid) {
         let opened = self.hub.sessions_of_key(key);
         self.hub.close_key(key, close::RELEASED, close::KEY_REVOKED);
-        self.names_heard();
         for session in opened.into_iter().filter_map(|id| self.presence.get(id)) {
             if let Err(problem) = self.release(&session, "key_revoked").await {
                 tracing::warn!(%problem, "A session of a revoked key is still open");
@@ -172,6 +276,9 @@ impl Prism {
             self.names_wake.notified().await;
             if let Err(problem) = self.read_names().await {
                 tracing::warn!(%problem, "Names that another server changed could not be read yet");
+            }
+            if let Err(problem) = self.read_heard_sessions().await {
+                tracing::warn!(%problem, "Sessions of another server could not be read yet");
             }
             tokio::time::sleep(NAMES_PAUSE).await;
         }

@@ -5,16 +5,17 @@ use crate::clock;
 use crate::config;
 use crate::presence::Came;
 use crate::retention::Pruner;
-use crate::store::{ReturnedRow, SessionRow};
+use crate::store::{Duty, ReturnedRow, SessionRow};
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::envelope::Envelope;
-use prism_core::limits::HEARTBEAT_S;
+use prism_core::limits::{DUTY_US, HEARTBEAT_S, STALE_US, SWEPT_US};
 use prism_core::receipt::State;
 use prism_core::signal::SignalType;
 use prism_core::{Moment, Problem};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -59,12 +60,44 @@ impl Prism {
     }
 
     pub async fn release(&self, session: &SessionRow, reason: &str) -> Result<(), Problem> {
+        self.release_if(session, reason, None).await
+    }
+
+    /// Ends a session that its row, too, says was silent since then.
+    pub async fn release_silent(
+        &self,
+        session: &SessionRow,
+        silent_since: Moment,
+    ) -> Result<(), Problem> {
+        // A server that is alone knows better than a row that it writes twice a minute.
+        let by_row = self.store.is_shared().then_some(silent_since);
+        self.release_if(session, "stale", by_row).await
+    }
+
+    async fn release_if(
+        &self,
+        session: &SessionRow,
+        reason: &str,
+        silent_since: Option<Moment>,
+    ) -> Result<(), Problem> {
         let now = clock::now();
         let returned = self
             .store
-            .release_session(session.id, reason.to_owned(), now)
+            .release_session(session.id, reason.to_owned(), silent_since, now)
             .await?;
-        self.released(session, reason, returned, now);
+        match returned {
+            Some(returned) => self.released(session, reason, returned, now),
+            // It lives after all, or another server was quicker and has told everybody.
+            None if silent_since.is_some() => {
+                self.session_heard(session.id);
+                self.read_heard_sessions().await?;
+            }
+            None if self.store.is_shared() => {
+                self.presence.release(session.id, now);
+                self.hub.close_session(session.id, close::RELEASED, reason);
+            }
+            None => self.released(session, reason, Vec::new(), now),
+        }
         Ok(())
     }
 
@@ -108,9 +141,7 @@ impl Prism {
         let now = clock::now();
         let swept = self.store.sweep(now, SWEEP_ROWS).await?;
         for ended in swept.expired {
-            self.metrics
-                .expired
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.metrics.expired.fetch_add(1, Ordering::Relaxed);
             self.bus().tell(
                 ended.to_persona,
                 None,
@@ -124,14 +155,40 @@ impl Prism {
         let heads = self.store.heads(self.hub.personas()).await?;
         self.hub.heard_of(&heads);
         self.keep_demo_awake(now);
-        let (gone, silent) = self.presence.sweep(now);
+        let shared = self.store.is_shared();
+        let (mut gone, silent) = self.presence.sweep(now, shared);
+        if shared {
+            gone = self.who_left(now).await?;
+        }
         for session in gone {
             self.announce(&session, SignalType::PeerLeft);
         }
         for session in silent {
-            self.release(&session, "stale").await?;
+            self.release_silent(&session, now.plus_us(-SWEPT_US))
+                .await?;
         }
         Ok(())
+    }
+
+    /// Whoever was silent at every server has left, and one of them says so.
+    async fn who_left(&self, now: Moment) -> Result<Vec<SessionRow>, Problem> {
+        let term_us = self.judges_from.load(Ordering::Relaxed) - now.0;
+        if (1..=STALE_US).contains(&term_us) {
+            return Ok(Vec::new());
+        }
+        let since = now.plus_us(-STALE_US);
+        if !self.store.any_silent(since).await? {
+            return Ok(Vec::new());
+        }
+        let seen = self.presence.take_seen(now);
+        let mut left = self.store.left_since(since, seen, now).await?;
+        for session in &left {
+            self.presence.has_left(session.clone());
+            self.bus().session_changed(session.id);
+        }
+        // Its peers never heard of one that said nothing.
+        left.retain(|session| session.first_verb_at.is_some());
+        Ok(left)
     }
 
     /// Nobody sends a sign of life for the sessions of the demonstration, which belong to no process.
@@ -158,6 +215,14 @@ impl Prism {
         }
     }
 
+    /// Whether old rows are this server's to take out: one of several does.
+    async fn keeps_history(&self) -> bool {
+        let now = clock::now();
+        let until = now.plus_us(DUTY_US);
+        let has_it = self.store.has_duty(Duty::Retention, now, until).await;
+        has_it.unwrap_or(false)
+    }
+
     /// Sweeps every two seconds until told to stop.
     pub async fn keep_house(self: Arc<Self>) {
         // Where a test moves the clock, what follows from it must not take two seconds.
@@ -171,6 +236,8 @@ impl Prism {
             round += 1;
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
+                let term = clock::now().plus_us(STALE_US).0;
+                self.judges_from.store(term, Ordering::Relaxed);
             }
             if self.is_deaf() {
                 self.names_heard();
@@ -181,11 +248,13 @@ impl Prism {
             if let Err(problem) = self.escalate().await {
                 tracing::warn!(%problem, "What waits too long could not be looked at");
             }
-            match &mut pruner {
-                Some(pruner) => Pruner::step(pruner, &self.store).await,
-                None => pruner = Pruner::open(&self.store, self.retention).await.ok(),
+            if self.keeps_history().await {
+                match &mut pruner {
+                    Some(pruner) => Pruner::step(pruner, &self.store).await,
+                    None => pruner = Pruner::open(&self.store, self.retention).await.ok(),
+                }
+                self.count_words().await;
             }
-            self.count_words().await;
             if round.is_multiple_of(15) {
                 let dirty = self.presence.take_dirty();
                 if !dirty.is_empty() {
@@ -194,6 +263,9 @@ impl Prism {
                 // What the others have written of theirs.
                 if self.bus().carrier().is_shared() {
                     self.names_heard();
+                    if let Err(error) = self.store.follow_clock().await {
+                        tracing::warn!(%error, "The database's clock could not be read");
+                    }
                 }
             }
         }

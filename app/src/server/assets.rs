@@ -1,17 +1,17 @@
 //! The page's files, carried in the binary: `index.html` for whoever is signed in, the rest for
 //! everybody, since it holds no data.
 
+use super::door::Whose;
 use super::sign_in;
 use crate::config;
-use crate::prism::Prism;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prism_core::signal::sha256_hex;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
 
@@ -59,7 +59,7 @@ fn file(name: &str) -> Option<Cow<'static, [u8]>> {
 }
 
 /// The page itself, with its parts.
-pub async fn index(State(prism): State<Arc<Prism>>, headers: HeaderMap) -> Response {
+pub async fn index(Whose(prism): Whose, headers: HeaderMap) -> Response {
     if !sign_in::signed_in(&prism, &headers) {
         return sign_in::ask_in();
     }

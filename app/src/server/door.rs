@@ -1,25 +1,54 @@
 //! The door in front of every route and of the WebSocket upgrade.
 
 use super::connections::Connection;
+use super::sign_in;
 use super::{Refusal, VERSION_HEADER, text};
 use crate::prism::Prism;
+use crate::tenants::Tenants;
 use axum::Extension;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use prism_core::access::{host_allowed, origin_allowed};
 use prism_core::{Code, Problem};
 use std::sync::Arc;
 
+/// Whose Prism a request is about: the tenant's that its key or cookie names.
+pub struct Whose(pub Arc<Prism>);
+
+impl FromRequestParts<Tenants> for Whose {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        tenants: &Tenants,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(Self(whose(tenants, &parts.headers).await))
+    }
+}
+
+async fn whose(tenants: &Tenants, headers: &HeaderMap) -> Arc<Prism> {
+    if let Some(bearer) = text(headers, header::AUTHORIZATION.as_str()) {
+        let key = bearer.strip_prefix("Bearer ").unwrap_or_default().trim();
+        return tenants.of_key(key).await;
+    }
+    let everybody = tenants.all();
+    let with_cookie = || everybody.iter().filter(|p| sign_in::has_cookie(p, headers));
+    let signed_in = with_cookie().find(|p| sign_in::signed_in(p, headers));
+    let whose = signed_in.or_else(|| with_cookie().next());
+    whose.unwrap_or(tenants.first()).clone()
+}
+
 pub async fn check(
-    State(prism): State<Arc<Prism>>,
+    State(tenants): State<Tenants>,
     connection: Option<Extension<ConnectInfo<Connection>>>,
     request: Request,
     next: Next,
 ) -> Response {
     let in_use = connection.map(|Extension(ConnectInfo(Connection(c)))| c.request());
-    let answer = match judge(&prism, &request) {
+    let answer = match judge(tenants.first(), &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => Refusal(problem).into_response(),
     };

@@ -1,27 +1,27 @@
 //! How a browser comes in: a link for one use, then a cookie that stands for a key of its own.
 
+use super::door::Whose;
 use super::watch::origin_of;
 use super::{Refusal, text};
-use crate::clock;
 use crate::prism::Prism;
 use crate::store::KeyRow;
+use crate::tenants::Tenants;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use prism_core::access::from_own_page;
-use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX};
+use prism_core::limits::{BROWSER_DAYS, BROWSER_NAME_CHARS_MAX, COOKIES_TRIED_MAX};
 use prism_core::{Code, Problem};
-use std::sync::Arc;
 
 /// The key a request comes with: in a header, or in the page's cookie, which counts only in
 /// requests of the page itself.
 pub fn who(prism: &Prism, headers: &HeaderMap) -> Result<KeyRow, Problem> {
     let bearer = text(headers, header::AUTHORIZATION.as_str());
-    let cookie = cookie(prism, headers);
-    let (None, Some(cookie)) = (bearer, cookie) else {
+    let mut cookies = cookies(prism, headers).peekable();
+    if bearer.is_some() || cookies.peek().is_none() {
         return prism.authenticate(bearer);
-    };
+    }
     let host = text(headers, header::HOST.as_str()).unwrap_or_default();
     let (origin, site) = origin_of(headers);
     if !from_own_page(origin, site, host, prism.browsers.public()) {
@@ -31,15 +31,21 @@ pub fn who(prism: &Prism, headers: &HeaderMap) -> Result<KeyRow, Problem> {
             "open the page with `prism dashboard`, or send a key in the Authorization header",
         ));
     }
-    prism.authenticate_browser(cookie)
+    prism.authenticate_browser(cookies)
 }
 
 /// Whether a browser is signed in, for reading the page itself.
 pub fn signed_in(prism: &Prism, headers: &HeaderMap) -> bool {
-    cookie(prism, headers).is_some_and(|secret| prism.browser(secret).is_ok())
+    cookies(prism, headers).any(|secret| prism.browser(secret).is_ok())
 }
 
-fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
+pub fn has_cookie(prism: &Prism, headers: &HeaderMap) -> bool {
+    cookies(prism, headers).next().is_some()
+}
+
+/// Every cookie of the page's name: another server of this host, or a longer path, may have set one
+/// that a browser sends first.
+fn cookies<'a>(prism: &'a Prism, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
     let wanted = prism.browsers.cookie();
     headers
         .get_all(header::COOKIE)
@@ -47,13 +53,14 @@ fn cookie<'a>(prism: &Prism, headers: &'a HeaderMap) -> Option<&'a str> {
         .filter_map(|v| v.to_str().ok())
         .flat_map(|line| line.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| *name == wanted)
+        .filter(move |(name, _)| *name == wanted)
         .map(|(_, value)| value)
+        .take(COOKIES_TRIED_MAX)
 }
 
 /// `GET /sign-in/{token}`: once, and soon; then the address is the page's own.
 pub async fn enter(
-    State(prism): State<Arc<Prism>>,
+    State(tenants): State<Tenants>,
     token: Result<Path<String>, PathRejection>,
     method: Method,
     headers: HeaderMap,
@@ -64,7 +71,14 @@ pub async fn enter(
     }
     // What is no text is no link of ours.
     let token = token.map(|Path(token)| token).unwrap_or_default();
-    if !prism.browsers.take_link(&token, clock::now()) {
+    let prism = &tenants.of_link(&token).await;
+    let taking = prism.clone();
+    let taken = prism.to_its_end(async move { taking.take_link(&token).await });
+    let taken = match taken.await {
+        Ok(taken) => taken,
+        Err(problem) => return Refusal(problem).into_response(),
+    };
+    if !taken {
         return said(
             StatusCode::UNAUTHORIZED,
             "This link does not open the page any more",
@@ -81,11 +95,19 @@ pub async fn enter(
     };
     let age = BROWSER_DAYS * 24 * 3600;
     let home = prism.browsers.path().to_owned();
-    answered(&prism, &home, &secret, age)
+    let mut answer = answered(prism, &home, &secret, age);
+    let everybody = tenants.all();
+    // A browser is signed in to one tenant at a time: the page has no other way to say which one it means.
+    let others = everybody.iter().filter(|p| p.tenant != prism.tenant);
+    for other in others.filter(|p| has_cookie(p, &headers)) {
+        let ended = set_cookie(other, "", 0);
+        answer.headers_mut().append(header::SET_COOKIE, ended);
+    }
+    answer
 }
 
 /// `POST /sign-out`: the session and its key end.
-pub async fn leave(State(prism): State<Arc<Prism>>, headers: HeaderMap) -> Response {
+pub async fn leave(Whose(prism): Whose, headers: HeaderMap) -> Response {
     let key = match who(&prism, &headers) {
         Ok(key) => key,
         Err(problem) => return Refusal(problem).into_response(),

@@ -1,14 +1,14 @@
 //! `/api/v1/stream`: hello, replay, live push, receipts back.
 
+use super::door::Whose;
 use super::{Refusal, text};
 use crate::clock;
 use crate::config::failpoint;
 use crate::hub::{Socket, Work, encode};
 use crate::live::Touched;
 use crate::prism::{Caller, Prism};
-use crate::store::{BellReport, KeyRow, Report};
+use crate::store::{BellReport, KeyRow, Report, Seat};
 use crate::verb::signals::confirm_leases;
-use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -34,11 +34,7 @@ const CLOSE_REASON_BYTES: usize = 120;
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
-pub async fn open(
-    State(prism): State<Arc<Prism>>,
-    headers: HeaderMap,
-    upgrade: WebSocketUpgrade,
-) -> Response {
+pub async fn open(Whose(prism): Whose, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
     let bearer = text(&headers, header::AUTHORIZATION.as_str());
     let key = match prism.known(|| prism.authenticate(bearer)).await {
         Ok(key) => key,
@@ -97,6 +93,16 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
         prism.hub.live().touched([Touched::Session(session.id)]);
         prism.announce_arrival(session, came);
     }
+    let seat = match seat(&prism, caller).await {
+        Ok(seat) => seat,
+        Err(problem) => {
+            socket.close(close::TRY_AGAIN, &problem.message);
+            None
+        }
+    };
+    if seat.is_none() && caller.session.is_some() && prism.store.is_shared() {
+        socket.close(close::RELEASED, "the session is over");
+    }
     match greet(&prism, &hello, &socket, &mut ws).await {
         Ok(replay) => {
             let (sink, source) = ws.split();
@@ -109,9 +115,28 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     }
     prism.hub.leave(&socket);
     if let Some(session) = caller.session_id() {
+        if let Some(seat) = seat {
+            prism.store.unseat_session(session, seat);
+        }
         prism.presence.disconnected(session, clock::now());
         prism.hub.live().touched([Touched::Session(session)]);
     }
+}
+
+/// Notes where the session's socket is, where there are several servers: the others end theirs.
+async fn seat(prism: &Prism, caller: &Caller) -> Result<Option<Seat>, Problem> {
+    let Some(session) = caller.session_id() else {
+        return Ok(None);
+    };
+    if !prism.store.is_shared() {
+        return Ok(None);
+    }
+    let seat = prism.store.seat_session(session, clock::now()).await?;
+    if let Some(seat) = seat {
+        prism.presence.seated(session, seat);
+        prism.bus().session_changed(session);
+    }
+    Ok(seat)
 }
 
 /// Closes a socket whose hello failed, and says whether the same hello may succeed later: a busy
@@ -312,21 +337,23 @@ async fn write(
                 );
                 return;
             }
-            Work::Replay { after } => match replay(prism, socket, after, undrained_only).await {
-                Ok(caught_up) => {
-                    undrained_only &= !caught_up;
-                    // Queued behind the backlog, so that it is written after it.
-                    if caught_up && !std::mem::replace(&mut live, true) {
-                        socket.tell(encode(&ServerFrame::Live));
+            Work::Replay { after } => {
+                match replay(prism, socket, after, undrained_only, live).await {
+                    Ok(caught_up) => {
+                        undrained_only &= !caught_up;
+                        // Queued behind the backlog, so that it is written after it.
+                        if caught_up && !std::mem::replace(&mut live, true) {
+                            socket.tell(encode(&ServerFrame::Live));
+                        }
+                        Ok(())
                     }
-                    Ok(())
+                    Err(problem) => {
+                        tracing::warn!(%problem, "Could not replay an inbox");
+                        socket.close(close::SLOW, "the store did not answer: reconnect");
+                        Ok(())
+                    }
                 }
-                Err(problem) => {
-                    tracing::warn!(%problem, "Could not replay an inbox");
-                    socket.close(close::SLOW, "the store did not answer: reconnect");
-                    Ok(())
-                }
-            },
+            }
         };
         if sent.is_err() {
             return;
@@ -340,6 +367,7 @@ async fn replay(
     socket: &Socket,
     after: i64,
     undrained_only: bool,
+    live: bool,
 ) -> Result<bool, Problem> {
     let page = prism
         .store
@@ -352,6 +380,8 @@ async fn replay(
         )
         .await?;
     let now = clock::now();
+    // What a socket that has caught up reads was sent at another server.
+    let hop_us = live.then(|| prism.bus().carrier().hop_us()).flatten();
     if let Some(session_id) = socket.session_id {
         let pushed = page.rows.iter().filter(|r| !r.drained);
         let reports: Vec<Report> = pushed
@@ -361,6 +391,7 @@ async fn replay(
                 state: ReceiptState::Pushed,
                 strategy: None,
                 via: None,
+                hop_us,
                 at: now,
             })
             .collect();
@@ -483,6 +514,7 @@ fn reports(
             state,
             strategy,
             via,
+            hop_us: None,
             at,
         })
         .collect()

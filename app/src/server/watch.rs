@@ -1,13 +1,14 @@
 //! `/api/v1/watch`: an open page hears which rows to read again.
 
+use super::door::Whose;
 use super::sign_in::who;
 use super::{Refusal, text};
 use crate::clock;
 use crate::live::{Next, Told, Watcher, encode};
 use crate::prism::Prism;
 use crate::store::KeyRow;
+use axum::extract::Query;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt};
@@ -34,7 +35,7 @@ pub struct Wanted {
 }
 
 pub async fn open(
-    State(prism): State<Arc<Prism>>,
+    Whose(prism): Whose,
     Query(wanted): Query<Wanted>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,

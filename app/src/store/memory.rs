@@ -94,6 +94,13 @@ pub struct Filter {
     pub as_of: Option<Moment>,
 }
 
+/// The words of one phrasing, and which of them read as identifiers.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    pub words: Vec<String>,
+    pub identifiers: Vec<String>,
+}
+
 /// What looking the question's words up brought.
 #[derive(Clone, Debug, Default)]
 pub struct Words {

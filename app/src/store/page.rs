@@ -24,6 +24,8 @@ use uuid::Uuid;
 /// Which part of a list is asked for.
 #[derive(Clone, Debug)]
 pub struct Range {
+    /// The list's name: its cursors are good for no other.
+    pub list: &'static str,
     pub since: Option<Moment>,
     pub until: Option<Moment>,
     pub cursor: Option<Cursor>,
@@ -32,16 +34,19 @@ pub struct Range {
 
 impl Range {
     pub fn new(
+        list: &'static str,
         since: Option<Moment>,
         until: Option<Moment>,
         cursor: Option<&str>,
         limit: Option<usize>,
     ) -> std::result::Result<Self, Problem> {
         range(since, until)?;
+        let parse = |text| Cursor::parse(list, text);
         Ok(Self {
+            list,
             since,
             until,
-            cursor: cursor.map(Cursor::parse).transpose()?,
+            cursor: cursor.map(parse).transpose()?,
             limit: rows_wanted(limit)?,
         })
     }
@@ -59,7 +64,8 @@ pub struct Listed<T> {
 impl<T> Listed<T> {
     /// Merges what several projects gave, newest first; nothing is shown that lies beyond what was
     /// looked at everywhere.
-    pub fn of(mut rows: Vec<(Cursor, T)>, looked_to: Option<Cursor>, limit: usize) -> Self {
+    pub fn of(mut rows: Vec<(Cursor, T)>, looked_to: Option<Cursor>, range: &Range) -> Self {
+        let limit = range.limit;
         rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         if let Some(end) = looked_to {
             rows.retain(|(at, _)| *at >= end);
@@ -72,7 +78,7 @@ impl<T> Listed<T> {
         };
         Self {
             looked_back_to: looked_to.filter(|_| !more).map(|c| c.at),
-            next: next.map(Cursor::write),
+            next: next.map(|at| at.write(range.list)),
             rows: rows.into_iter().map(|(_, row)| row).collect(),
         }
     }

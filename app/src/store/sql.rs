@@ -9,9 +9,10 @@ mod postgres;
 mod secure;
 mod talk;
 
-pub use self::postgres::{Link, Server, round_trips};
+pub use self::postgres::{Link, MEMBER, Server, round_trips};
 pub use self::secure::{Secure, Secured};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
+use uuid::Uuid;
 
 /// Why a statement did not run or a value could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,12 @@ pub enum Error {
     /// The URL asks for something that cannot be had.
     #[error("{0}")]
     Url(String),
+    /// Nothing would keep this connection from the rows of other tenants.
+    #[error(
+        "the database's user passes row-level security, and may not take on the role prism_member, \
+         which does not: as a superuser, `grant prism_member to USER`"
+    )]
+    Exposed,
     #[error("no row was found")]
     NoRows,
     #[error("column {column}: {why}")]
@@ -321,13 +328,20 @@ impl Connection {
         }
     }
 
+    /// Runs PostgreSQL's own statements, and answers the first value of the last row.
+    pub fn said(&self, sql: &str) -> Result<Option<String>> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(link) => link.said(sql),
+        }
+    }
+
     /// Everything read from here on is of one moment.
     pub fn begin_reading(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin"),
             Self::Postgres(link) => {
-                link.begin("begin isolation level repeatable read read only");
-                Ok(())
+                link.begin_apart("begin isolation level repeatable read read only")
             }
         }
     }
@@ -335,10 +349,7 @@ impl Connection {
     pub fn begin_writing(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => self.run("begin immediate"),
-            Self::Postgres(link) => {
-                link.begin("begin");
-                Ok(())
-            }
+            Self::Postgres(link) => link.begin_apart("begin"),
         }
     }
 
@@ -434,11 +445,18 @@ impl Connection {
         }
     }
 
-    /// A connection in the place of one whose other side has gone; none while that is there.
-    pub fn renewed(&self) -> Option<Result<Self>> {
+    /// Under which number the engine remembers the transaction that was begun last, where it was asked.
+    pub fn number(&self) -> Option<String> {
         match self {
-            Self::Postgres(link) if link.is_closed() => Some(link.another().map(Self::Postgres)),
-            _ => None,
+            Self::Sqlite(_) => None,
+            Self::Postgres(link) => link.number(),
+        }
+    }
+
+    /// Says whose the transactions are that begin from now on; a file has one tenant.
+    pub fn becomes(&self, tenant: Option<Uuid>) {
+        if let Self::Postgres(link) = self {
+            link.becomes(tenant);
         }
     }
 

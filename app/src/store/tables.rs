@@ -30,8 +30,10 @@ mod retention;
 mod riding;
 mod rot;
 mod rows;
+mod servers;
 mod sessions;
 mod signals;
+pub mod tenants;
 mod trace;
 mod training;
 mod vectors;
@@ -68,6 +70,8 @@ const MEMORY_CACHE_KB: u32 = 8_000;
 
 #[derive(Clone)]
 pub struct Tables {
+    /// Whose rows these are, where there is more than one tenant.
+    tenant: Option<Uuid>,
     /// Writes what nobody waits for; in the embedded engine everything else as well.
     writer: Arc<writer::Writer>,
     /// Where several write at once.
@@ -106,37 +110,77 @@ impl Tables {
             file: file.to_owned(),
             cache_kb,
         };
-        let sources = [source(SIGNAL_CACHE_KB), source(MEMORY_CACHE_KB)];
-        Self::start(Connection::Sqlite(connection), sources, None)
+        let mut connection = Connection::Sqlite(connection);
+        migrate::migrate(&mut connection)?;
+        let readers = [
+            Readers::open(source(SIGNAL_CACHE_KB), SIGNAL_READERS)?,
+            Readers::open(source(MEMORY_CACHE_KB), MEMORY_READERS)?,
+        ];
+        let reports = Arc::new(Semaphore::new(1));
+        Self::start(connection.into(), Bus::default(), readers, reports)
     }
 
-    /// Opens a store that other servers may stand on as well.
+    /// Opens a store that other servers may stand on as well: the rows of its first tenant.
     pub fn open_shared(server: sql::Server) -> Result<Self> {
-        let connection = Connection::Postgres(health::begin(&server)?);
+        let mut connection = Connection::Postgres(health::begin(&server)?);
+        migrate::migrate(&mut connection)?;
+        let tenant = tenants::prepare(&connection)?;
         let source = Source::Server(server.clone());
-        let sources = [source.clone(), source];
-        Self::start(connection, sources, Some(server))
+        let readers = [
+            Readers::open(source.clone(), SIGNAL_READERS)?,
+            Readers::open(source, MEMORY_READERS)?,
+        ];
+        let reports = Arc::new(Semaphore::new(1));
+        let bus = Bus::default();
+        let pool = pool::Pool::new(server, tenant, bus.hub().live());
+        Self::start_shared(tenant, bus, readers, reports, pool)
+    }
+
+    /// The rows of another tenant of the same database, by the same connections.
+    pub fn of_tenant(&self, tenant: Uuid) -> Result<Self> {
+        let pool = self.pool.as_ref().ok_or(StoreError::Closed)?;
+        tenants::may_be_several(pool.server())?;
+        let readers = [self.signal_readers.clone(), self.memory_readers.clone()];
+        let bus = Bus::default();
+        let pool = pool.of(tenant, bus.hub().live());
+        Self::start_shared(tenant, bus, readers, self.reports.clone(), pool)
+    }
+
+    fn start_shared(
+        tenant: Uuid,
+        bus: Bus,
+        readers: [Readers; 2],
+        reports: Arc<Semaphore>,
+        pool: pool::Pool,
+    ) -> Result<Self> {
+        let pool = Arc::new(pool);
+        let readers = readers.map(|readers| readers.of(Some(tenant)));
+        let ground = writer::Ground::Shared(pool.clone());
+        let started = Self::start(ground, bus, readers, reports)?;
+        Ok(Self {
+            tenant: Some(tenant),
+            near: Arc::new(near::Indexed::of(tenant)),
+            pool: Some(pool),
+            ..started
+        })
     }
 
     fn start(
-        mut connection: Connection,
-        [signals, memory]: [Source; 2],
-        shared: Option<sql::Server>,
+        ground: writer::Ground,
+        bus: Bus,
+        [signal_readers, memory_readers]: [Readers; 2],
+        reports: Arc<Semaphore>,
     ) -> Result<Self> {
-        let bus = Bus::default();
-        migrate::migrate(&mut connection)?;
-        let signal_readers = Readers::open(signals, SIGNAL_READERS)?;
-        let memory_readers = Readers::open(memory, MEMORY_READERS)?;
         let riding = Arc::<riding::Riding>::default();
         let live = bus.hub().live();
-        let pool = shared.map(|server| Arc::new(pool::Pool::new(server, live.clone())));
-        let writer = writer::Writer::start(connection, riding.clone(), live)?;
+        let writer = writer::Writer::start(ground, riding.clone(), live)?;
         Ok(Self {
+            tenant: None,
             writer: Arc::new(writer),
-            pool,
+            pool: None,
             signal_readers,
             memory_readers,
-            reports: Arc::new(Semaphore::new(1)),
+            reports,
             vectors: Arc::default(),
             near: Arc::default(),
             bus,
@@ -183,10 +227,25 @@ impl Tables {
         })
     }
 
+    /// Runs a write that no page shows, beside others, where several servers write; else as any other.
+    async fn noted<T: Send + 'static>(
+        &self,
+        alone: Alone,
+        job: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<T> {
+        match &self.pool {
+            None => self.written(alone, job, |value| value).await,
+            Some(pool) => {
+                let writing = pool.clone().write(alone, job, |value| value);
+                timing::of(Part::Store, writing).await
+            }
+        }
+    }
+
     /// Runs one short read of a signal's way; it never waits behind a recall.
     async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         timing::of(Part::Store, self.signal_readers.read(query)).await
     }
@@ -195,7 +254,7 @@ impl Tables {
     /// longer than the read.
     async fn glance<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         timing::of(Part::Store, self.signal_readers.glance(query)).await
     }
@@ -203,7 +262,7 @@ impl Tables {
     /// Runs one read that may take its time: recall, lists of memory.
     async fn read_memory<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let query = move |c: &Connection| {
             if crate::config::failpoint("store.memory_stalls") {
@@ -221,10 +280,10 @@ impl Tables {
     /// whoever waits for it.
     async fn read_report<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let turn = self.reports.clone().acquire_owned().await;
-        let turn = turn.map_err(|_| StoreError::Closed)?;
+        let turn = Arc::new(turn.map_err(|_| StoreError::Closed)?);
         let query = move |c: &Connection| {
             let _turn = turn;
             query(c)
@@ -352,7 +411,7 @@ mod column {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
 
     #[tokio::test]
     async fn a_row_that_refers_to_nothing_is_told_as_a_merge_only_after_one() {
@@ -395,11 +454,11 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..MEMORY_READERS {
             let (go_on, wait) = mpsc::channel::<()>();
-            let (store, begun) = (store.clone(), begun.clone());
+            let (store, begun, wait) = (store.clone(), begun.clone(), Arc::new(Mutex::new(wait)));
             let read = tokio::spawn(async move {
                 let read = store.read_memory(move |_| {
                     let _ = begun.send(());
-                    let _ = wait.recv();
+                    let _ = wait.lock().unwrap().recv();
                     Ok(())
                 });
                 read.await
@@ -423,11 +482,11 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..2 * MEMORY_READERS {
             let (go_on, wait) = mpsc::channel::<()>();
-            let (store, begun) = (store.clone(), begun.clone());
+            let (store, begun, wait) = (store.clone(), begun.clone(), Arc::new(Mutex::new(wait)));
             let report = tokio::spawn(async move {
                 let report = store.read_report(move |_| {
                     let _ = begun.send(());
-                    let _ = wait.recv();
+                    let _ = wait.lock().unwrap().recv();
                     Ok(())
                 });
                 report.await
@@ -457,6 +516,19 @@ mod tests {
             drop(go_on);
             report.await.unwrap().unwrap();
         }
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn what_the_settings_count_waits_for_the_turn_of_reports() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Tables::open(&dir.path().join("x.db")).unwrap();
+        assert!(store.stored().await.is_ok());
+        // Nobody is given a turn any more.
+        store.reports.close();
+        assert!(store.stored().await.is_err());
+        assert!(store.project_settings().await.is_err());
+        assert!(store.kept(Vec::new()).await.is_err());
         store.close().await;
     }
 }

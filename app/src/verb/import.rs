@@ -48,8 +48,20 @@ struct Built {
 }
 
 pub async fn import(prism: &Prism, caller: &Caller, request: Import) -> Result<Imported, Problem> {
+    import_as(prism, caller, request, &|_| clock::new_id()).await
+}
+
+/// Which id of ours a line gets.
+pub type Naming<'a> = &'a (dyn Fn(&str) -> Uuid + Sync);
+
+pub async fn import_as(
+    prism: &Prism,
+    caller: &Caller,
+    request: Import,
+    id_of: Naming<'_>,
+) -> Result<Imported, Problem> {
     for _ in 0..ATTEMPTS {
-        if let Some(answer) = attempt(prism, caller, &request).await? {
+        if let Some(answer) = attempt(prism, caller, &request, id_of).await? {
             return Ok(answer);
         }
     }
@@ -65,6 +77,7 @@ async fn attempt(
     prism: &Prism,
     caller: &Caller,
     request: &Import,
+    id_of: Naming<'_>,
 ) -> Result<Option<Imported>, Problem> {
     let source = required("source", &request.source)?;
     if source.chars().count() > NAME_CHARS_MAX {
@@ -140,7 +153,7 @@ async fn attempt(
             answer.routine.push(line.id);
             continue;
         }
-        let id = clock::new_id();
+        let id = id_of(&line.id);
         let built = build(
             prism,
             caller,

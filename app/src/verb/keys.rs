@@ -30,8 +30,7 @@ pub async fn mint(
 ) -> Result<api::KeyMinted, Problem> {
     let identity = Identity::parse(request.identity.trim())?;
     let (persona, _) = prism.ensure_persona(&caller.project, &identity).await?;
-    let key =
-        clock::new_key().map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
+    let key = prism.new_key()?;
     let row = prism.know_key(&key, Some(persona.identity.clone())).await?;
     Ok(api::KeyMinted {
         identity: persona.identity.to_string(),

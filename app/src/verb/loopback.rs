@@ -1,6 +1,7 @@
 //! The probe's way through the server: issue, echo, ask, finish.
 
 use crate::clock;
+use crate::config;
 use crate::prism::{Caller, Prism};
 use crate::store::{Audience, NewSignal, Persona, SendOutcome, SessionRow, TraceRow};
 use prism_core::api;
@@ -22,7 +23,8 @@ pub async fn issue(
     request: api::LoopbackIssue,
 ) -> Result<Probe, Problem> {
     let started_at = clock::now();
-    let target = target(prism, caller, request.session_id.as_deref())?;
+    let named = request.session_id.as_deref();
+    let target = prism.known(|| target(prism, caller, named)).await?;
     let persona = match &target {
         Some(session) => prism.directory.named(
             caller.project.id,
@@ -91,6 +93,8 @@ pub async fn issue(
     if let Some(at) = sent.pushed_at {
         probe.layers.redis_publish.seen =
             probe.seen(at, probe.layers.backend_write.elapsed_ms.unwrap_or(0.0));
+        let shared = prism.store.is_shared();
+        probe.layers.redis_publish.server = shared.then(|| config::server_name().to_owned());
     }
     probe.layers.redis_publish.transport = Some(prism.bus().carrier().transport().into());
     Ok(probe.finish(
@@ -386,6 +390,9 @@ fn judged(prism: &Prism, issued: &TraceRow, said: &Probe, now: Moment) -> Probe 
     if let Some(at) = pushed {
         let floor = probe.layers.backend_write.elapsed_ms.unwrap_or(0.0);
         probe.layers.redis_publish.seen = probe.seen(at, floor);
+        probe.layers.redis_publish.server = reached.and_then(|s| s.pushed_by.clone());
+        let hop_us = reached.and_then(|s| s.hop_us);
+        probe.layers.redis_publish.hop_ms = hop_us.map(|us| us as f64 / 1_000.0);
     }
     let shim = said.claimed(pushed.is_some(), probe.started_at, now);
     let model = said.layers.model_ack.observed;

@@ -355,6 +355,7 @@ pub async fn stats(
     let names = prism.embedder.generation().map(Generation::names);
     stats.models = names.into_iter().flatten().map(str::to_owned).collect();
     stats.switching = prism.embedder.switching();
+    stats.off = prism.embedder.waits();
     Ok(stats)
 }
 

@@ -10,6 +10,7 @@ use prism_core::api::memory::{
     Captured, Confirm, Id, Inputs, InputsAnswer, OperatorInput, ReviewInputs, Reviewed,
 };
 use prism_core::id::Quoted;
+use prism_core::limits::REVIEW_IDS_MAX;
 use prism_core::memory::operator::{Class, Confidence, Directness, Review, Verdict, is_routine};
 use prism_core::memory::reference::Reference;
 use prism_core::memory::row;
@@ -192,6 +193,10 @@ pub async fn review(
 ) -> Result<Reviewed, Problem> {
     if request.ids.is_empty() {
         return Err(Problem::field("ids", "must name at least one input"));
+    }
+    if request.ids.len() > REVIEW_IDS_MAX {
+        let most = format!("may be {REVIEW_IDS_MAX}; these are {}", request.ids.len());
+        return Err(Problem::field("ids", most));
     }
     let verdict = match request.action.as_str() {
         "accept" => Some(Review::Accepted),

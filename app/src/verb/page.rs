@@ -29,24 +29,25 @@ trait AsksForPart {
 }
 
 macro_rules! asks_for_part {
-    ($($request:ty),* $(,)?) => {
+    ($($list:literal $request:ty),* $(,)?) => {
         $(impl AsksForPart for $request {
             fn part(&self) -> Result<Range, Problem> {
-                Range::new(self.since, self.until, self.cursor.as_deref(), self.limit)
+                let cursor = self.cursor.as_deref();
+                Range::new($list, self.since, self.until, cursor, self.limit)
             }
         })*
     };
 }
 
 asks_for_part!(
-    wire::ListGateEvents,
-    wire::ListSessions,
-    wire::house::ListProbes,
-    wire::memory::ListInputs,
-    wire::memory::ListMemory,
-    wire::memory::ListRecalls,
-    wire::signals::ListSignals,
-    wire::story::AskStory,
+    "gate" wire::ListGateEvents,
+    "sessions" wire::ListSessions,
+    "probes" wire::house::ListProbes,
+    "inputs" wire::memory::ListInputs,
+    "memory" wire::memory::ListMemory,
+    "recalls" wire::memory::ListRecalls,
+    "signals" wire::signals::ListSignals,
+    "story" wire::story::AskStory,
 );
 
 /// In which projects a list is looked for, and which part of it is wanted.

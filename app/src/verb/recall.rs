@@ -5,7 +5,7 @@ use crate::clock;
 use crate::embed::Embedder;
 use crate::prism::{Caller, Prism};
 use crate::store::Store;
-use crate::store::memory::{Filter, Found, MemoryRow, Phrasing, RecallEvent, Search, Words};
+use crate::store::memory::{Filter, Found, MemoryRow, Phrasing, RecallEvent, Search, Terms, Words};
 use prism_core::api::memory::{self as wire, LegView, Legs, RecallHit};
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::generation::{self, Generation};
@@ -15,7 +15,7 @@ use prism_core::memory::recall::{
     self, Candidates, LOW_CONFIDENCE, Places, Ranking, SPARE, Weights,
 };
 use prism_core::memory::{Kind, check_number, entity, required};
-use prism_core::{Problem, text};
+use prism_core::{Code, Problem, text};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -73,7 +73,11 @@ impl Asking<'_> {
         let words = async {
             match legs.has("lexical") {
                 true => {
-                    let terms = phrasings.iter().map(|p| p.terms.clone()).collect();
+                    let terms = phrasings.iter().map(|p| Terms {
+                        words: p.terms.clone(),
+                        identifiers: p.identifiers.clone(),
+                    });
+                    let terms = terms.collect();
                     self.store.words(self.project, terms, filter.clone()).await
                 }
                 false => Ok(vec![Words::default(); phrasings.len()]),
@@ -141,7 +145,9 @@ impl Asking<'_> {
             return off("the question has nothing but names and small words");
         }
         let started = Instant::now();
-        match embedder.question(self.asker, texts).await {
+        // Names are a project's own: who is called the same elsewhere has a turn of their own.
+        let asker = format!("{} {}", self.project, self.asker);
+        match embedder.question(&asker, texts).await {
             Ok(asked) => Embedded {
                 generation: asked.generation.id,
                 models: asked.models,
@@ -187,6 +193,13 @@ pub async fn recall(
     }
     let (query, k, filter) = checked(&request)?;
     let also = also(&request, &query)?;
+    if let Some(unknown) = request.legs.iter().find(|l| !LEGS.contains(&l.as_str())) {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("`legs` names {unknown:?}, which is none"),
+            format!("name some of {}, or leave `legs` out", LEGS.join(", ")),
+        ));
+    }
     let legs = Chosen(&request.legs);
     let weights = legs.weights();
     let asking = Asking {
@@ -357,6 +370,16 @@ fn checked(request: &wire::Recall) -> Result<(String, usize, Filter), Problem> {
         },
     ))
 }
+
+/// What a request may leave out by naming the others.
+const LEGS: [&str; 6] = [
+    "lexical",
+    "vector",
+    "graph",
+    "recency",
+    "neighbours",
+    "verdicts",
+];
 
 /// The legs a request names; none means all of them.
 pub struct Chosen<'a>(pub &'a [String]);

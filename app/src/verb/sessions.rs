@@ -4,8 +4,8 @@ use super::lifecycle::session_name;
 use crate::clock;
 use crate::presence::TooMany;
 use crate::prism::{Caller, Prism};
-use crate::store::SessionRow;
-use prism_core::limits::SESSIONS_PER_IDENTITY_MAX;
+use crate::store::{Room, SessionRow};
+use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US};
 use prism_core::presence::Surface;
 use prism_core::{Code, Problem, api, text};
 
@@ -40,13 +40,21 @@ pub async fn register(
         released_at: None,
         waits: None,
         attention: None,
+        seat: None,
+        left_at: None,
     };
-    open(prism, &row).await?;
-    if let Err(error) = prism.store.add_session(row.clone()).await {
-        prism.presence.remove(row.id);
-        return Err(error.into());
+    loop {
+        open(prism, &row).await?;
+        let room = prism.store.add_session(row.clone()).await;
+        if !matches!(room, Ok(Room::Taken)) {
+            prism.presence.remove(row.id);
+        }
+        match room? {
+            Room::Taken => break,
+            Room::Full { longest_silent } => make_room(prism, &row, longest_silent).await?,
+        }
     }
-    prism.bus().directory_changed();
+    prism.bus().session_changed(row.id);
     let answer = api::SessionRegistered {
         session_id: row.id,
         pid: caller.project.pid.to_string(),
@@ -59,21 +67,31 @@ pub async fn register(
 /// Takes a place among the identity's open sessions; a stale one is released to make room.
 async fn open(prism: &Prism, row: &SessionRow) -> Result<(), Problem> {
     while let Err(TooMany { longest_silent }) = prism.presence.add(row.clone(), clock::now()) {
-        let Some(stale) = longest_silent else {
-            let limit = SESSIONS_PER_IDENTITY_MAX;
-            return Err(Problem::new(
-                Code::TooManySessions,
-                format!(
-                    "{} has {limit} open sessions, and may have no more",
-                    row.identity
-                ),
-                "end one of them (`prism status` lists them, `prism session release` ends one)",
-            )
-            .with("limit", limit));
-        };
-        prism.release(&stale, "stale").await?;
+        make_room(prism, row, longest_silent).await?;
     }
     Ok(())
+}
+
+/// Ends a session that was silent for too long; where there is none, there is no room.
+async fn make_room(
+    prism: &Prism,
+    row: &SessionRow,
+    longest_silent: Option<Box<SessionRow>>,
+) -> Result<(), Problem> {
+    let Some(stale) = longest_silent else {
+        let limit = SESSIONS_PER_IDENTITY_MAX;
+        return Err(Problem::new(
+            Code::TooManySessions,
+            format!(
+                "{} has {limit} open sessions, and may have no more",
+                row.identity
+            ),
+            "end one of them (`prism status` lists them, `prism session release` ends one)",
+        )
+        .with("limit", limit));
+    };
+    let silent_since = clock::now().plus_us(-STALE_US);
+    prism.release_silent(&stale, silent_since).await
 }
 
 pub async fn release(
@@ -84,7 +102,7 @@ pub async fn release(
     let session = match (&request.session_id, &caller.session) {
         (None, Some(own)) => own.clone(),
         (Some(text), own) => {
-            let named = quoted(prism, caller, text)?;
+            let named = prism.known(|| quoted(prism, caller, text)).await?;
             if !caller.is_operator && own.as_ref().is_none_or(|s| s.id != named.id) {
                 return Err(Problem::new(
                     Code::OperatorOnly,
@@ -154,6 +172,7 @@ pub async fn waiting(
             .store
             .session_waits(id, waits, move |waits| presence.waits(id, waits))
             .await?;
+        prism.bus().session_changed(id);
     }
     Ok(api::Ok { ok: true })
 }
@@ -169,6 +188,7 @@ pub async fn attention(
         let then = move |attention| presence.attention(id, attention);
         let noted = prism.store.session_attention(id, request.attention, then);
         noted.await?;
+        prism.bus().session_changed(id);
     }
     Ok(api::Ok { ok: true })
 }

@@ -24,10 +24,11 @@ pub async fn send(
     request: SendSignal,
 ) -> Result<api::Sent, Problem> {
     let send = request.check()?;
-    let to_persona =
-        prism
-            .directory
-            .named(caller.project.id, send.to.as_str(), Code::UnknownRecipient)?;
+    let named = || {
+        let (project, to) = (caller.project.id, send.to.as_str());
+        prism.directory.named(project, to, Code::UnknownRecipient)
+    };
+    let to_persona = prism.known(named).await?;
     let now = clock::now();
     let recipient_state =
         prism

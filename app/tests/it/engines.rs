@@ -2,10 +2,12 @@
 
 mod carriers;
 mod cluster_story;
+mod fault_story;
 mod live_story;
 mod moving;
 mod near_story;
 mod provisioning;
 mod reach;
 mod statements;
+mod tenants;
 mod two_servers;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 /// A browser: it keeps one cookie and says where its requests come from.
-struct Browser {
-    http: reqwest::Client,
-    url: String,
-    cookie: Option<String>,
+pub struct Browser {
+    pub http: reqwest::Client,
+    pub url: String,
+    pub cookie: Option<String>,
 }
 
 impl Browser {
-    fn of(server: &Server) -> Self {
+    pub fn of(server: &Server) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         Self {
             http: reqwest::Client::builder()
@@ -27,7 +27,7 @@ impl Browser {
         }
     }
 
-    async fn get(&self, path: &str) -> reqwest::Response {
+    pub async fn get(&self, path: &str) -> reqwest::Response {
         let url = match path.contains("://") {
             true => path.to_owned(),
             false => format!("{}{path}", self.url),
@@ -40,7 +40,7 @@ impl Browser {
     }
 
     /// Uses a link, and keeps the cookie it sets.
-    async fn open(&mut self, link: &str) -> reqwest::Response {
+    pub async fn open(&mut self, link: &str) -> reqwest::Response {
         let answer = self.get(link).await;
         if let Some(set) = answer.headers().get("set-cookie") {
             let pair = set.to_str().unwrap().split(';').next().unwrap();
@@ -73,23 +73,23 @@ impl Browser {
         )
     }
 
-    async fn call(&self, pid: &str, verb: &str, body: Value) -> (u16, Value) {
+    pub async fn call(&self, pid: &str, verb: &str, body: Value) -> (u16, Value) {
         let own = self.url.clone();
         self.post_from(Some(&own), pid, verb, body).await
     }
 
-    async fn ask(&self, pid: &str, verb: &str, body: Value) -> Value {
+    pub async fn ask(&self, pid: &str, verb: &str, body: Value) -> Value {
         let (status, answer) = self.call(pid, verb, body).await;
         assert_eq!(status, 200, "{verb}: {answer}");
         answer
     }
 }
 
-fn link(server: &Server) -> String {
+pub fn link(server: &Server) -> String {
     server.ok(None, &["dashboard", "--print"]).trim().to_owned()
 }
 
-async fn signed_in(server: &Server) -> Browser {
+pub async fn signed_in(server: &Server) -> Browser {
     let mut browser = Browser::of(server);
     let answer = browser.open(&link(server)).await;
     assert_eq!(answer.status(), 303);
@@ -546,6 +546,7 @@ fn whoever_looks_at_a_folder_makes_no_project_of_it() {
         &["delivery"],
         &["delivery", "--runs"],
         &["memory", "list"],
+        &["memory", "recalls"],
         &["session", "list"],
         &["gate", "list"],
         &["now"],

@@ -1,6 +1,7 @@
 //! The one suite for stores: every test here runs for every engine there is.
 
 mod memory;
+mod servers;
 mod signals;
 
 use crate::harness::engines::{Database, Postgres};
@@ -74,6 +75,14 @@ impl Opened {
         Self {
             store: opening.join().unwrap(),
             place: Place::Database(database),
+        }
+    }
+
+    /// What another server finds that stands on the same rows; none where there cannot be one.
+    fn another(&self) -> Option<Self> {
+        match &self.place {
+            Place::Home(_) => None,
+            Place::Database(database) => Some(Self::shared(database.clone())),
         }
     }
 

@@ -360,6 +360,8 @@ wire! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")] models: Vec<String>,
         /// Other models are installed, and the rows are embedded anew.
         #[serde(default, skip_serializing_if = "Option::is_none")] switching: Option<Switching>,
+        /// Why no row is embedded now.
+        #[serde(default, skip_serializing_if = "Option::is_none")] off: Option<String>,
     }
 
     Switching {

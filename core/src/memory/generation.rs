@@ -136,6 +136,19 @@ impl Generation {
         cosine * self.scale.times + self.scale.plus
     }
 
+    /// The generation on whose scale the cosines of a question lie: where one of two models took no
+    /// part in it, that of the other.
+    pub fn heard_by(&'static self, question: &[f32]) -> &'static Self {
+        let [_, _] = self.halves else { return self };
+        let spoke = |model: &Model| self.half(*model, question).is_some();
+        let spoke: Vec<Model> = self.models().filter(spoke).collect();
+        match spoke.as_slice() {
+            [Model::MiniLm] => &MINILM,
+            [Model::BgeSmall] => &BGE_SMALL,
+            _ => self,
+        }
+    }
+
     /// A row's vector, of length one, from its halves of length one.
     pub fn row(&self, halves: &[&[f32]]) -> Vec<f32> {
         let part = (self.halves.len() as f32).sqrt().recip();
@@ -212,6 +225,21 @@ mod tests {
         assert!(FIRST.halves[0].exact && !MINILM.halves[0].exact);
         for model in Model::ALL {
             assert_eq!(Model::from_name(model.name()), Some(model));
+        }
+    }
+
+    #[test]
+    fn where_one_model_is_gone_cosines_lie_on_the_scale_of_the_other() {
+        let asked = unit(0, 1, 1.0);
+        let (here, gone) = (Some(asked.as_slice()), None);
+        for (generation, halves, scale) in [
+            (&BOTH, &[here, here][..], &BOTH),
+            (&BOTH, &[here, gone], &MINILM),
+            (&BOTH, &[gone, here], &BGE_SMALL),
+            (&FIRST, &[here], &FIRST),
+        ] {
+            let question = generation.question(halves);
+            assert_eq!(generation.heard_by(&question), scale, "{halves:?}");
         }
     }
 

@@ -12,8 +12,11 @@ use regex::Regex;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// Words of one question that are looked up; the rest of a long one is context.
+/// Words of one question that are looked up: of a longer one those that tell most, which only whoever
+/// knows how rare they are can say.
 pub const TERMS_MAX: usize = 32;
+/// Words of one question that are read at all.
+const READ_MAX: usize = 512;
 /// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
 
@@ -460,7 +463,9 @@ pub fn cues_of_text(main: &str, whole: &str) -> u32 {
 
 /// The words of a text, in order; a possessive is its owner.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !(c.is_alphanumeric() || c == '\''))
+    // An accent may be a sign of its own, after its letter.
+    let is_accent = |c: char| ('\u{300}'..='\u{36f}').contains(&c);
+    text.split(move |c: char| !(c.is_alphanumeric() || c == '\'' || is_accent(c)))
         .map(|w| w.strip_suffix("'s").unwrap_or(w))
         .flat_map(|w| w.split('\''))
         .filter(|w| !w.is_empty())
@@ -474,7 +479,7 @@ fn terms(question: &str, names: &[String]) -> Vec<String> {
             .map(str::to_lowercase)
             .filter(|w| keep(w))
             .filter(|w| seen.insert(w.clone()))
-            .take(TERMS_MAX)
+            .take(READ_MAX)
             .collect::<Vec<_>>()
     };
     let is_name = |w: &str| names.iter().any(|n| n.eq_ignore_ascii_case(w));

@@ -5,6 +5,7 @@
 //! knows nothing adds nothing, so it cannot drown one that does.
 
 mod confidence;
+mod phrasings;
 mod places;
 mod pointing;
 mod signs;
@@ -12,6 +13,7 @@ mod standing;
 
 use confidence::confidence;
 pub use confidence::{LOW_CONFIDENCE, shown};
+use phrasings::{Heard, best_phrasings};
 pub use places::Places;
 use places::places;
 pub use pointing::{Asked, Points, Word, taken_for};
@@ -34,13 +36,8 @@ pub const SPARE: usize = 8;
 pub const NEIGHBOUR_US: i64 = 2 * 3600 * 1_000_000;
 /// The half-life of recency, in days.
 pub const HALF_LIFE_DAYS: f64 = 180.0;
-/// What a word beside a row counts for it, next to one of its own.
-const BESIDE_SHARE: f64 = 0.85;
-/// The share of a question's words that even a stray row holds, and how much more makes words sure.
-const STRAY: f64 = 0.1;
-const STRAY_TO_SURE: f64 = 0.15;
-/// What is left of words that are not sure at all.
-const HARDLY: f64 = 0.2;
+/// What the rare words of another phrasing count where the question has some of its own.
+const OTHERS_POINT: f64 = 0.5;
 /// How far certainty about words takes back what the kind of a row adds.
 const CERTAINTY: f64 = 0.6;
 /// From here on a person is told that a question sounds like asking for this sort of row.
@@ -115,13 +112,14 @@ pub struct Sighting {
     pub pointed: f64,
 }
 
-/// The rows whose surroundings are worth a look, in no order.
+/// The rows whose surroundings are worth a look, `n` at the most, in no order.
 pub fn promising<Row: Ord>(
     seen: impl Iterator<Item = (Row, Sighting)>,
     weights: &Weights,
+    n: usize,
 ) -> Vec<Row> {
     let scored = seen.map(|(row, seen)| (row, weights.promise(&seen)));
-    best(scored, LOOKED_AROUND)
+    best(scored, n)
 }
 
 /// The best of them, `n` at the most, in no order.
@@ -358,6 +356,12 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
         .collect();
     let best = best_phrasings(&phrasings, rows.len(), weights);
     let content: Vec<f64> = best.iter().map(|(signs, _)| weights.score(signs)).collect();
+    // What another phrasing names counts less than what the question itself does.
+    let points = |heard: &Heard| heard.pointed.iter().any(|pointed| *pointed > 0.0);
+    let others_point = match phrasings.first().is_some_and(points) {
+        true => OTHERS_POINT,
+        false => 1.0,
+    };
     let own = |i: usize| phrasings[best[i].1].own[i];
     let surest = (0..rows.len()).map(own).fold(0.0, f64::max).min(1.0);
     // Where words are sure, what kind of row it is matters less.
@@ -410,8 +414,8 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
             },
             answer: answers.map_or(0.0, |b| content[b] - mean),
             own_words: own(i),
-            pointed: (phrasings.iter())
-                .map(|heard| heard.pointed[i])
+            pointed: (phrasings.iter().enumerate())
+                .map(|(n, heard)| heard.pointed[i] * if n > 0 { others_point } else { 1.0 })
                 .fold(0.0, f64::max),
             length: f64::from(row.words.min(WORDS_CAP)).ln_1p(),
             graph: flag(row.mentions),
@@ -445,119 +449,6 @@ pub fn tell(question: &Question, found: &Candidates, weights: &Weights) -> Vec<T
     rows.iter().enumerate().map(one).collect()
 }
 
-/// What one phrasing of the question says of each row.
-struct Heard {
-    /// The share of its words that a row holds itself.
-    own: Vec<f64>,
-    /// How many of its words point at a row.
-    pointed: Vec<f64>,
-    /// Which neighbour's words helped each row most.
-    words_by: Vec<Option<usize>>,
-    /// The signs of words and meaning, and no others.
-    content: Vec<Signs>,
-    /// Their average.
-    mean: Signs,
-}
-
-impl Heard {
-    fn of(rows: &[Candidate], phrasing: usize, asked: &Asked<'_>) -> Self {
-        let mass = asked.mass.max(1e-6);
-        // A row without vectors yet is taken to be as near as the others are on average: it is
-        // neither found nor hidden by meaning. One that holds what the question says is near.
-        let near = |row: &Candidate| row.phrased(phrasing).1;
-        let known: Vec<Nearness> = rows.iter().filter_map(near).collect();
-        let taken_for = |covered: f64, value: fn(&Nearness) -> f64| {
-            let average = known.iter().map(value).sum::<f64>() / known.len().max(1) as f64;
-            let nearest = known.iter().map(value).reduce(f64::max);
-            taken_for(covered, average, nearest.unwrap_or(average))
-        };
-        let unknown = |row: &Candidate| {
-            let covered = asked.covered(row.phrased(phrasing).0);
-            Nearness {
-                field: taken_for(covered, |n| n.field),
-                joined: taken_for(covered, |n| n.joined),
-                context: taken_for(covered, |n| n.context),
-                asked: false,
-            }
-        };
-        let pointed = rows.iter().map(|r| asked.points(r.phrased(phrasing).0));
-        let own: Vec<f64> = rows
-            .iter()
-            .map(|r| r.phrased(phrasing).0.iter().map(|(_, w)| w).sum::<f64>() / mass)
-            .collect();
-        let surest = own.iter().copied().fold(0.0, f64::max).min(1.0);
-        // Stray words say nothing; where there is meaning to go by, they are hardly heard.
-        let heard = if known.is_empty() {
-            1.0
-        } else {
-            ((surest - STRAY) / STRAY_TO_SURE).clamp(HARDLY, 1.0)
-        };
-        let (words, words_by): (Vec<f64>, Vec<Option<usize>>) = (0..rows.len())
-            .map(|i| words_around(rows, i, phrasing))
-            .unzip();
-        let signs = |(row, words): (&Candidate, &f64)| {
-            let near = near(row).unwrap_or_else(|| unknown(row));
-            Signs {
-                lexical: heard * words / mass,
-                field: near.field,
-                joined: near.joined,
-                context: near.context,
-                ..Signs::default()
-            }
-        };
-        let content: Vec<Signs> = rows.iter().zip(&words).map(signs).collect();
-        let average = |value: fn(&Signs) -> f64| {
-            content.iter().map(value).sum::<f64>() / content.len().max(1) as f64
-        };
-        let mean = Signs {
-            lexical: average(|s| s.lexical),
-            field: average(|s| s.field),
-            joined: average(|s| s.joined),
-            context: average(|s| s.context),
-            ..Signs::default()
-        };
-        Self {
-            pointed: pointed.collect(),
-            own,
-            words_by,
-            content,
-            mean,
-        }
-    }
-}
-
-/// Each row by the phrasing that speaks best for it: its signs, and which phrasing. What several
-/// agree on counts a little more.
-fn best_phrasings(phrasings: &[Heard], rows: usize, weights: &Weights) -> Vec<(Signs, usize)> {
-    // Phrasings lie differently high as a whole, a long one higher than a short one: what counts
-    // is how far a row stands out in each.
-    let mean = phrasings.first().map(|p| p.mean).unwrap_or_default();
-    let means: Vec<f64> = phrasings.iter().map(|p| weights.score(&p.mean)).collect();
-    let one = |i: usize| {
-        let stands_out: Vec<f64> = phrasings
-            .iter()
-            .zip(&means)
-            .map(|(heard, mean)| weights.score(&heard.content[i]) - mean)
-            .collect();
-        let best = (0..phrasings.len())
-            .reduce(|a, b| if stands_out[b] > stands_out[a] { b } else { a })
-            .unwrap_or_default();
-        let others = (0..phrasings.len()).filter(|n| *n != best);
-        let agree: f64 = others.map(|n| stands_out[n].max(0.0)).sum();
-        let (own, of) = (&phrasings[best].content[i], &phrasings[best].mean);
-        let signs = Signs {
-            lexical: own.lexical - of.lexical + mean.lexical,
-            field: own.field - of.field + mean.field,
-            joined: own.joined - of.joined + mean.joined,
-            context: own.context - of.context + mean.context,
-            agreement: agree / (phrasings.len().max(2) - 1) as f64,
-            ..Signs::default()
-        };
-        (signs, best)
-    };
-    (0..rows).map(one).collect()
-}
-
 /// Where a row lies between the oldest and the newest, 0 to 1, within the asked span.
 fn age(at: Moment, found: &Candidates) -> f64 {
     let (mut from, mut until) = found.span;
@@ -565,27 +456,6 @@ fn age(at: Moment, found: &Candidates) -> f64 {
         (from, until) = (from.max(a), until.min(b));
     }
     (at.since_us(from) as f64 / until.since_us(from).max(1) as f64).clamp(0.0, 1.0)
-}
-
-/// The weight of the question's words that a row or the rows beside it hold, and which neighbour
-/// helped most.
-fn words_around(rows: &[Candidate], i: usize, phrasing: usize) -> (f64, Option<usize>) {
-    let mut best: HashMap<usize, f64> = rows[i].phrased(phrasing).0.iter().copied().collect();
-    let mut helped: Option<(f64, usize)> = None;
-    for by in &rows[i].beside {
-        let mut gain = 0.0;
-        for (term, weight) in rows[*by].phrased(phrasing).0 {
-            let (mine, theirs) = (best.entry(*term).or_insert(0.0), weight * BESIDE_SHARE);
-            if theirs > *mine {
-                gain += theirs - *mine;
-                *mine = theirs;
-            }
-        }
-        if gain > 0.0 && helped.is_none_or(|(most, _)| gain > most) {
-            helped = Some((gain, *by));
-        }
-    }
-    (best.values().sum(), helped.map(|(_, by)| by))
 }
 
 /// The best row of each row's session; a row without one is its own session.
@@ -1093,6 +963,64 @@ mod tests {
     }
 
     #[test]
+    fn a_phrasing_that_fits_the_only_row_there_is_is_heard() {
+        let only = |other: f64| {
+            let alone = Candidate {
+                also: vec![Phrased {
+                    near: near(row(""), other).near,
+                    matches: Vec::new(),
+                }],
+                ..near(row("only"), 0.05)
+            };
+            let found = Candidates {
+                rows: vec![alone],
+                mass: 10.0,
+                also_mass: vec![10.0],
+                ..Candidates::default()
+            };
+            let question = Question::of("wie viele passen hinein", &[], "lena");
+            rank(&question, &found, &Weights::default())
+        };
+        let (heard, unheard) = (only(0.9), only(0.05));
+        assert!(heard.rows[0].score > unheard.rows[0].score + 1.0);
+        assert!(heard.confidence > unheard.confidence);
+    }
+
+    #[test]
+    fn what_the_question_names_comes_before_what_another_phrasing_names() {
+        let word = Word {
+            weight: 4.0,
+            points: Points::AtFew,
+        };
+        let named = |id: &str, own: bool| {
+            let held = |holds: bool| if holds { vec![(0, 4.0)] } else { Vec::new() };
+            Candidate {
+                matches: held(own),
+                also: vec![Phrased {
+                    near: near(row(""), 0.3).near,
+                    matches: held(!own),
+                }],
+                ..near(row(id), 0.3)
+            }
+        };
+        let mut rows = vec![named("theirs", false), named("mine", true)];
+        rows.extend((0..20).map(|i| Candidate {
+            also: vec![Phrased::default()],
+            ..near(row(&format!("other{i}")), 0.3)
+        }));
+        let found = Candidates {
+            rows,
+            mass: 8.0,
+            also_mass: vec![8.0],
+            words: vec![vec![word], vec![word]],
+            ..Candidates::default()
+        };
+        let question = Question::of("what was PRJ-1043", &[], "lena");
+        let ranking = rank(&question, &found, &Weights::default());
+        assert_eq!(order(&ranking.rows)[..2], ["mine", "theirs"]);
+    }
+
+    #[test]
     fn of_equal_rows_the_fresher_comes_first_however_long_nobody_wrote() {
         let aged = |id: &str, days: i64| Candidate {
             at: Moment(days * 86_400_000_000),
@@ -1214,12 +1142,12 @@ mod tests {
             _ => Sighting::default(),
         };
         let rows = (0..2 * LOOKED_AROUND).rev().map(|i| (i, seen(i)));
-        let mut chosen = promising(rows, &Weights::default());
+        let mut chosen = promising(rows, &Weights::default(), LOOKED_AROUND);
         chosen.sort_unstable();
         assert_eq!(chosen, (0..LOOKED_AROUND).collect::<Vec<_>>());
         let rows = (0..LOOKED_AROUND).map(|i| (i + 10, seen(0)));
         let rows = rows.chain([3, 5, 7, 9].map(|i| (1000 + i, seen(i))));
-        let mut chosen = promising(rows, &Weights::default());
+        let mut chosen = promising(rows, &Weights::default(), LOOKED_AROUND);
         chosen.sort_unstable();
         assert_eq!(chosen[LOOKED_AROUND - 4..], [1003, 1005, 1007, 1009]);
     }

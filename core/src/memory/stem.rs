@@ -141,7 +141,7 @@ impl Sought {
 }
 
 /// The stem of a word that was taken from a question.
-fn stem_of_term(term: &str) -> String {
+pub fn stem_of_term(term: &str) -> String {
     let mut found = String::new();
     words(term, |word| {
         if found.is_empty() {

@@ -1,6 +1,7 @@
 //! What each metric counts: pure functions over rows of a range. `docs/metrics.md` says it in words.
 
 use super::alike::{ALIKE, alike, groups, stems};
+use crate::api::memory::Rot;
 use crate::api::page::metrics::{
     AgentRate, BucketSize, Confirmations, CorrectionPattern, DeadEnds, DeliveryPlace, Example,
     GateMetrics, LayerTimes, LookedBack, Metric, Pair, RecallMetrics, RecallTally, RepeatWeek,
@@ -202,6 +203,8 @@ pub struct Facts {
     pub attempts: Vec<AttemptFact>,
     pub recalls: Vec<RecallFact>,
     pub gate: Vec<GateFact>,
+    /// Metrics of which a project has more rows than count, and where those end that do.
+    pub cut: Vec<LookedBack>,
     /// Labels on warnings of all time, and how many of them said that the warning was right.
     pub labelled: u64,
     pub labelled_right: u64,
@@ -262,7 +265,7 @@ pub fn misclassification(inputs: &[InputTally]) -> Vec<AgentRate> {
         .collect()
 }
 
-/// How far back the metrics look that compare sentences, where there are more than they compare.
+/// How far back metrics look, where there is more than they compare or count.
 pub fn looked_back(facts: &Facts, buckets: &Buckets, wanted: &[Metric]) -> Vec<LookedBack> {
     let oldest = |mut times: Vec<Moment>| {
         times.sort();
@@ -288,7 +291,34 @@ pub fn looked_back(facts: &Facts, buckets: &Buckets, wanted: &[Metric]) -> Vec<L
         let rows = COMPARED_MAX as u64;
         to.map(|to| LookedBack { metric, to, rows })
     })
+    .chain(together(&facts.cut, wanted))
     .collect()
+}
+
+/// What several projects left out, metric by metric: from the latest end on, all of them are whole.
+fn together(cut: &[LookedBack], wanted: &[Metric]) -> Vec<LookedBack> {
+    let of = |metric: &Metric| {
+        let own = cut.iter().filter(|c| c.metric == *metric);
+        let to = own.clone().map(|c| c.to).max()?;
+        let rows = own.map(|c| c.rows).sum();
+        let metric = *metric;
+        Some(LookedBack { metric, to, rows })
+    };
+    wanted.iter().filter_map(of).collect()
+}
+
+/// The rot of some rows: the weighed share of those that went stale, by weight and number.
+pub fn rot(rows: u64, stale: impl IntoIterator<Item = (f64, u64)>) -> f64 {
+    let weighed: f64 = stale.into_iter().map(|(weight, n)| weight * n as f64).sum();
+    let score = (weighed / rows.max(1) as f64).min(1.0);
+    (score * 1000.0).round() / 1000.0
+}
+
+/// The rot of several projects is that of all their rows; none of none.
+pub fn rot_of(projects: &[Rot]) -> Option<f64> {
+    let stale = projects.iter().flat_map(|p| &p.kinds);
+    let rows = projects.iter().map(|p| p.rows).sum();
+    (!projects.is_empty()).then(|| rot(rows, stale.map(|k| (k.weight, k.rows))))
 }
 
 /// The corrections that count, newest last, and no more than can be compared; how many older ones
@@ -574,19 +604,23 @@ pub fn gate(facts: &Facts, buckets: &Buckets) -> GateMetrics {
     }
 }
 
-/// One delivery of a signal to a session, in microseconds after it was sent.
+/// How long after they were sent signals came into each state in the sessions of one place, in
+/// microseconds.
 #[derive(Clone, Debug)]
-pub struct DeliveryFact {
+pub struct Arrivals {
     pub surface: String,
     pub machine_id: String,
-    pub state: State,
-    pub after_us: i64,
+    pub after_us: BTreeMap<State, Vec<i64>>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFacts {
     pub runs: Vec<(Moment, Probe)>,
-    pub deliveries: Vec<DeliveryFact>,
+    /// A place may come more than once, for several projects.
+    pub arrivals: Vec<Arrivals>,
+    /// From when on every probe, and every signal, was looked at; none: of the whole range.
+    pub probes_from: Option<Moment>,
+    pub signals_from: Option<Moment>,
 }
 
 /// A place of which nothing is known yet.
@@ -647,10 +681,12 @@ pub fn delivery(facts: &DeliveryFacts, buckets: &Buckets) -> Vec<DeliveryPlace> 
         }
     }
     let mut state_times: BTreeMap<(String, String), BTreeMap<State, Vec<i64>>> = BTreeMap::new();
-    for fact in &facts.deliveries {
-        let key = place(&mut places, (fact.surface.clone(), fact.machine_id.clone()));
+    for here in &facts.arrivals {
+        let key = place(&mut places, (here.surface.clone(), here.machine_id.clone()));
         let times = state_times.entry(key).or_default();
-        times.entry(fact.state).or_default().push(fact.after_us);
+        for (state, after_us) in &here.after_us {
+            times.entry(*state).or_default().extend(after_us);
+        }
     }
     for (key, place) in &mut places {
         place.drop_rate = share(place.partial + place.timeout, place.runs);

@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { useAct } from '../act';
 import { call, project } from '../api';
-import { Choice, Range, since } from '../parts/filters';
+import { asked, Choice, NothingHere, Range, since } from '../parts/filters';
 import { Chip, When, type Tone } from '../parts/marks';
 import { Below, Empty, Figure, Head, Panel, SaveCsv, Scroll, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
@@ -11,7 +11,7 @@ import { signalHref } from '../parts/signal';
 import { CALM_MS, useList, useRead } from '../read';
 import { param } from '../route';
 import { count, milliseconds, percent, short, words } from '../text';
-import { shortDay } from '../time';
+import { exact, shortDay } from '../time';
 import type { DeliveryAnswer, DeliveryPlace, ListProbes, Probe, ProbeRow, SessionRow } from '../wire';
 
 const OUTCOMES: Record<string, [string, Tone]> = {
@@ -57,6 +57,7 @@ export function Delivery() {
           </Empty>
         </section>
       )}
+      {read.data && <LookedBack of={read.data} />}
       <div class={`stack wide-gap ${read.stale ? 'stale' : ''}`}>
         {read.data &&
           places.map((p) => <Place key={`${p.surface}/${p.machine_id}`} of={p} all={read.data as DeliveryAnswer} />)}
@@ -66,6 +67,16 @@ export function Delivery() {
       </Below>
     </>
   );
+}
+
+/** Says of what there is more than counts at once. */
+function LookedBack({ of }: { of: DeliveryAnswer }) {
+  const said = [
+    of.probes_from && `probes from ${exact(of.probes_from)} on`,
+    of.signals_from && `signals from ${exact(of.signals_from)} on`,
+  ].filter(Boolean);
+  if (said.length === 0) return null;
+  return <p class="small dim">There is more than counts at once: this counts {said.join(' and ')}.</p>;
 }
 
 function Place({ of, all }: { of: DeliveryPlace; all: DeliveryAnswer }) {
@@ -241,7 +252,7 @@ function ProbeResult({ of }: { of: Pick<Probe, 'outcome' | 'layers'> }) {
 }
 
 function Runs() {
-  const ask = { ...(param('outcome') ? { outcome: param('outcome') } : {}) } as ListProbes;
+  const ask = asked({ outcome: param('outcome'), since: since() }) as ListProbes;
   const list = useList(
     'probe_list',
     ask,
@@ -274,9 +285,11 @@ function Runs() {
     >
       <Trouble problem={list.problem} again={list.again} />
       {list.data && rows.length === 0 && (
-        <Empty title="No probe has run here.">
-          Press “Run probe” at a session above, or <code>prism loopback-test</code>.
-        </Empty>
+        <NothingHere filters={['outcome', 'range']}>
+          <Empty title="No probe has run here.">
+            Press “Run probe” at a session above, or <code>prism loopback-test</code>.
+          </Empty>
+        </NothingHere>
       )}
       {rows.length > 0 && (
         <Scroll label="Probe runs">

@@ -1,5 +1,5 @@
 // Gate: did agents recall before they worked, and were the warnings right?
-import { asked, Choice, Range, since } from '../parts/filters';
+import { asked, Choice, NothingHere, Range, since } from '../parts/filters';
 import { Below, Empty, Figure, Head, Panel, SaveCsv, Trouble } from '../parts/panel';
 import { Plot } from '../parts/plot';
 import { WarningItem } from '../parts/warning';
@@ -8,7 +8,8 @@ import { CALM_MS, useList, useRead } from '../read';
 import { param } from '../route';
 import { count, percent } from '../text';
 import { shortDay } from '../time';
-import { EVERYWHERE, type AskMetrics, type GateMetrics, type ListGateEvents } from '../wire';
+import { EVERYWHERE, type AskMetrics, type GateMetrics, type ListGateEvents, type MetricsAnswer } from '../wire';
+import { firstLooked, lookedBack } from './operator/panels';
 
 export function Gate() {
   const range = since('28d');
@@ -60,7 +61,7 @@ export function Gate() {
       {metrics.data?.gate && (
         <div class="columns">
           <Precision gate={metrics.data.gate} />
-          <OverTime gate={metrics.data.gate} buckets={metrics.data.buckets} />
+          <OverTime gate={metrics.data.gate} of={metrics.data} />
         </div>
       )}
       <Below reads={[metrics]}>
@@ -68,10 +69,12 @@ export function Gate() {
           <Trouble problem={list.problem} again={list.again} />
           {list.slow && <p class="slow">Reading…</p>}
           {list.data && rows.length === 0 && (
-            <Empty title="Nothing has been noticed here.">
-              An event is written when an agent acknowledges a task or adds a todo: warned when it had looked nothing up,
-              satisfied when it had.
-            </Empty>
+            <NothingHere filters={['outcome', 'label', 'range']}>
+              <Empty title="Nothing has been noticed here.">
+                An event is written when an agent acknowledges a task or adds a todo: warned when it had looked nothing
+                up, satisfied when it had. <code>prism demo</code> shows some.
+              </Empty>
+            </NothingHere>
           )}
           <ul class={`rows ${list.stale ? 'stale' : ''}`}>
             {rows.map((e) => (
@@ -117,16 +120,20 @@ function Precision({ gate }: { gate: GateMetrics }) {
   );
 }
 
-function OverTime({ gate, buckets }: { gate: GateMetrics; buckets: string[] }) {
+function OverTime({ gate, of }: { gate: GateMetrics; of: MetricsAnswer }) {
+  const looked = { buckets: of.buckets, looked_back: of.looked_back ?? [] };
+  const first = firstLooked(looked, 'gate');
+  const about = lookedBack(looked, 'gate');
   return (
     <Plot
       title="Warned and satisfied"
+      {...(about ? { about } : {})}
       name="gate-over-time"
       kind="bars"
-      buckets={buckets.map(shortDay)}
+      buckets={of.buckets.slice(first).map(shortDay)}
       series={[
-        { name: 'satisfied', values: gate.satisfied },
-        { name: 'warned', values: gate.warned },
+        { name: 'satisfied', values: gate.satisfied.slice(first) },
+        { name: 'warned', values: gate.warned.slice(first) },
       ]}
       empty={{
         title: 'Nothing in this time.',

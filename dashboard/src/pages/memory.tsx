@@ -1,6 +1,6 @@
 // Memory: what agents would find, every row with its neighbourhood, and the operator's verdict on it.
 import { project } from '../api';
-import { asked, Range, SearchBox, since } from '../parts/filters';
+import { asked, NothingHere, Range, SearchBox, since, Who } from '../parts/filters';
 import { Chip, Verdict, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
 import { Judge, SomeWithoutVerdict } from '../parts/verdicts';
@@ -103,11 +103,7 @@ function Rows({ kinds }: { kinds: string[] }) {
     <>
       <div class="filters">
         <Range />
-        {param('identity') && (
-          <button type="button" onClick={() => setParams({ identity: '' })}>
-            Only {param('identity')} ✕
-          </button>
-        )}
+        <Who />
         <SaveCsv
           name="memory"
           of={() => ({
@@ -133,10 +129,12 @@ function Rows({ kinds }: { kinds: string[] }) {
       {list.data && (
         <section class={`panel ${list.stale ? 'stale' : ''}`} aria-label="Rows">
           {rows.length === 0 ? (
-            <Empty title="Nothing of this kind is kept yet.">
-              Agents keep what they learn with <code>prism_wrap</code>, <code>prism_decide</code>,{' '}
-              <code>prism_remember</code>; you with <code>prism note</code> or <code>prism import</code>.
-            </Empty>
+            <NothingHere filters={['range', 'identity', 'words']}>
+              <Empty title="Nothing of this kind is kept yet.">
+                Agents keep what they learn with <code>prism_wrap</code>, <code>prism_decide</code>,{' '}
+                <code>prism_remember</code>; you with <code>prism note</code> or <code>prism import</code>.
+              </Empty>
+            </NothingHere>
           ) : (
             <ul class="rows">
               {rows.map((r) => (

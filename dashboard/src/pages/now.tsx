@@ -3,14 +3,13 @@ import { useAct } from '../act';
 import { call, project } from '../api';
 import { Acknowledge, AnsweredElsewhere, Reply, URGENCY, useDrafted } from '../parts/answer';
 import { InputItem, useJudged } from '../parts/input';
-import { CATEGORIES, Category, Chip, When } from '../parts/marks';
+import { Age, CATEGORIES, Category, Chip, When } from '../parts/marks';
 import { Below, Empty, Head, Panel, Said, Trouble } from '../parts/panel';
 import { memoryHref, SignalLine, signalHref } from '../parts/signal';
 import { WarningItem } from '../parts/warning';
 import { allowed, askLeave } from '../notices';
 import { useRead, type Read } from '../read';
 import { href } from '../route';
-import { age, now } from '../time';
 import { count, words } from '../text';
 import { EVERYWHERE, type AgentView, type Now as Waiting, type SessionRow, type SignalRow } from '../wire';
 
@@ -182,7 +181,7 @@ function Unread({ signal, left, showProject }: RowProps) {
         </a>
       </p>
       <p class="small" hidden={left}>
-        <span class="strong">{signal.from_identity}</span> has waited {age(signal.created_at, now.value)} for{' '}
+        <span class="strong">{signal.from_identity}</span> has waited <Age since={signal.created_at} /> for{' '}
         {signal.to_identity}.{' '}
         {signal.stuck && (
           <span>
@@ -225,7 +224,11 @@ function AtTerminal({ session }: { session: SessionRow }) {
           on {session.machine_id}
           {session.name ? ` (${session.name})` : ''}
         </span>
-        {session.waits_since && <span class="dim small">for {age(session.waits_since, now.value)}</span>}
+        {session.waits_since && (
+          <span class="dim small">
+            for <Age since={session.waits_since} />
+          </span>
+        )}
         {session.process_pid > 0 && <span class="dim small mono">process {session.process_pid}</span>}
       </div>
     </li>

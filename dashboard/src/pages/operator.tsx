@@ -29,10 +29,7 @@ export function Operator() {
   const ask = { bucket, ...(range ? { since: range } : {}) };
   const panels = PANELS.map((panel) => usePanel(panel, ask));
   const whole = panels.every((p) => p.read.data)
-    ? ({
-        ...Object.assign({}, ...panels.map((p) => p.read.data)),
-        looked_back: panels.flatMap((p) => p.read.data?.looked_back ?? []),
-      } as Metrics)
+    ? (Object.assign({}, ...panels.map((p) => p.read.data)) as Metrics)
     : undefined;
   const [review, setReview] = useState<{ data: unknown; problem: unknown }>({ data: undefined, problem: undefined });
   const troubled = panels.find((p) => p.read.problem)?.read;
@@ -48,9 +45,10 @@ export function Operator() {
         <Trouble problem={troubled?.problem} again={troubled?.again} />
         {panels.some((p) => p.read.slow) && <p class="slow">Reading…</p>}
         <div class={`masonry ${panels.some((p) => p.read.stale) ? 'stale' : ''}`}>
-          {panels.map(({ at, Shown, metric }) => (
+          {panels.map(({ at, Shown, metric, read }) => (
             <div key={metric} ref={at}>
-              {whole && <Shown of={whole} />}
+              {/* While another range is being read, each panel has the buckets of its own figures. */}
+              {whole && <Shown of={{ ...whole, ...(read.data as Metrics), looked_back: read.data?.looked_back ?? [] }} />}
             </div>
           ))}
         </div>
@@ -110,14 +108,15 @@ function Review({ onCome }: { onCome: (read: { data: unknown; problem: unknown }
         <SaveCsv
           name="inputs"
           of={() => ({
-            columns: ['id', 'project', 'at', 'class', 'words', 'while', 'by', 'surface', 'confidence', 'review'],
-            rows: rows.map((r) => [
+            columns: ['id', 'project', 'at', 'class', 'words', 'while', 'left out', 'by', 'surface', 'confidence', 'review'],
+            rows: everyRow.map((r) => [
               r.id,
               r.pid,
               r.captured_at,
               r.class,
               r.prompt_text,
               r.triggered_action,
+              r.more ?? 0,
               r.captured_via,
               r.surface,
               r.confidence,

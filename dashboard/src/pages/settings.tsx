@@ -1,7 +1,7 @@
 // Settings: projects and their folders, personas, keys, surfaces, retention, and what is stored.
 import { useState } from 'preact/hooks';
 import { useAct } from '../act';
-import { address, call } from '../api';
+import { address, AWAY, call, Refused } from '../api';
 import { Chip, When } from '../parts/marks';
 import { Empty, Figure, Head, Panel, Said, Trouble } from '../parts/panel';
 import { Sure } from '../parts/sure';
@@ -73,19 +73,25 @@ function All({ of }: { of: Shown }) {
 }
 
 function SignOut() {
-  const out = async () => {
+  const act = useAct();
+  const leave = async () => {
     await fetch(address('sign-out'), {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: '{}',
       credentials: 'same-origin',
+    }).catch(() => {
+      throw new Refused(AWAY, 0);
     });
     location.reload();
   };
   return (
-    <button type="button" onClick={() => void out()}>
-      Sign out
-    </button>
+    <>
+      <button type="button" aria-disabled={act.busy} onClick={() => void act.run(leave, EVERYWHERE)}>
+        Sign out
+      </button>
+      <Trouble problem={act.problem} />
+    </>
   );
 }
 
@@ -243,7 +249,7 @@ function Keys({ of }: { of: Shown }) {
             k.prefix || short(k.key_id),
             <When at={k.created_at} />,
             k.expires_at ? <When at={k.expires_at} /> : <span class="dim small">when revoked</span>,
-            <Revoke of={k} pid={of.projects[0]?.pid} />,
+            <Revoke of={k} />,
           ],
         }))}
       />
@@ -252,16 +258,16 @@ function Keys({ of }: { of: Shown }) {
   );
 }
 
-function Revoke({ of, pid }: { of: KeyView; pid: string | undefined }) {
+function Revoke({ of }: { of: KeyView }) {
   const act = useAct();
   return (
     <>
-      {(!of.operator || of.browser) && pid && (
+      {(!of.operator || of.browser) && (
         <Sure
           label="Revoke"
           sure={of.browser ? 'Sign that browser out' : `Revoke ${of.identity}’s key`}
           busy={act.busy}
-          run={() => void act.run(() => call(pid, 'key_revoke', { key_id: of.key_id }), pid, 'settings')}
+          run={() => void act.run(() => call(EVERYWHERE, 'key_revoke', { key_id: of.key_id }), EVERYWHERE, 'settings')}
         />
       )}
       <Trouble problem={act.problem} />

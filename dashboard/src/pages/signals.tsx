@@ -1,6 +1,6 @@
 // Signals: the searchable history, one signal opened beside it, and sending.
 import { project } from '../api';
-import { asked, Choice, Filters, Range, SearchBox, since } from '../parts/filters';
+import { asked, Choice, Filters, Range, SearchBox, since, Who } from '../parts/filters';
 import { CATEGORIES, Category, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
 import { FromTo, Standing } from '../parts/signal';
@@ -53,11 +53,7 @@ export function Signals() {
         <Choice name="state" label="State" options={STATES} />
         <Choice name="type" label="Type" options={TYPES} />
         <Range />
-        {param('identity') && (
-          <button type="button" onClick={() => setParams({ identity: '' })}>
-            Only {param('identity')} ✕
-          </button>
-        )}
+        <Who />
         <SaveCsv name="signals" of={() => csvOf(rows)} />
       </Filters>
       <div class={`split ${id ? 'open' : ''}`}>

@@ -1,10 +1,10 @@
 // Story: one line through time for a project, from a message to what the operator made of it.
 import { project } from '../api';
-import { asked, Choice, Range, since } from '../parts/filters';
+import { asked, NothingHere, Range, since, Who } from '../parts/filters';
 import { Category, Chip, InputClass, Verdict, When } from '../parts/marks';
 import { Empty, Head, SaveCsv, Trouble } from '../parts/panel';
 import { memoryHref, signalHref } from '../parts/signal';
-import { useList, useRead } from '../read';
+import { useList } from '../read';
 import { href, param, setParams } from '../route';
 import { count, duration, words } from '../text';
 import { clock, day } from '../time';
@@ -65,8 +65,6 @@ export function Story() {
     (a) => a.items,
     (i) => i.id,
   );
-  const agents = useRead('agents', {}, ['settings']);
-  const names = [...new Set(agents.data?.agents.map((a) => a.identity))];
   const newest = linked(list.data?.rows ?? []);
   // One task is read from its beginning; everything is read from now.
   const items = task ? newest.toReversed() : newest;
@@ -74,7 +72,7 @@ export function Story() {
     <>
       <Head name="Story" lead="What was asked, looked up and done, and what you made of it." />
       <div class="filters">
-        <Choice name="identity" label="Agent" options={names} />
+        <Who />
         <Range />
         {task && (
           <button type="button" onClick={() => setParams({ signal: '' })}>
@@ -94,11 +92,13 @@ export function Story() {
       {task && items.length > 0 && <HowItWent items={items} />}
       {list.data && items.length === 0 && (
         <section class="panel">
-          <Empty title="Nothing has happened here.">
-            A message, what was looked up for it, what was done and your verdict stand here as one line, as soon as
-            agents work.
-            <code> prism demo</code> shows a week.
-          </Empty>
+          <NothingHere filters={['identity', 'range', 'signal']}>
+            <Empty title="Nothing has happened here.">
+              A message, what was looked up for it, what was done and your verdict stand here as one line, as soon as
+              agents work.
+              <code> prism demo</code> shows a week.
+            </Empty>
+          </NothingHere>
         </section>
       )}
       {items.length > 0 && (

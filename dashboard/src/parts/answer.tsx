@@ -134,7 +134,12 @@ export function Acknowledge({ signal }: { signal: SignalRow }) {
   const act = useAct();
   const { pid, signal_id } = signal;
   const read = () => act.run(() => call(pid, 'inbox_read', { signal_ids: [signal_id] }), pid, 'signal');
-  const done = () => act.run(() => call(pid, 'signal_ack', { signal_id, state: 'model_acted' }), pid, 'signal');
+  const settle = async () => {
+    await call(pid, 'signal_ack', { signal_id, state: 'model_acted' });
+    // Who has done it has read it.
+    if (signal.waiting) await call(pid, 'inbox_read', { signal_ids: [signal_id] });
+  };
+  const done = () => act.run(settle, pid, 'signal');
   return (
     <>
       <button

@@ -2,7 +2,9 @@
 import { effect } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { useRead } from '../read';
 import { page, param, setParams } from '../route';
+import { Empty } from './panel';
 
 /** Typing is searched for after a pause this long. */
 const PAUSE_MS = 180;
@@ -48,6 +50,13 @@ export function Choice({
       </select>
     </label>
   );
+}
+
+/** Whose: one of those who are known here. */
+export function Who() {
+  const agents = useRead('agents', {}, ['settings']);
+  const names = [...new Set(agents.data?.agents.map((a) => a.identity))];
+  return <Choice name="identity" label="Agent" options={names.map((name) => [name, name] as const)} />;
 }
 
 export function SearchBox({ name, label, placeholder }: { name: string; label: string; placeholder: string }) {
@@ -110,6 +119,22 @@ export function since(fallback = ''): string | undefined {
   const at = began.get(key) ?? new Date(Date.now() - seconds * 1000).toISOString();
   began.set(key, at);
   return at;
+}
+
+/** Said of an empty list: that nothing is like the filters, where there are any; else what will stand here. */
+export function NothingHere({ filters, children }: { filters: readonly string[]; children: ComponentChildren }) {
+  if (filters.every((name) => param(name) === '')) return <>{children}</>;
+  return (
+    <Empty title="Nothing is like that.">
+      <button
+        type="button"
+        class="plain"
+        onClick={() => setParams(Object.fromEntries(filters.map((name) => [name, ''])))}
+      >
+        Clear the filters
+      </button>
+    </Empty>
+  );
 }
 
 /** Leaves out what is not filtered by. */

@@ -19,7 +19,10 @@ const after = (input: InputRow, action: Action): InputRow => ({
 export function useJudged(rows: InputRow[]): [InputRow[], (row: InputRow) => void] {
   const [judged, setJudged] = useState<Map<string, { row: InputRow; over: InputRow[] }>>(new Map());
   const listed = new Set(rows.map((r) => r.id));
-  const left = [...judged.values()].map((j) => j.row).filter((row) => !listed.has(row.id) && row.operator_review);
+  // What was taken back is in no list until it is read again; meanwhile it keeps its place, and the focus.
+  const left = [...judged.values()]
+    .filter(({ row, over }) => !listed.has(row.id) && (row.operator_review || over === rows))
+    .map((j) => j.row);
   // Until the list is read again, what was said counts; after that, what the list says.
   const current = rows.map((row) => (judged.get(row.id)?.over === rows ? (judged.get(row.id)?.row ?? row) : row));
   const all = left.length ? [...current, ...left].sort((a, b) => b.captured_at.localeCompare(a.captured_at)) : current;
@@ -70,12 +73,7 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
         <When at={input.captured_at} />
         {review && <Chip tone={review === 'rejected' ? 'bad' : 'good'}>{review}</Chip>}
       </div>
-      <Words text={input.prompt_text} />
-      {input.triggered_action && (
-        <p class="small text">
-          <span class="dim">while:</span> {input.triggered_action}
-        </p>
-      )}
+      <Words of={input} />
       {input.reverses_delta && (
         <p class="small">
           <span class="dim">takes back</span> <a href={memoryHref(input.reverses_delta)}>what was done</a>
@@ -119,23 +117,34 @@ export function InputItem({ input, onJudged, showProject, selected, onSelect }: 
   );
 }
 
-/** Characters of somebody's words before the rest waits to be asked for. */
-const WORDS_CHARS = 600;
-
-function Words({ text }: { text: string }) {
-  const [whole, setWhole] = useState(false);
-  const long = text.length > WORDS_CHARS;
+/** What was said, and while doing what; a list has the beginning of long words, and the rest is read when asked for. */
+function Words({ of }: { of: InputRow }) {
+  const act = useAct();
+  const [whole, setWhole] = useState<{ prompt_text: string; triggered_action?: string | null | undefined }>();
+  const [open, setOpen] = useState(false);
+  const read = async () => setWhole((await call(of.pid, 'memory_show', { id: of.id })).input ?? of);
+  const turn = async () => setOpen(!open && (whole !== undefined || (await act.run(read, of.pid))));
+  const shown = open && whole ? whole : of;
   return (
     <>
-      <blockquote class="quote text">“{long && !whole ? `${text.slice(0, WORDS_CHARS)}…` : text}”</blockquote>
-      {long && (
-        <button type="button" class="plain small" aria-expanded={whole} onClick={() => setWhole(!whole)}>
-          {whole ? 'less' : `more (${count(text.length - WORDS_CHARS, 'character')})`}
-        </button>
+      <blockquote class="quote text">“{shown.prompt_text}”</blockquote>
+      {shown.triggered_action && (
+        <p class="small text">
+          <span class="dim">while:</span> {shown.triggered_action}
+        </p>
       )}
+      {of.more ? (
+        <button type="button" class="plain small" aria-expanded={open} onClick={() => void turn()}>
+          {open ? 'less' : `more (${count(of.more, 'character')})`}
+        </button>
+      ) : null}
+      <Trouble problem={act.problem} />
     </>
   );
 }
+
+/** Inputs that are judged in one call. */
+const AT_ONCE = 500;
 
 /** The same judgement for several at once. */
 export function Batch({
@@ -150,10 +159,13 @@ export function Batch({
   const act = useAct();
   const judge = async (action: Action) => {
     for (const pid of new Set(inputs.map((i) => i.pid))) {
-      const mine = inputs.filter((i) => i.pid === pid);
-      if (!(await act.run(() => call(pid, 'review', { ids: mine.map((i) => i.id), action }), pid, 'review', 'memory')))
-        return;
-      mine.forEach((i) => onJudged(after(i, action)));
+      const all = inputs.filter((i) => i.pid === pid);
+      for (let from = 0; from < all.length; from += AT_ONCE) {
+        const some = all.slice(from, from + AT_ONCE);
+        const ids = some.map((i) => i.id);
+        if (!(await act.run(() => call(pid, 'review', { ids, action }), pid, 'review', 'memory'))) return;
+        some.forEach((i) => onJudged(after(i, action)));
+      }
     }
     onDone();
   };

@@ -1,6 +1,6 @@
 // Small marks: a category with its shape, a time, a verdict, the text of a state. None depends on colour alone.
 import type { ComponentChildren } from 'preact';
-import { exact, now, relative } from '../time';
+import { age, exact, now, relative } from '../time';
 import { words } from '../text';
 
 // ASK a ring with a gap to fill, BLOCKER an octagon, TASK an arrow, INFO a dot.
@@ -31,6 +31,15 @@ export function When({ at }: { at: string | null | undefined }) {
   return (
     <time class="dim small" dateTime={at} title={exact(at)}>
       {relative(Date.parse(at), now.value)}
+    </time>
+  );
+}
+
+/** How long something has lasted. */
+export function Age({ since }: { since: string }) {
+  return (
+    <time dateTime={since} title={`since ${exact(since)}`}>
+      {age(since, now.value)}
     </time>
   );
 }

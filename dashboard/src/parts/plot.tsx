@@ -97,6 +97,7 @@ function Figures({ columns, rows, format = String }: Table & PlotProps) {
 }
 
 const nice = (max: number): number => {
+  if (max <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(max));
   return ([1, 2, 4, 6, 8, 10].find((step) => step * power >= max) ?? 10) * power;
 };
@@ -127,7 +128,7 @@ function Drawing({ title, buckets, series, kind, format = plain, aim, max }: Plo
       ? series.reduce((sum, s) => sum + (s.values[i] ?? 0), 0)
       : Math.max(0, ...series.map((s) => s.values[i] ?? 0)),
   );
-  const top = max ?? nice(Math.max(aim?.value ?? 0, ...totals, Number.MIN_VALUE));
+  const top = max ?? nice(Math.max(aim?.value ?? 0, ...totals));
   const y = (v: number) => TOP + (1 - v / top) * (HEIGHT - TOP - BOTTOM);
   const step = (WIDTH - LEFT - RIGHT) / Math.max(1, buckets.length);
   const x = (i: number) => LEFT + (i + 0.5) * step;

@@ -225,7 +225,8 @@ impl Database {
     pub async fn take_in(&self, file: PathBuf) -> Result<()> {
         let to = Place::server(&self.url)?;
         let from = Place::file(file);
-        let moved = tokio::task::spawn_blocking(move || moving::run(&from, &to, &mut |_, _, _| ()));
+        let moved =
+            tokio::task::spawn_blocking(move || moving::run(&from, &to, None, &mut |_, _, _| ()));
         moved.await??;
         Ok(())
     }

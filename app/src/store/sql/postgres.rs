@@ -5,21 +5,27 @@ use super::secure::Secure;
 use super::talk::Talk;
 use super::{Error, Result, ToSql, Value, ValueRef};
 use ::postgres::config::{Host, SslMode};
+use ::postgres::error::SqlState;
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
 use futures_util::{SinkExt, future};
+use prism_core::database::Apart;
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as Cause;
+use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio_postgres::{Client, Config, Row, Statement};
+use tokio_postgres::{Client, Config, Row, SimpleQueryMessage, Statement};
+use uuid::Uuid;
 
 /// Statements that a connection keeps ready.
 const STATEMENTS_MAX: usize = 512;
+/// The role that a transaction takes on, which no policy lets pass: a superuser would see everybody's rows.
+pub const MEMBER: &str = "prism_member";
 
 /// Statements that wait for the next one, at the most.
 const LATER_MAX: usize = 24;
@@ -77,19 +83,28 @@ impl Server {
         let mut talk = Talk::begin(&self.config, self.secure.clone())?;
         // Joins are written in the order in which they are to be taken, and a plan of its own for
         // each question would cost more than it saves.
-        const SETTINGS: &str =
+        let settings = format!(
             "set join_collapse_limit = 1; set client_min_messages = warning; set jit = off;
              set synchronous_commit = on; set statement_timeout = 60000;
-             set idle_in_transaction_session_timeout = 60000";
-        talk.wait(async |client| client.batch_execute(SETTINGS).await)?;
+             set idle_in_transaction_session_timeout = 60000;
+             select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
+                     and not rolbypassrls and pg_has_role(current_user, oid, 'member')) then 'role'
+                 when rolsuper or rolbypassrls then 'nothing' else 'force' end
+             from pg_roles where rolname = current_user"
+        );
+        let said = talk.wait(async |client| client.simple_query(&settings).await)?;
+        let apart = last_of(&said).and_then(|name| Apart::from_name(&name));
         Ok(Box::new(Link {
-            server: self.clone(),
             talk: RefCell::new(Some(talk)),
             along: RefCell::default(),
             later: RefCell::default(),
+            number: RefCell::default(),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
             has_begun: Cell::new(false),
+            tenant: Cell::new(None),
+            kept_apart: apart.unwrap_or(Apart::Nothing),
+            is_owner: Cell::new(false),
             apart: false,
         }))
     }
@@ -129,17 +144,24 @@ type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
 
 /// One connection and the statements it has ready.
 pub struct Link {
-    server: Server,
     /// None once it ends.
     talk: RefCell<Option<Talk>>,
     /// How the transaction begins, and what is set in it, sent along with the next statement.
     along: RefCell<String>,
     /// Statements of which nothing is to be known but that they ran, sent along with the next one.
     later: RefCell<Vec<(Statement, Vec<Bound>)>>,
+    /// Under which number the database remembers the open transaction, where it was asked.
+    number: RefCell<Option<String>>,
     ready: RefCell<Ready>,
     in_transaction: Cell<bool>,
     /// Whether anything was said in it.
     has_begun: Cell<bool>,
+    /// Whose rows the next transaction is about; without anybody it comes to no row.
+    tenant: Cell<Option<Uuid>>,
+    /// What keeps it from the rows of others.
+    kept_apart: Apart,
+    /// It keeps the role that it came with.
+    is_owner: Cell<bool>,
     /// Asked from threads that must not wait: each question waits on one of its own.
     apart: bool,
 }
@@ -164,8 +186,8 @@ impl Link {
         let ask = async move |client: &Client| {
             let begins = async {
                 match along.is_empty() {
-                    true => Ok(()),
-                    false => client.batch_execute(&along).await,
+                    true => Ok(Vec::new()),
+                    false => client.simple_query(&along).await,
                 }
             };
             let puts = later.iter().map(async |(statement, values)| {
@@ -176,20 +198,25 @@ impl Link {
             // more, so what follows fails as well.
             let puts = future::try_join_all(puts);
             let (begun, put, answer) = future::join3(begins, puts, ask(client)).await;
-            begun.and(put.map(drop)).and(answer)
+            let said = begun.and_then(|begun| put.map(|_| last_of(&begun)));
+            said.and_then(|said| answer.map(|answer| (said, answer)))
         };
-        match self.talk.borrow_mut().as_mut() {
-            Some(talk) if self.apart => Ok(apart(|| talk.wait(ask))?),
-            Some(talk) => Ok(talk.wait(ask)?),
+        let asked = match self.talk.borrow_mut().as_mut() {
+            Some(talk) if self.apart => apart(|| talk.wait(ask)).map_err(Error::from),
+            Some(talk) => talk.wait(ask).map_err(Error::from),
             None => Err(Error::NoRows),
+        };
+        let (said, answer) = asked.inspect_err(|error| self.forget_plans(error))?;
+        if said.is_some() {
+            self.number.replace(said);
         }
+        Ok(answer)
     }
 
     /// A statement for values of these types. The same text may be asked with other types: with
     /// nothing where there was a value.
     fn statement(&self, sql: &str, types: &[Type]) -> Result<Statement> {
-        let mut ready = self.ready.borrow_mut();
-        let found = ready.get(sql).and_then(|kinds| {
+        let found = self.ready.borrow().get(sql).and_then(|kinds| {
             let same = kinds.iter().find(|(t, _)| t == types);
             same.map(|(_, statement)| statement.clone())
         });
@@ -198,6 +225,7 @@ impl Link {
         }
         let spelt = for_postgres(sql);
         let prepared = self.client(async |c| c.prepare_typed(&spelt, types).await)?;
+        let mut ready = self.ready.borrow_mut();
         if ready.len() >= STATEMENTS_MAX {
             ready.clear();
         }
@@ -241,9 +269,24 @@ impl Link {
         Ok(changed as usize)
     }
 
+    /// A server of a newer version has changed a table: what was prepared for it as it was counts no more.
+    fn forget_plans(&self, error: &Error) {
+        if let Error::Postgres(error) = error
+            && error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+        {
+            self.ready.borrow_mut().clear();
+        }
+    }
+
     /// Runs statements as they stand: they are PostgreSQL's own.
     pub fn batch(&self, sql: &str) -> Result<()> {
         self.client(async |c| c.batch_execute(sql).await)
+    }
+
+    /// The same, and the first value of the last row.
+    pub fn said(&self, sql: &str) -> Result<Option<String>> {
+        let messages = self.client(async |c| c.simple_query(sql).await)?;
+        Ok(last_of(&messages))
     }
 
     /// Writes many rows at once, as lines that COPY reads; answers how many it took.
@@ -259,6 +302,8 @@ impl Link {
 
     /// Begins when the first statement does.
     pub fn begin(&self, how: &str) {
+        self.along.take();
+        self.number.take();
         self.say_along(how);
         self.in_transaction.set(true);
         self.has_begun.set(false);
@@ -271,6 +316,16 @@ impl Link {
             along.push_str("; ");
         }
         along.push_str(sql);
+    }
+
+    /// Has the database number the transaction that begins.
+    pub fn ask_number(&self) {
+        self.say_along("select pg_current_xact_id()");
+    }
+
+    /// The number of the open transaction or the one before, if it was asked for and has begun.
+    pub fn number(&self) -> Option<String> {
+        self.number.borrow().clone()
     }
 
     /// Runs a statement in the open transaction, of which nothing is to be known but that it ran: with the next
@@ -294,6 +349,38 @@ impl Link {
             return Ok(());
         }
         self.client(async |_| Ok(()))
+    }
+
+    /// Begins a transaction of the tenant whose this connection is now. Tenant and role end with it:
+    /// whoever gets the connection next, by a pooler too, finds neither.
+    pub fn begin_apart(&self, how: &str) -> Result<()> {
+        let mut how = how.to_owned();
+        if let Some(tenant) = self.tenant.get() {
+            if self.kept_apart == Apart::Nothing && !self.is_owner.get() {
+                return Err(Error::Exposed);
+            }
+            let _ = write!(how, "; set local prism.tenant = '{tenant}'");
+        }
+        if self.steps_down() {
+            let _ = write!(how, "; set local role {MEMBER}");
+        }
+        self.begin(&how);
+        Ok(())
+    }
+
+    /// Whose the transactions are that begin from now on.
+    pub fn becomes(&self, tenant: Option<Uuid>) {
+        self.tenant.set(tenant);
+    }
+
+    /// Whether it keeps the role that it came with, which owns the tables.
+    pub fn stays_owner(&self, stays: bool) {
+        self.is_owner.set(stays);
+    }
+
+    /// Whether transactions take on the member's role.
+    pub fn steps_down(&self) -> bool {
+        self.kept_apart == Apart::Role && !self.is_owner.get()
     }
 
     pub fn commit(&self) -> Result<()> {
@@ -345,14 +432,18 @@ impl Link {
         !self.in_transaction.get()
     }
 
-    /// Another connection to where this one led.
-    pub fn another(&self) -> Result<Box<Link>> {
-        self.server.connect()
-    }
-
     pub fn is_closed(&self) -> bool {
         self.talk.borrow().as_ref().is_none_or(Talk::is_over)
     }
+}
+
+/// The first value of the last row, unless it says nothing.
+fn last_of(messages: &[SimpleQueryMessage]) -> Option<String> {
+    let last = messages.iter().rev().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    last.filter(|said| !said.is_empty()).map(str::to_owned)
 }
 
 /// A value on its way into a statement.

@@ -115,6 +115,7 @@ pub fn is_store(connection: &Connection, shown: &impl std::fmt::Display) -> Resu
         Err(StoreError::Failed(why)) if why.contains("not a database") => {
             return Err(stranger().into());
         }
+        Err(StoreError::Failed(why)) => return Err(damaged(shown, &why).into()),
         schema => schema?,
     };
     let ours = connection
@@ -123,7 +124,10 @@ pub fn is_store(connection: &Connection, shown: &impl std::fmt::Display) -> Resu
             [],
             |row| row.get::<_, i64>(0),
         )
-        .map_err(failed)?;
+        .map_err(|error| match failed(error) {
+            StoreError::Failed(why) => damaged(shown, &why).into(),
+            other => other,
+        })?;
     if schema == 0 || ours != 2 {
         return Err(stranger().into());
     }
@@ -154,12 +158,18 @@ pub fn whole(connection: &Connection, shown: &impl std::fmt::Display) -> Result<
             other => return Err(other),
         },
     };
-    Err(Problem::new(
+    Err(damaged(shown, &why).into())
+}
+
+fn damaged(shown: &impl std::fmt::Display, why: &str) -> Problem {
+    Problem::new(
         Code::Conflict,
-        format!("{shown} is damaged: {}", why.lines().next().unwrap_or_default()),
+        format!(
+            "{shown} is damaged: {}",
+            why.lines().next().unwrap_or_default()
+        ),
         "take an older copy: `prism backup` wrote it where you said, and upgrades leave theirs in $PRISM_HOME/backups",
     )
-    .into())
 }
 
 #[cfg(test)]

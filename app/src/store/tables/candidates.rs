@@ -5,15 +5,15 @@ use super::memory::list;
 use super::vectors::{RECALL_WAITS, ScanFilter};
 use super::words::{self, WordHits};
 use super::{Result, Tables, failed, held};
-use crate::store::memory::{Filter, Found, Phrasing, Search, WordHits as Hits, Words};
+use crate::store::memory::{Filter, Found, Phrasing, Search, Terms, WordHits as Hits, Words};
 use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::generation::Generation;
 use prism_core::memory::question::{RELEASE_WORDS, released_version, year};
 use prism_core::memory::recall::{
-    Asked, Candidate, Candidates, LEG_CANDIDATES, NEIGHBOUR_US, Nearness, Phrased, Sighting, Word,
-    best, promising, rarity, taken_for,
+    Asked, Candidate, Candidates, LEG_CANDIDATES, LOOKED_AROUND, NEIGHBOUR_US, Nearness, Phrased,
+    Sighting, Word, best, promising, rarity, taken_for,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
@@ -73,11 +73,11 @@ impl Tables {
     pub async fn words(
         &self,
         project: Uuid,
-        phrasings: Vec<Vec<String>>,
+        phrasings: Vec<Terms>,
         filter: Filter,
     ) -> Result<Vec<Words>> {
         self.read_memory(move |c| {
-            let looked_up = |terms: &Vec<String>| {
+            let looked_up = |terms: &Terms| {
                 let started = Instant::now();
                 let hits = words::words(c, &project.to_string(), terms, &filter)?;
                 Ok(Words {
@@ -123,7 +123,9 @@ impl Tables {
                 Some(index) => index.nearest(&project, vector, filter, n),
                 None => vectors.nearest(c, (search.model, &project), vector, filter, n),
             };
+            let asked = legs.iter().find_map(|leg| leg.vector.as_deref());
             let generation = Generation::of(search.model);
+            let generation = generation.map(|g| asked.map_or(g, |vector| g.heard_by(vector)));
             // Each generation's cosines lie differently; the ranking knows one scale.
             let scaled = |cosine: f64| generation.map_or(cosine, |g| g.scaled(cosine));
             let plain = ScanFilter::of(&search.filter);
@@ -158,16 +160,27 @@ impl Tables {
                 .collect();
             known.extend(known_rows(c, &project, missing, &search.filter)?);
             chosen.retain(|row| known.contains_key(row));
-            let most = |of: &dyn Fn(&Leg) -> f64| legs.iter().map(of).fold(0.0, f64::max);
-            let seen = |row: &i64| Sighting {
-                own_words: most(&|leg| leg.share_of_words(*row)),
-                nearest: most(&|leg| leg.nearness(*row, &scaled)),
-                pointed: most(&|leg| leg.asked().points(&leg.words.matches(*row))),
-                mentions: mentions.contains(row),
-                between: if between.contains(row) { rarity } else { 0.0 },
+            let seen_by = |row: &i64, legs: &[Leg]| {
+                let most = |of: &dyn Fn(&Leg) -> f64| legs.iter().map(of).fold(0.0, f64::max);
+                Sighting {
+                    own_words: most(&|leg| leg.share_of_words(*row)),
+                    nearest: most(&|leg| leg.nearness(*row, &scaled)),
+                    pointed: most(&|leg| leg.asked().points(&leg.words.matches(*row))),
+                    mentions: mentions.contains(row),
+                    between: if between.contains(row) { rarity } else { 0.0 },
+                }
             };
-            let sightings = chosen.iter().map(|row| (*row, seen(row)));
-            let mut rows: Vec<i64> = promising(sightings, &search.weights);
+            let looked_around = |legs: &[Leg], n: usize| {
+                let sightings = chosen.iter().map(|row| (*row, seen_by(row, legs)));
+                promising(sightings, &search.weights, n)
+            };
+            let mut rows: Vec<i64> = looked_around(&legs, LOOKED_AROUND);
+            if legs.len() > 1 {
+                // A phrasing that fits all rows alike takes no place from what the question finds.
+                rows.extend(looked_around(&legs[..1], LOOKED_AROUND / 2));
+                rows.sort_unstable();
+                rows.dedup();
+            }
             let beside = if search.neighbours {
                 beside(c, &project, &rows, &mut known, &search.filter)?
             } else {
@@ -513,10 +526,18 @@ mod tests {
     use super::super::word_counts;
     use super::*;
     use crate::store::sql;
+    use prism_core::memory::question::TERMS_MAX;
     use prism_core::memory::recall::idf;
 
     /// Candidates are judged from one index, words are looked up by word, and no step scans a
     /// table.
+    fn asked(words: &[String]) -> Terms {
+        Terms {
+            words: words.to_vec(),
+            identifiers: Vec::new(),
+        }
+    }
+
     #[test]
     fn every_step_of_a_recall_is_a_search() {
         let dir = tempfile::tempdir().unwrap();
@@ -680,7 +701,8 @@ mod tests {
         let connection = filled(&dir, &rows);
         let terms = ["often".to_owned(), "seldom".to_owned()];
         for project in ["alone", "mixed"] {
-            let found = words::words(&connection, project, &terms, &Filter::default()).unwrap();
+            let found =
+                words::words(&connection, project, &asked(&terms), &Filter::default()).unwrap();
             let mass = idf(1_300.0, 1_300.0) + idf(1_300.0, 13.0);
             assert!(
                 (found.mass - mass).abs() < 1e-9,
@@ -691,6 +713,21 @@ mod tests {
             let both = both.filter(|row| found.matches(**row).len() == 2).count();
             assert_eq!(both, 13, "{project}");
         }
+    }
+
+    #[test]
+    fn of_a_long_question_the_rarest_words_are_looked_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let common: Vec<String> = (0..40).map(|i| format!("common{i}")).collect();
+        let mut rows = vec![("ours", "a walrus on the roof".to_owned())];
+        rows.extend((0..300).map(|_| ("ours", common.join(" "))));
+        let connection = filled(&dir, &rows);
+        let mut terms = common;
+        terms.extend((0..40).map(|i| format!("unheld{i}")));
+        terms.push("walrus".to_owned());
+        let found = words::words(&connection, "ours", &asked(&terms), &Filter::default()).unwrap();
+        assert!(found.known.contains_key(&1));
+        assert_eq!(found.words(&[]).len(), TERMS_MAX);
     }
 
     #[test]
@@ -705,7 +742,7 @@ mod tests {
             .unwrap();
         let terms = ["kingfisher", "quota", "exceeded"].map(str::to_owned);
         let found = |project: &str, filter: &Filter| {
-            let found = words::words(&connection, project, &terms, filter).unwrap();
+            let found = words::words(&connection, project, &asked(&terms), filter).unwrap();
             found.known.into_keys().collect::<Vec<i64>>()
         };
         assert_eq!(found("ours", &Filter::default()), [1]);

@@ -28,6 +28,7 @@ impl Tables {
                     .collect(),
                 open_sessions: rows(&mut all(OPEN_SESSIONS)?, super::sessions::session)?,
                 started_personas: rows(&mut all(STARTED)?, |r| column::id(r, "id"))?,
+                names: super::servers::changes(c)?.0,
             })
         })
         .await
@@ -40,48 +41,8 @@ impl Tables {
         operator: Identity,
         now: Moment,
     ) -> Result<(Project, Persona)> {
-        self.write(move |c| {
-            let tenant = the_tenant(c)?;
-            c.execute(
-                "insert into projects (id, tenant_id, pid, created_at) values (?, ?, ?, ?)
-                 on conflict do nothing",
-                params![
-                    new.id.to_string(),
-                    tenant.to_string(),
-                    new.pid.as_str(),
-                    now.0
-                ],
-            )
-            .map_err(failed)?;
-            let project = c
-                .query_row(
-                    "select id, pid from projects where tenant_id = ? and pid = ?",
-                    params![tenant.to_string(), new.pid.as_str()],
-                    project,
-                )
-                .map_err(failed)?;
-            let known = c
-                .query_row(
-                    "select * from personas where project_id = ? and is_operator = 1",
-                    [project.id.to_string()],
-                    persona,
-                )
-                .optional()
-                .map_err(failed)?;
-            if let Some(operator) = known {
-                return Ok((project, operator));
-            }
-            let operator = Persona {
-                id: clock::new_id(),
-                project_id: project.id,
-                identity: operator,
-                is_operator: true,
-                created_at: now,
-            };
-            insert_persona(c, tenant, &operator)?;
-            Ok((project, operator))
-        })
-        .await
+        self.write(move |c| insert_project(c, &new, operator, now))
+            .await
     }
 
     /// Adds an agent to a project in the spelling its first registration fixed, or reads the
@@ -206,38 +167,7 @@ impl Tables {
 
     /// Stores a key, or reads the row that has its hash already; none when that row cannot be read.
     pub async fn add_key(&self, new: KeyRow) -> Result<Option<KeyRow>> {
-        self.write(move |c| {
-            let tenant = the_tenant(c)?;
-            c.execute(
-                "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at, browser, expires_at)
-                 values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing",
-                params![
-                    new.id.to_string(),
-                    tenant.to_string(),
-                    new.identity.as_ref().map(Identity::as_str),
-                    new.key_sha256,
-                    new.prefix,
-                    new.created_at.0,
-                    new.browser,
-                    new.expires_at.map(|at| at.0)
-                ],
-            )
-            .map_err(failed)?;
-            // Browsers come and go: those that are long signed out are not listed for ever.
-            c.execute(
-                "delete from api_keys where browser is not null
-                 and coalesce(revoked_at, expires_at) < ?",
-                [new.created_at.plus_s(-BROWSER_DAYS * 24 * 3600).0],
-            )
-            .map_err(failed)?;
-            c.query_row(
-                "select * from api_keys where key_sha256 = ?",
-                [new.key_sha256],
-                key,
-            )
-            .map_err(failed)
-        })
-        .await
+        self.write(move |c| insert_key(c, new)).await
     }
 
     pub async fn revoke_key(&self, id: Uuid, now: Moment) -> Result<()> {
@@ -253,11 +183,13 @@ impl Tables {
     }
 }
 
-/// The embedded store has one tenant, made on first use.
+/// Whose rows these are. A file has one tenant, made on first use; elsewhere the transaction says whose it is.
 pub(super) fn the_tenant(c: &Connection) -> Result<Uuid> {
-    let found = c.query_row("select id from tenants limit 1", [], |r| {
-        column::id(r, "id")
-    });
+    let whose = c.either(
+        "select id from tenants limit 1",
+        "select this_tenant() as id",
+    );
+    let found = c.query_row(whose, [], |r| column::id(r, "id"));
     match found {
         Err(sql::Error::NoRows) => {
             let id = clock::new_id();
@@ -270,6 +202,87 @@ pub(super) fn the_tenant(c: &Connection) -> Result<Uuid> {
         }
         other => other.map_err(failed),
     }
+}
+
+/// Adds a project with its operator, or reads what is there under its name.
+pub(super) fn insert_project(
+    c: &Connection,
+    new: &Project,
+    operator: Identity,
+    now: Moment,
+) -> Result<(Project, Persona)> {
+    let tenant = the_tenant(c)?;
+    c.execute(
+        "insert into projects (id, tenant_id, pid, created_at) values (?, ?, ?, ?)
+         on conflict do nothing",
+        params![
+            new.id.to_string(),
+            tenant.to_string(),
+            new.pid.as_str(),
+            now.0
+        ],
+    )
+    .map_err(failed)?;
+    let project = c
+        .query_row(
+            "select id, pid from projects where tenant_id = ? and pid = ?",
+            params![tenant.to_string(), new.pid.as_str()],
+            project,
+        )
+        .map_err(failed)?;
+    let known = c
+        .query_row(
+            "select * from personas where project_id = ? and is_operator = 1",
+            [project.id.to_string()],
+            persona,
+        )
+        .optional()
+        .map_err(failed)?;
+    if let Some(operator) = known {
+        return Ok((project, operator));
+    }
+    let operator = Persona {
+        id: clock::new_id(),
+        project_id: project.id,
+        identity: operator,
+        is_operator: true,
+        created_at: now,
+    };
+    insert_persona(c, tenant, &operator)?;
+    Ok((project, operator))
+}
+
+/// Stores a key, or reads the row that has its hash already; none when that row cannot be read.
+pub(super) fn insert_key(c: &Connection, new: KeyRow) -> Result<Option<KeyRow>> {
+    let tenant = the_tenant(c)?;
+    c.execute(
+        "insert into api_keys (id, tenant_id, identity, key_sha256, prefix, created_at, browser, expires_at)
+         values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing",
+        params![
+            new.id.to_string(),
+            tenant.to_string(),
+            new.identity.as_ref().map(Identity::as_str),
+            new.key_sha256,
+            new.prefix,
+            new.created_at.0,
+            new.browser,
+            new.expires_at.map(|at| at.0)
+        ],
+    )
+    .map_err(failed)?;
+    // Browsers come and go: those that are long signed out are not listed for ever.
+    c.execute(
+        "delete from api_keys where browser is not null
+         and coalesce(revoked_at, expires_at) < ?",
+        [new.created_at.plus_s(-BROWSER_DAYS * 24 * 3600).0],
+    )
+    .map_err(failed)?;
+    c.query_row(
+        "select * from api_keys where key_sha256 = ?",
+        [new.key_sha256],
+        key,
+    )
+    .map_err(failed)
 }
 
 fn insert_persona(c: &Connection, tenant: Uuid, persona: &Persona) -> Result<()> {

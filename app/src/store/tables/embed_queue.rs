@@ -1,10 +1,12 @@
 //! The queue of rows that wait for their vectors, and what is read and written for it.
 
 use super::memory::list;
-use super::{Result, Tables, failed};
+use super::{Alone, Result, Tables, failed};
+use crate::clock;
 use crate::store::sql::{self, Connection, OptionalExtension, params};
 use crate::store::{EmbedJob, StoreError, VectorRow};
 use prism_core::Moment;
+use prism_core::limits::EMBED_TAKEN_US;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::NEIGHBOUR_US;
 use prism_core::memory::vector::{Embeddable, to_bytes};
@@ -27,6 +29,15 @@ const NEXT_MODEL: &str = "select min(model) from memory_vectors where model > ?"
 const QUEUED: &str = "select m.id, i.queued_at, m.session_id, m.created_at
     from embed_intents i cross join memory m on m.id = i.memory_id
     where i.attempts < ? order by i.attempts, i.queued_at limit ?";
+/// The same where several servers embed: rows that nobody is at work on are taken, and nobody waits for
+/// another who takes some.
+const TAKE: &str = "update embed_intents i set taken_until = ?4 from memory m
+    where m.id = i.memory_id and i.memory_id in (select memory_id from embed_intents
+        where attempts < ?1 and (taken_until is null or taken_until <= ?3)
+        order by attempts, queued_at limit ?2 for update skip locked)
+    returning m.id, i.queued_at, m.session_id, m.created_at";
+/// Whoever comes next may take it.
+const GIVE_BACK: &str = "update embed_intents set taken_until = null where memory_id = ?";
 
 impl Tables {
     /// Resolves once there may be rows to embed.
@@ -35,13 +46,47 @@ impl Tables {
     }
 
     pub async fn embed_jobs(&self, n: usize, attempts_max: i64) -> Result<Vec<EmbedJob>> {
-        self.read_memory(move |c| {
-            let queued = list(c, QUEUED, params![attempts_max, n as i64], |r| {
-                Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
-            })?;
-            queued.into_iter().map(|row| job(c, row)).collect()
-        })
-        .await
+        if !self.is_shared() {
+            let queued = move |c: &Connection| {
+                let queued = list(c, QUEUED, params![attempts_max, n as i64], queued_row)?;
+                queued.into_iter().map(|row| job(c, row)).collect()
+            };
+            return self.read_memory(queued).await;
+        }
+        // Most looks find nothing, and are not worth a commit.
+        let now = clock::now();
+        let waiting = move |c: &Connection| {
+            let waiting = "select 1 from embed_intents
+                where attempts < ? and (taken_until is null or taken_until <= ?) limit 1";
+            c.prepare_cached(waiting)
+                .and_then(|mut s| s.exists(params![attempts_max, now.0]))
+                .map_err(failed)
+        };
+        if !self.read(waiting).await? {
+            return Ok(Vec::new());
+        }
+        let take = move |c: &Connection| {
+            let until = now.plus_us(EMBED_TAKEN_US);
+            let taken = params![attempts_max, n as i64, now.0, until.0];
+            let mut taken = list(c, TAKE, taken, queued_row)?;
+            taken.sort_by_key(|(_, queued_at, ..)| *queued_at);
+            taken.into_iter().map(|row| job(c, row)).collect()
+        };
+        self.noted(Alone::Inboxes(Vec::new()), take).await
+    }
+
+    pub async fn give_back_jobs(&self, rows: Vec<String>) -> Result<()> {
+        if !self.is_shared() || rows.is_empty() {
+            return Ok(());
+        }
+        let give_back = move |c: &Connection| {
+            let mut give_back = c.prepare_cached(GIVE_BACK).map_err(failed)?;
+            for row in &rows {
+                give_back.execute([row]).map_err(failed)?;
+            }
+            Ok(())
+        };
+        self.noted(Alone::Inboxes(Vec::new()), give_back).await
     }
 
     /// Stores the vectors of some rows and ends their intents, unless a row has changed meanwhile.
@@ -62,8 +107,11 @@ impl Tables {
                 if let Some(gone) = instead_of {
                     add_vectors(c, gone, job, &[]).map_err(failed)?;
                 }
-                end.execute(params![job.memory_id, job.queued_at])
-                    .map_err(failed)?;
+                let ended = end.execute(params![job.memory_id, job.queued_at]);
+                if ended.map_err(failed)? == 0 {
+                    // It has changed meanwhile, and waits again.
+                    c.execute(GIVE_BACK, [&job.memory_id]).map_err(failed)?;
+                }
             }
             // The first vectors say which generation answers.
             let begin = "insert into vector_generation (one, generation) values (1, ?)
@@ -150,9 +198,20 @@ impl Tables {
                     return Ok(false);
                 }
             }
-            let switch = "insert into vector_generation (one, generation) values (1, ?)
-                on conflict (one) do update set generation = excluded.generation";
-            c.execute(switch, [to]).map(|_| true).map_err(failed)
+            // Another server may have begun with others, or have switched before.
+            let switched = match from {
+                None => c.execute(
+                    "insert into vector_generation (one, generation) values (1, ?)
+                     on conflict (one) do update set generation = excluded.generation
+                     where vector_generation.generation = excluded.generation",
+                    [to],
+                ),
+                Some((from, _)) => c.execute(
+                    "update vector_generation set generation = ? where generation = ?",
+                    [to, from],
+                ),
+            };
+            switched.map(|rows| rows > 0).map_err(failed)
         })
         .await
     }
@@ -193,7 +252,8 @@ impl Tables {
             // A row that is embedded anew has no intent until it fails.
             let tried =
                 "insert into embed_intents (memory_id, queued_at, attempts) values (?, 0, 1)
-                on conflict (memory_id) do update set attempts = embed_intents.attempts + 1";
+                on conflict (memory_id) do update
+                    set attempts = embed_intents.attempts + 1, taken_until = null";
             c.execute(tried, [&memory_id]).map(drop).map_err(failed)
         })
         .await
@@ -271,11 +331,15 @@ fn add_vectors(c: &Connection, model: &str, job: &EmbedJob, rows: &[VectorRow]) 
     Ok(())
 }
 
+/// Id, when it was queued, session, when it was written.
+type Queued = (String, i64, Option<String>, i64);
+
+fn queued_row(r: &sql::Row<'_>) -> sql::Result<Queued> {
+    Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
+}
+
 /// A row with its texts: id, when it was queued, session, when it was written.
-fn job(
-    c: &Connection,
-    (id, queued_at, session, at): (String, i64, Option<String>, i64),
-) -> Result<EmbedJob> {
+fn job(c: &Connection, (id, queued_at, session, at): Queued) -> Result<EmbedJob> {
     let before = match before(c, &id, session.as_deref(), at)? {
         Some(other) => Some(embeddable(c, &other)?.main()),
         None => None,

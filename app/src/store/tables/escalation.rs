@@ -106,13 +106,29 @@ impl Tables {
         .await
     }
 
-    /// The command runs for these: never again.
-    pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<()> {
+    /// The command runs for those of these that it was not run for: never again, and nowhere else.
+    pub async fn notified(&self, signals: Vec<String>, now: Moment) -> Result<Vec<String>> {
         self.write(move |c| {
-            let note = "update signal_queue set notified_at = ? where id = ?";
+            let note =
+                "update signal_queue set notified_at = ? where id = ? and notified_at is null";
             let mut statement = c.prepare_cached(note).map_err(failed)?;
+            let mut mine = Vec::new();
             for id in signals {
-                statement.execute(params![now.0, id]).map_err(failed)?;
+                if statement.execute(params![now.0, id]).map_err(failed)? > 0 {
+                    mine.push(id);
+                }
+            }
+            Ok(mine)
+        })
+        .await
+    }
+
+    pub async fn not_notified(&self, signals: Vec<String>) -> Result<()> {
+        self.write(move |c| {
+            let take_back = "update signal_queue set notified_at = null where id = ?";
+            let mut statement = c.prepare_cached(take_back).map_err(failed)?;
+            for id in signals {
+                statement.execute([id]).map_err(failed)?;
             }
             Ok(())
         })

@@ -4,7 +4,7 @@ use super::{Result, StoreError, Tables, failed, migrate};
 use crate::clock;
 use crate::store::sql::{self, Connection, Link, Server};
 use ::postgres::error::SqlState;
-use prism_core::database::Facts;
+use prism_core::database::{Apart, Facts};
 use prism_core::{Code, Problem};
 
 /// Looks at a database that servers share, without changing anything in it.
@@ -21,6 +21,8 @@ pub fn begin(server: &Server) -> Result<Box<Link>> {
     if let Some(refusal) = facts.refusal(migrate::NEWEST as u64) {
         return Err(refusal.into());
     }
+    let (ahead_us, took_us) = clock_of(&connection).map_err(failed)?;
+    clock::follow(ahead_us, took_us);
     tracing::info!(database = %server, "The database is {}", facts.line());
     for note in facts.notes() {
         tracing::warn!("{note}");
@@ -41,6 +43,28 @@ impl Tables {
     pub async fn facts(&self) -> Result<Facts> {
         self.read(|c| facts(c).map_err(failed)).await
     }
+
+    pub async fn follow_clock(&self) -> Result<()> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let (ahead_us, took_us) = self.read(|c| clock_of(c).map_err(failed)).await?;
+        clock::follow(ahead_us, took_us);
+        Ok(())
+    }
+}
+
+/// How far the database's clock is ahead of this machine's, and how long it took to ask.
+fn clock_of(connection: &Connection) -> sql::Result<(i64, i64)> {
+    let asked = clock::of_machine();
+    let there: i64 = connection.query_row(
+        "select cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) as now_us",
+        [],
+        |row| row.get("now_us"),
+    )?;
+    let took = clock::of_machine().since_us(asked);
+    // Half of the way there and back is what the question took.
+    Ok((there - asked.0 - took / 2, took))
 }
 
 fn facts(connection: &Connection) -> sql::Result<Facts> {
@@ -54,38 +78,43 @@ fn facts(connection: &Connection) -> sql::Result<Facts> {
             ..Facts::default()
         });
     }
-    let asked = clock::now();
+    let (ahead_us, _) = clock_of(connection)?;
     let mut found = connection.query_row(
         "select current_setting('server_version') as version,
                 (select extversion from pg_extension where extname = 'vector') as pgvector,
                 cast(pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on'
                      as int) as read_only,
-                cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) as now_us,
-                to_regclass('prism_schema') is not null as has_schema",
+                case when u.rolsuper or u.rolcreaterole or exists (select 1 from pg_roles m
+                        where m.rolname = 'prism_member' and not m.rolsuper and not m.rolbypassrls
+                            and pg_has_role(session_user, m.oid, 'member')) then 'role'
+                     when not u.rolbypassrls then 'force' else 'nothing' end as apart
+         from pg_roles u where u.rolname = session_user",
         [],
         |row| {
-            // Half of the way there and back is what the question took.
-            let now = clock::now();
-            let here = now.0 - now.since_us(asked) / 2;
-            Ok((
-                Facts {
-                    engine: "postgres".into(),
-                    version: row.get("version")?,
-                    pgvector: row.get("pgvector")?,
-                    read_only: row.get::<_, i64>("read_only")? != 0,
-                    clock_off_ms: (row.get::<_, i64>("now_us")? - here) / 1000,
-                    ..Facts::default()
-                },
-                row.get::<_, i64>("has_schema")? != 0,
-            ))
+            Ok(Facts {
+                engine: "postgres".into(),
+                version: row.get("version")?,
+                pgvector: row.get("pgvector")?,
+                read_only: row.get::<_, i64>("read_only")? != 0,
+                clock_off_ms: ahead_us / 1000,
+                apart: Apart::from_name(&row.get::<_, String>("apart")?),
+                ..Facts::default()
+            })
         },
     )?;
-    if found.1 {
-        let sql = "select coalesce(max(version), 0) as version from prism_schema";
-        let schema: i64 = connection.query_row(sql, [], |row| row.get("version"))?;
-        found.0.schema = schema as u64;
+    found.schema = schema(connection)?;
+    Ok(found)
+}
+
+/// The schema of a shared database; 0 where there is none yet.
+pub fn schema(connection: &Connection) -> sql::Result<u64> {
+    let there = "select to_regclass('prism_schema') is not null as there";
+    if connection.query_row(there, [], |row| row.get::<_, i64>("there"))? == 0 {
+        return Ok(0);
     }
-    Ok(found.0)
+    let sql = "select coalesce(max(version), 0) as version from prism_schema";
+    let schema: i64 = connection.query_row(sql, [], |row| row.get("version"))?;
+    Ok(schema as u64)
 }
 
 /// A database that could not be reached or let nobody in.

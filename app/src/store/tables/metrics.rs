@@ -28,6 +28,7 @@ impl Tables {
                 vectors: count("select count(*) from memory_vectors v join memory m on m.rowid = v.memory_row where m.project_id = ?")?,
                 models: Vec::new(),
                 switching: None,
+                off: None,
             })
         })
         .await

@@ -85,6 +85,14 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("../../../migrations/sqlite/0020_metrics.sql"),
     ),
     (
+        "0021_several_servers",
+        include_str!("../../../migrations/sqlite/0021_several_servers.sql"),
+    ),
+    (
+        "0022_tenants",
+        include_str!("../../../migrations/sqlite/0022_tenants.sql"),
+    ),
+    (
         "0023_touched",
         include_str!("../../../migrations/sqlite/0023_touched.sql"),
     ),
@@ -104,6 +112,16 @@ const POSTGRES_MIGRATIONS: &[(usize, &str, &str)] = &[
     ),
     (
         21,
+        "0021_several_servers",
+        include_str!("../../../migrations/postgres/0021_several_servers.sql"),
+    ),
+    (
+        22,
+        "0022_tenants",
+        include_str!("../../../migrations/postgres/0022_tenants.sql"),
+    ),
+    (
+        23,
         "0023_touched",
         include_str!("../../../migrations/postgres/0023_touched.sql"),
     ),
@@ -191,7 +209,7 @@ fn migrate_shared(link: &Link) -> Result<Vec<&'static str>> {
     }
     if !done.is_empty() {
         link.batch(&format!(
-            "delete from prism_schema; insert into prism_schema values ({NEWEST})"
+            "select keep_tenants_apart(); delete from prism_schema; insert into prism_schema values ({NEWEST})"
         ))
         .map_err(failed)?;
     }
@@ -454,6 +472,8 @@ mod tests {
             "e4e67095e3762eb86238287ad837e592c9db6754fc4741577a22be39e5181144",
             "24631db961559033fa5bbe87fb8cdbdd7fa6ef7951270a338aa903df24b13aa3",
             "84198494069dcab269065c6891655d6ff2a09f8de4e1fdb854a846f8c946e94c",
+            "d913ac59d49b6ab574dca3e2e7085c27fa1ddbef16baec22690440ace88c3373",
+            "a74839a77091334324ea17568f564a247c8f5aff548b7b5b6b93772ab51ffca1",
             "34da7c5d63390104d16e021027fed02850882a11e8a958cbcd0cb2c4328a683f",
         ];
         let found: Vec<String> = MIGRATIONS

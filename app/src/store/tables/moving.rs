@@ -8,7 +8,7 @@
 
 mod tables;
 
-use super::{Result, StoreError, backup, failed, held, migrate};
+use super::{Result, StoreError, backup, failed, held, migrate, tenants};
 use crate::config::failpoint;
 use crate::home::Home;
 use crate::store::sql::{Connection, Link, Server, params};
@@ -112,10 +112,11 @@ pub fn check(from: &Place, to: &Place) -> Result<()> {
 }
 
 /// Copies every row from one place to another, which holds none yet, and proves it.
-pub fn run(from: &Place, to: &Place, tell: Tell<'_>) -> Result<Moved> {
+/// Of a database with several tenants one is moved.
+pub fn run(from: &Place, to: &Place, tenant: Option<&str>, tell: Tell<'_>) -> Result<Moved> {
     check(from, to)?;
     let source = open_source(from)?;
-    let whose = whose(&source, from, to)?;
+    let whose = whose(&source, from, tenant)?;
     let mut target = open_target(to, &whose)?;
     let tables = match (&source, &target.connection) {
         (Connection::Sqlite(_), other) => tables::of(&source, other)?,
@@ -187,7 +188,7 @@ fn connect(server: &Server) -> Result<Connection> {
     let link = server.connect().map_err(failed)?;
     link.batch(&format!(
         "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0;
-         set application_name = '{APPLICATION}'; set row_security = off"
+         set application_name = '{APPLICATION}'"
     ))
     .map_err(failed)?;
     Ok(Connection::Postgres(link))
@@ -209,6 +210,10 @@ fn open_source(place: &Place) -> Result<Connection> {
         Place::Server(server) => {
             let connection = connect(server)?;
             nobody_serves(&connection, &shown)?;
+            // A store that was moved or restored here has never let anybody else in.
+            if let Connection::Postgres(link) = &connection {
+                link.stays_owner(true);
+            }
             connection
         }
     };
@@ -324,21 +329,31 @@ fn nobody_serves(c: &Connection, shown: &str) -> Result<()> {
     ))
 }
 
-/// Says whose rows these are, whatever the place is called next time: the ids of its tenants.
-fn whose(source: &Connection, from: &Place, to: &Place) -> Result<String> {
-    let tenants = tables::names(source, "select id from tenants order by id", &[])?;
-    if tenants.len() > 1 && matches!(to, Place::File(_)) {
-        return Err(refused(
-            Code::Conflict,
-            format!(
-                "{} has {} tenants, and a SQLite file has room for one",
-                from.shown(),
-                tenants.len()
-            ),
-            "keep them in PostgreSQL, or take the others out of a copy first",
-        ));
+/// Says whose rows these are, whatever the place is called next time: the id of their tenant. From here on the source is
+/// looked at as that tenant sees it.
+fn whose(source: &Connection, from: &Place, tenant: Option<&str>) -> Result<String> {
+    if let Connection::Sqlite(_) = source {
+        if let Some(name) = tenant {
+            return Err(refused(
+                Code::InvalidRequest,
+                format!(
+                    "{} has one tenant, which has no name: {name:?} says nothing here",
+                    from.shown()
+                ),
+                "leave out --tenant",
+            ));
+        }
+        let tenants = tables::names(source, "select id from tenants order by id", &[])?;
+        return Ok(tenants.join(" "));
     }
-    Ok(tenants.join(" "))
+    let (tenant, is_one_of_several) = tenants::to_move(source, tenant, &from.shown())?;
+    source.commit().map_err(failed)?;
+    source.becomes(Some(tenant.id));
+    if let Connection::Postgres(link) = source {
+        link.stays_owner(!is_one_of_several);
+    }
+    source.begin_reading().map_err(failed)?;
+    Ok(tenant.id.to_string())
 }
 
 /// Where rows come to.
@@ -391,6 +406,15 @@ fn open_target(place: &Place, whose: &str) -> Result<Target> {
             return Err(refused(Code::Conflict, message, next));
         }
     }
+    if let Connection::Postgres(link) = &target.connection {
+        let tenant: uuid::Uuid = whose.parse().map_err(|_| {
+            StoreError::Failed(format!(
+                "the source's tenant has no id that can be kept: {whose:?}"
+            ))
+        })?;
+        link.batch(&format!("set prism.tenant = '{tenant}'"))
+            .map_err(failed)?;
+    }
     Ok(target)
 }
 
@@ -440,6 +464,7 @@ fn open_target_database(server: &Server, shown: &str) -> Result<Target> {
     let Connection::Postgres(link) = &connection else {
         return Err(StoreError::Closed);
     };
+    link.stays_owner(true);
     let locked = link.query(
         "select pg_try_advisory_lock(hashtextextended('prism moving', 0))",
         &[],
@@ -452,7 +477,9 @@ fn open_target_database(server: &Server, shown: &str) -> Result<Target> {
         // Before anything is done to it: an upgrade would be.
         if let Some(schema) = shared_schema(link)? {
             migrate::known(schema)?;
-            holds_nothing("tenants", count(&connection, "tenants")?, 0)?;
+            let tenants = link.query("select count(*) from tenants", &[]);
+            let tenants: i64 = tenants.map_err(failed)?.first().map_or(0, |row| row.get(0));
+            holds_nothing("tenants", tenants as u64, 0)?;
         }
         migrate::migrate(&mut connection)?;
     }
@@ -476,8 +503,9 @@ impl Target {
         let c = &self.connection;
         c.begin_writing().map_err(failed)?;
         if let Connection::Postgres(link) = c {
-            link.batch("select pg_advisory_xact_lock(hashtextextended('prism', 0))")
-                .map_err(failed)?;
+            // Rows come many at a time, which no policy is asked about: until the mark is gone nobody
+            // else comes here.
+            link.batch(&no_force(tables)).map_err(failed)?;
         }
         let fresh = rows_of_a_new_store(tables)?;
         for table in tables {
@@ -518,7 +546,10 @@ impl Target {
     /// Takes the mark away: from here on it is a store.
     fn finish(self, place: &Place) -> Result<()> {
         let drop_mark = format!("drop table {MARK}");
-        self.connection.execute_batch(&drop_mark).map_err(failed)?;
+        let apart = tenants::let_members_in();
+        let forced = format!("begin; select keep_tenants_apart(); {apart}; {drop_mark}; commit");
+        let finish = self.connection.either(&drop_mark, &forced);
+        self.connection.execute_batch(finish).map_err(failed)?;
         let (Place::File(file), Connection::Sqlite(c)) = (place, self.connection) else {
             return Ok(());
         };
@@ -535,6 +566,18 @@ impl Target {
             )
         })
     }
+}
+
+/// Lets the owner of the tables pass their policies.
+fn no_force(tables: &[Table]) -> String {
+    let of = |table: &Table| {
+        format!(
+            "alter table \"{}\" no force row level security;",
+            table.name
+        )
+    };
+    let but_tenants = tables.iter().filter(|table| table.name != "tenants");
+    but_tenants.map(of).collect()
 }
 
 /// How many rows each table has in a store that was just made.

@@ -1,12 +1,12 @@
 //! The index of meaning that PostgreSQL has where pgvector is there, in place of vectors in memory.
 //!
 //! A copy of the vectors, as half floats, with an HNSW index for each generation. It is made once there are
-//! so many vectors that they take too much of every server's memory, beside whatever goes on: filled in steps, then indexed without holding anybody up, and used from then on. What was embedded since the last
-//! step is compared by itself, so nothing is missed meanwhile. Without the extension, before there are so
+//! so many vectors that they take too much of every server's memory, beside whatever goes on: filled in steps, then indexed without holding anybody up, and used from then on. Each tenant has
+//! an index of its own, for which its own vectors count. What was embedded since the last step is compared by itself, so nothing is missed meanwhile. Without the extension, before there are so
 //! many, and whenever the index is gone, the scan in memory answers.
 
 use super::vectors::{self, Near, ROLES, ScanFilter};
-use super::{Result, Tables, failed, pool};
+use super::{Result, Tables, failed, tenants};
 use crate::store::sql::{self, Connection, Link, OptionalExtension, params};
 use prism_core::memory::Kind;
 use prism_core::memory::recall::Nearness;
@@ -39,35 +39,60 @@ const LOOK_AGAIN: Duration = Duration::from_secs(20);
 /// What an index may take while it is made.
 const BUILDING_MEMORY: &str = "512MB";
 
-/// What an extension that was dropped has left is of no use to one that comes after it.
+/// What an extension that was dropped has left is of no use to one that comes after it. Rows are kept apart by tenant
+/// as `keep_tenants_apart()` does it, without the locks on all tables that it takes.
 const TABLES: &str = "drop table if exists memory_near, memory_near_state;
     create table memory_near (
-        id         bigint primary key references memory_vectors(id) on delete cascade,
+        tenant_id  text collate \"C\" not null default this_tenant(),
+        id         bigint not null,
         memory_row bigint not null,
         ordinal    bigint not null,
         model      text collate \"C\" not null,
         scanned    boolean not null,
-        near       halfvec not null
+        near       halfvec not null,
+        primary key (tenant_id, id),
+        foreign key (tenant_id, id) references memory_vectors(tenant_id, id) on delete cascade
     );
     create index ix_memory_near_row on memory_near (memory_row, model);
     create table memory_near_state (
-        model   text collate \"C\" primary key,
-        last    bigint not null default 0,
-        vectors bigint not null default 0
-    )";
+        tenant_id text collate \"C\" not null default this_tenant(),
+        model     text collate \"C\" not null,
+        last      bigint not null default 0,
+        vectors   bigint not null default 0,
+        primary key (tenant_id, model)
+    );
+    create policy tenant on memory_near
+        using (tenant_id = this_tenant()) with check (tenant_id = this_tenant());
+    create policy tenant on memory_near_state
+        using (tenant_id = this_tenant()) with check (tenant_id = this_tenant());
+    alter table memory_near enable row level security, force row level security;
+    alter table memory_near_state enable row level security, force row level security";
 /// The vectors after those that were copied, in order.
 const NEXT: &str = "select v.id, v.memory_row, v.ordinal, v.vector from memory_vectors v
     where v.id > ?1 and v.model = ?2 order by v.id limit ?3";
 
+/// COPY takes no rows behind a policy; these go many at a time as well.
+const COPY: &str = "insert into memory_near (id, memory_row, ordinal, model, scanned, near)
+    values (?, ?, ?, ?, ? <> 0, cast(cast(? as text) as halfvec))";
+
 /// What a server knows of the index: for which generation it is whole.
 #[derive(Default)]
 pub struct Indexed {
+    /// Whose vectors; nobody's where there is no such index.
+    tenant: Option<Uuid>,
     whole: Mutex<Option<String>>,
     /// When it was looked at and there was nothing to do.
     rests_since: Mutex<Option<Instant>>,
 }
 
 impl Indexed {
+    pub fn of(tenant: Uuid) -> Self {
+        Self {
+            tenant: Some(tenant),
+            ..Self::default()
+        }
+    }
+
     pub fn is_whole(&self, model: &str) -> bool {
         let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
         whole.as_deref() == Some(model)
@@ -91,13 +116,15 @@ impl Indexed {
         model: &str,
         dimensions: usize,
     ) -> Result<Option<Index<'c>>> {
-        if !self.is_whole(model) {
+        let Some(tenant) = self.tenant.filter(|_| self.is_whole(model)) else {
             return Ok(None);
-        }
+        };
         let there = c
-            .query_row("select to_regclass(?) is not null", [&name(model)], |r| {
-                r.get::<_, bool>(0)
-            })
+            .query_row(
+                "select to_regclass(?) is not null",
+                [&name(tenant, model)],
+                |r| r.get::<_, bool>(0),
+            )
             .map_err(failed)?;
         if !there {
             // Taken away under us: what is in memory is read again.
@@ -114,6 +141,7 @@ impl Indexed {
             .map_err(failed)?;
         Ok(last.map(|last| Index {
             c,
+            tenant,
             model: model.to_owned(),
             dimensions,
             last,
@@ -130,10 +158,16 @@ fn from_vectors() -> i64 {
     if from_few() { FROM_FEW } else { FROM_VECTORS }
 }
 
-/// The name of a generation's index.
-fn name(model: &str) -> String {
-    let digest = prism_core::signal::sha256_hex(model.as_bytes());
+/// The name of the index of a tenant's generation.
+fn name(tenant: Uuid, model: &str) -> String {
+    let digest = prism_core::signal::sha256_hex(format!("{tenant} {model}").as_bytes());
     format!("ix_memory_near_{}", &digest[..12])
+}
+
+/// The vectors that are in it, as the index says it and whoever wants it to be used.
+fn within(tenant: Uuid, model: &str, row: &str) -> String {
+    let model = model.replace('\'', "''");
+    format!("{row}.tenant_id = '{tenant}' and {row}.model = '{model}' and {row}.scanned")
 }
 
 /// A vector as pgvector reads it.
@@ -149,6 +183,7 @@ fn written(vector: &[f32]) -> String {
 /// The index in one transaction.
 pub struct Index<'c> {
     c: &'c Connection,
+    tenant: Uuid,
     model: String,
     dimensions: usize,
     /// The last vector that was copied into it.
@@ -190,10 +225,10 @@ impl Index<'_> {
         wanted: usize,
         all: bool,
     ) -> Result<Vec<Near>> {
-        let (model, n) = (self.model.replace('\'', "''"), self.dimensions);
+        let n = self.dimensions;
         let near = format!("cast(n.near as halfvec({n}))");
         let far = format!("{near} <#> cast(cast(?1 as text) as halfvec({n}))");
-        let of = format!("n.model = '{model}' and n.scanned");
+        let of = within(self.tenant, &self.model, "n");
         let of_project = format!("m.project_id = ?2{}", filter.sql());
         let sql = match all {
             // Not in the index's order, so that it is not asked.
@@ -360,13 +395,22 @@ impl Tables {
             return Ok(false);
         };
         let (near, vectors) = (self.near.clone(), self.vectors.clone());
+        let Some(tenant) = self.tenant else {
+            return Ok(false);
+        };
         let tended = tokio::task::spawn_blocking(move || {
             let link = pool.server().connect().map_err(failed)?;
             let c = Connection::Postgres(link);
             let Connection::Postgres(link) = &c else {
                 return Ok(false);
             };
-            let tended = tend(&c, link, (model, dimensions), from);
+            link.becomes(Some(tenant));
+            let of = Generation {
+                tenant,
+                model,
+                dimensions,
+            };
+            let tended = tend(&c, link, &of, from);
             // At once, and not when this connection has ended: the next step may be here before.
             drop(link.batch("select pg_advisory_unlock_all()"));
             let Tended { worked, is_whole } = tended?;
@@ -432,12 +476,25 @@ fn is_there(c: &Connection, sql: &str) -> Result<bool> {
     c.query_row(sql, [], |r| r.get(0)).map_err(failed)
 }
 
-fn tend(
-    c: &Connection,
-    link: &Link,
-    (model, dimensions): (&str, usize),
-    from: i64,
-) -> Result<Tended> {
+/// The vectors of one model and one tenant.
+struct Generation {
+    tenant: Uuid,
+    model: &'static str,
+    dimensions: usize,
+}
+
+/// Comes to the rows of the tenant whose the connection is.
+fn with_rows<T>(c: &Connection, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    c.begin_writing().map_err(failed)?;
+    let done = work();
+    match &done {
+        Ok(_) => c.commit().map_err(failed)?,
+        Err(_) => drop(c.rollback()),
+    }
+    done
+}
+
+fn tend(c: &Connection, link: &Link, of: &Generation, from: i64) -> Result<Tended> {
     let extension = "select exists (select 1 from pg_extension where extname = 'vector'
         and string_to_array(extversion, '.')::int[] >= array[0, 8])";
     if !is_there(c, extension)? {
@@ -447,35 +504,40 @@ fn tend(
         and attrelid = to_regclass('memory_near') and not attisdropped)";
     if !is_there(c, table)? {
         let sql = "select count(*) from (select 1 from memory_vectors where model = ? limit ?) v";
-        let vectors: i64 = c
-            .query_row(sql, params![model, from], |r| r.get(0))
-            .map_err(failed)?;
+        let vectors: i64 = with_rows(c, || {
+            c.query_row(sql, params![of.model, from], |r| r.get(0))
+                .map_err(failed)
+        })?;
         if vectors < from {
             return Ok(Tended::default());
         }
-        tracing::info!(model, "Vectors are copied into an index by pgvector");
-        c.begin_writing().map_err(failed)?;
-        pool::lock(c, &super::Alone::Everywhere)?;
-        // Another server may have been quicker.
-        if !is_there(c, table)? {
-            link.batch(TABLES).map_err(failed)?;
-        }
-        c.commit().map_err(failed)?;
+        tracing::info!(
+            model = of.model,
+            "Vectors are copied into an index by pgvector"
+        );
+        tenants::in_transaction(link, || match is_there(c, table)? {
+            // Another server was quicker.
+            true => Ok(()),
+            false => {
+                let tables = format!("{TABLES}; {}", tenants::let_members_in());
+                link.batch(&tables).map_err(failed)
+            }
+        })?;
     }
     // One server at a time; the others look again later.
     let mine = "select pg_try_advisory_lock(hashtextextended('prism near', 0))";
-    let has_index = has_index(c, model)?;
+    let has_index = has_index(c, of)?;
     if !is_there(c, mine)? {
         return Ok(Tended {
             worked: false,
-            is_whole: has_index && is_enough(c, model, from)?,
+            is_whole: has_index && is_enough(c, of, from)?,
         });
     }
-    forget_others(c, link, model)?;
-    let more = copy_next(c, link, model, dimensions)? == STEP_VECTORS;
-    let enough = is_enough(c, model, from)?;
+    forget_others(c, link, of)?;
+    let more = with_rows(c, || copy_step(c, of))? == STEP_VECTORS;
+    let enough = is_enough(c, of, from)?;
     if !more && enough && !has_index {
-        build(link, model, dimensions).map_err(failed)?;
+        build(link, of).map_err(failed)?;
         return Ok(Tended {
             worked: true,
             is_whole: true,
@@ -488,59 +550,73 @@ fn tend(
 }
 
 /// Whether so many vectors were copied.
-fn is_enough(c: &Connection, model: &str, from: i64) -> Result<bool> {
+fn is_enough(c: &Connection, of: &Generation, from: i64) -> Result<bool> {
     let sql = "select coalesce((select vectors from memory_near_state where model = ?), 0) >= ?";
-    c.query_row(sql, params![model, from], |r| r.get(0))
-        .map_err(failed)
+    with_rows(c, || {
+        c.query_row(sql, params![of.model, from], |r| r.get(0))
+            .map_err(failed)
+    })
 }
 
-fn has_index(c: &Connection, model: &str) -> Result<bool> {
+fn has_index(c: &Connection, of: &Generation) -> Result<bool> {
     c.query_row(
         "select exists (select 1 from pg_index where indexrelid = to_regclass(?) and indisvalid)",
-        [&name(model)],
+        [&name(of.tenant, of.model)],
         |r| r.get(0),
     )
     .map_err(failed)
 }
 
 /// What generations left of which no vector is there any more.
-fn forget_others(c: &Connection, link: &Link, model: &str) -> Result<()> {
+fn forget_others(c: &Connection, link: &Link, of: &Generation) -> Result<()> {
     let gone = "select s.model from memory_near_state s where s.model <> ?
         and not exists (select 1 from memory_vectors v where v.model = s.model)";
-    for gone in super::memory::list(c, gone, params![model], |r| r.get::<_, String>(0))? {
+    let gone = with_rows(c, || {
+        super::memory::list(c, gone, params![of.model], |r| r.get::<_, String>(0))
+    })?;
+    for gone in gone {
         link.batch(&format!(
             "drop index concurrently if exists {}",
-            name(&gone)
+            name(of.tenant, &gone)
         ))
         .map_err(failed)?;
-        c.execute("delete from memory_near_state where model = ?", [&gone])
-            .map_err(failed)?;
+        with_rows(c, || {
+            let sql = "delete from memory_near_state where model = ?";
+            c.execute(sql, [&gone]).map(drop).map_err(failed)
+        })?;
     }
     Ok(())
 }
 
-/// Copies the next vectors; answers how many it came through.
-fn copy_next(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<usize> {
-    c.begin_writing().map_err(failed)?;
-    let copied = copy_step(c, link, model, dimensions);
-    match copied {
-        Ok(n) => c.commit().map(|()| n).map_err(failed),
-        Err(error) => {
-            drop(c.rollback());
-            Err(error)
-        }
-    }
+/// Takes away the indexes of a tenant that is no more.
+pub(super) fn forget_tenant(link: &Link, tenant: &str) -> Result<()> {
+    let gone = format!(
+        "do $$
+        declare
+            gone regclass;
+        begin
+            for gone in
+                select indexrelid::regclass from pg_index
+                where indrelid = to_regclass('memory_near')
+                    and pg_get_expr(indpred, indrelid) like '%{tenant}%'
+            loop
+                execute format('drop index %s', gone);
+            end loop;
+        end $$"
+    );
+    link.batch(&gone).map_err(failed)
 }
 
-fn copy_step(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Result<usize> {
+/// Copies the next vectors; answers how many it came through.
+fn copy_step(c: &Connection, of: &Generation) -> Result<usize> {
     let last: i64 = c
         .query_row(
             "select coalesce((select last from memory_near_state where model = ?), 0)",
-            [model],
+            [of.model],
             |r| r.get(0),
         )
         .map_err(failed)?;
-    let bound = params![last, model, STEP_VECTORS as i64];
+    let bound = params![last, of.model, STEP_VECTORS as i64];
     let next = super::memory::list(c, NEXT, bound, |r| {
         let vector = r.get_ref(3)?.as_blob().ok().and_then(from_bytes);
         Ok((
@@ -553,49 +629,41 @@ fn copy_step(c: &Connection, link: &Link, model: &str, dimensions: usize) -> Res
     let Some((reached, ..)) = next.last() else {
         return Ok(0);
     };
-    let (reached, came) = (*reached, next.len());
-    let mut lines = String::new();
     let mut taken = 0;
     for (id, row, ordinal, vector) in &next {
         // One of another length is passed over, as in memory.
-        let Some(vector) = vector.as_ref().filter(|v| v.len() == dimensions) else {
+        let Some(vector) = vector.as_ref().filter(|v| v.len() == of.dimensions) else {
             continue;
         };
-        let scanned = if Role::of(*ordinal).is_scanned() {
-            "t"
-        } else {
-            "f"
-        };
-        let _ = writeln!(
-            lines,
-            "{id}\t{row}\t{ordinal}\t{model}\t{scanned}\t{}",
-            written(vector)
-        );
+        let scanned = i64::from(Role::of(*ordinal).is_scanned());
+        c.put(
+            COPY,
+            params![id, row, ordinal, of.model, scanned, written(vector)],
+        )
+        .map_err(failed)?;
         taken += 1;
     }
-    let copy = "copy memory_near (id, memory_row, ordinal, model, scanned, near) from stdin";
-    link.copy_in(copy, lines.as_bytes()).map_err(failed)?;
     c.execute(
         "insert into memory_near_state (model, last, vectors) values (?1, ?2, ?3)
          on conflict (model) do update set last = excluded.last,
             vectors = memory_near_state.vectors + excluded.vectors",
-        params![model, reached, taken],
+        params![of.model, reached, taken],
     )
     .map_err(failed)?;
-    Ok(came)
+    Ok(next.len())
 }
 
 /// Makes the index while everything goes on. One that was cut off is made anew.
-fn build(link: &Link, model: &str, dimensions: usize) -> sql::Result<()> {
-    let (index, model) = (name(model), model.replace('\'', "''"));
+fn build(link: &Link, of: &Generation) -> sql::Result<()> {
+    let (index, n) = (name(of.tenant, of.model), of.dimensions);
+    let within = within(of.tenant, of.model, "memory_near");
     link.batch(&format!(
         "set statement_timeout = 0; set maintenance_work_mem = '{BUILDING_MEMORY}'"
     ))?;
     link.batch(&format!("drop index concurrently if exists {index}"))?;
     link.batch(&format!(
         "create index concurrently {index} on memory_near
-         using hnsw ((near::halfvec({dimensions})) halfvec_ip_ops)
-         where model = '{model}' and scanned"
+         using hnsw ((near::halfvec({n})) halfvec_ip_ops) where {within}"
     ))?;
     link.batch("analyze memory_near")
 }
@@ -626,10 +694,12 @@ mod tests {
     }
 
     #[test]
-    fn every_generation_has_an_index_of_its_own() {
-        assert_ne!(name("a"), name("b"));
+    fn every_generation_of_every_tenant_has_an_index_of_its_own() {
+        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        assert_ne!(name(one, "a"), name(one, "b"));
+        assert_ne!(name(one, "a"), name(two, "a"));
         assert!(
-            name("a'; drop table x")
+            name(one, "a'; drop table x")
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || c == '_')
         );

@@ -106,7 +106,7 @@ impl Listing {
         map: impl Fn(&Row<'_>) -> sql::Result<T>,
     ) -> Result<Listed<T>> {
         let (rows, looked_to) = self.look(c, projects, range, conditions, map)?;
-        Ok(Listed::of(rows, looked_to, range.limit))
+        Ok(Listed::of(rows, looked_to, range))
     }
 
     /// What these projects have in the window, and where the nearest end of a window is.

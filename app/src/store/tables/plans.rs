@@ -155,6 +155,11 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
             directory::OPEN_SESSIONS.to_owned(),
             &["ix_sessions_open"],
         ),
+        (
+            "finding sessions that went silent",
+            sessions::SILENT.to_owned(),
+            &["ix_sessions_silent (last_seen_at<?)"],
+        ),
     ] {
         let steps = plan(&sql);
         for index in wanted {
@@ -243,6 +248,7 @@ fn the_newest_verdict_is_found_without_reading_all_of_them() {
 #[test]
 fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
     use super::page::{Listing, Where, memory, metrics, signals as page_signals, story};
+    use super::recall_events;
     let lists: [(&str, &Listing, &str); 10] = [
         (
             "signals",
@@ -365,6 +371,26 @@ fn the_pages_lists_read_a_window_of_their_project_in_order_and_nothing_else() {
             "corrections that metrics compare",
             metrics::CORRECTIONS.to_owned(),
             "ix_operator_inputs_corrections (project_id=? AND captured_at>? AND captured_at<?)",
+        ),
+        (
+            "where the inputs end that metrics count",
+            metrics::INPUTS_END.to_owned(),
+            "COVERING INDEX ix_operator_inputs_time (project_id=? AND captured_at>? AND captured_at<?)",
+        ),
+        (
+            "where the signals end that delivery counts",
+            metrics::SIGNALS_END.to_owned(),
+            "COVERING INDEX ix_signal_time (project_id=? AND created_at>? AND created_at<?)",
+        ),
+        (
+            "what became of the newest signals",
+            metrics::DELIVERIES.to_owned(),
+            "SEARCH d USING PRIMARY KEY (signal_id=?)",
+        ),
+        (
+            "what the newest recalls brought",
+            recall_events::NEWEST.to_owned(),
+            "ix_recall_project (project_id=?)",
         ),
     ] {
         let steps = plan(&sql);

@@ -3,6 +3,9 @@
 //! The embedded engine runs one write after the other. So does this one with everything that does not
 //! say otherwise, on however many servers: such a write holds a lock that all others share. What fills
 //! and empties inboxes, and that is what there is much of, holds only its inbox.
+//!
+//! A database that is away for a moment holds everybody up and refuses nobody; a commit whose answer was
+//! cut off is asked after by its number, so that it is neither lost nor written twice.
 
 use super::{Alone, Result, StoreError};
 use crate::config::failpoint;
@@ -10,37 +13,59 @@ use crate::live::{self, Live};
 use crate::store::sql::{Connection, Server};
 use ::postgres::error::SqlState;
 use prism_core::limits::WRITER_JOBS_MAX;
+use prism_core::{Code, Problem};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 /// Connections that write, at the most.
 const WRITERS: usize = 8;
-/// How often a write is tried that others got in the way of.
-const TRIES: u32 = 10;
-/// How long it waits before the next try at first; then twice as long each time, up to the longest.
+/// How long the database may be away, or others in the way, until whoever waits is told. A client gives a
+/// send up after ten seconds.
+const AWAY: Duration = Duration::from_secs(8);
+/// How long to wait before the next try at first; then twice as long each time, up to the longest.
 const WAIT: Duration = Duration::from_millis(10);
-const WAIT_MAX: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_millis(500);
 
+/// What a statement that is not where it was prepared means.
+const POOLER: &str = "a pooler between the server and the database gives each transaction another \
+    connection: let it keep sessions (PgBouncer: pool_mode = session), or leave it out";
+
+/// A tenant's way to the connections that all tenants share.
 pub struct Pool {
     server: Server,
-    /// Who is told which rows were written.
+    tenant: Uuid,
+    /// Who is told which of the tenant's rows were written.
     live: Arc<Live>,
-    idle: Mutex<Vec<Connection>>,
+    idle: Arc<Mutex<Vec<Connection>>>,
     /// Whoever finds no place waits, so that what waits is bounded.
     places: Arc<Semaphore>,
     writers: Arc<Semaphore>,
 }
 
 impl Pool {
-    pub fn new(server: Server, live: Arc<Live>) -> Self {
+    pub fn new(server: Server, tenant: Uuid, live: Arc<Live>) -> Self {
         Self {
             server,
+            tenant,
             live,
-            idle: Mutex::default(),
+            idle: Arc::default(),
             places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS)),
+        }
+    }
+
+    /// The same connections, for another tenant.
+    pub fn of(&self, tenant: Uuid, live: Arc<Live>) -> Self {
+        Self {
+            server: self.server.clone(),
+            tenant,
+            live,
+            idle: self.idle.clone(),
+            places: self.places.clone(),
+            writers: self.writers.clone(),
         }
     }
 
@@ -85,28 +110,19 @@ impl Pool {
         alone: &Alone,
         job: impl FnOnce(&Connection) -> Result<T> + Clone,
     ) -> Result<T> {
-        let mut wait = WAIT;
-        for _ in 1..TRIES {
-            match self.try_once(alone, job.clone()) {
-                Err(StoreError::Again(why)) => {
-                    tracing::debug!(why, "A write is tried again");
-                    std::thread::sleep(wait);
-                    wait = (wait * 2).min(WAIT_MAX);
-                }
-                done => return done,
-            }
-        }
-        self.try_once(alone, job)
+        patiently(|| self.try_once(alone, job.clone()))
     }
 
     fn try_once<T>(&self, alone: &Alone, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let connection = self.connection()?;
-        connection.begin_writing().map_err(super::failed)?;
         let watched = self.live.watching() > 0;
-        if watched {
-            connection.note_touched();
-        }
-        let done = lock(&connection, alone).and_then(|()| {
+        let begun = connection.begin_writing().map_err(super::failed);
+        let done = begun.and_then(|()| {
+            if watched {
+                connection.note_touched();
+            }
+            lock(&connection, alone);
+            ask_number(&connection);
             catch_unwind(AssertUnwindSafe(|| job(&connection)))
                 .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())))
         });
@@ -116,35 +132,68 @@ impl Pool {
             false => Ok(value),
         });
         let done = match done {
-            Ok(value) => match watched {
-                true => connection.commit_noted().map(|noted| self.tell(&noted)),
-                false => connection.commit().map(|()| self.tell_unwatched()),
-            }
-            .map(|()| value)
-            .map_err(committing),
+            Ok(value) => self.commit(&connection, watched).map(|()| value),
             Err(error) => {
                 drop(connection.rollback());
                 Err(error)
             }
         };
-        if !connection.is_closed() {
-            self.idle().push(connection);
-        }
+        self.give_back(connection);
         done
     }
 
-    /// Tells which rows a commit wrote.
-    fn tell(&self, noted: &str) {
-        match live::noted(noted) {
+    /// Commits, and tells which rows were written.
+    fn commit(&self, connection: &Connection, watched: bool) -> Result<()> {
+        let committed = match watched {
+            true => connection.commit_noted().map(|noted| live::noted(&noted)),
+            // Whoever came while nobody watched reads everything again.
+            false => connection.commit().map(|()| None),
+        };
+        let touched = match committed.map_err(super::failed) {
+            Err(StoreError::Again(why)) => self.fate(connection.number(), &why).map(|()| None),
+            committed => committed,
+        }?;
+        match touched {
             Some(touched) => self.live.touched(touched),
-            None => self.live.too_many(),
+            None if self.live.watching() > 0 => self.live.too_many(),
+            None => {}
+        }
+        Ok(())
+    }
+
+    pub fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle();
+        if connection.is_closed() {
+            // What cut this one off has cut off the others as well.
+            idle.clear();
+        } else if connection.is_autocommit() && idle.len() < WRITERS {
+            idle.push(connection);
         }
     }
 
-    /// Whoever came while nobody watched reads everything again.
-    fn tell_unwatched(&self) {
-        if self.live.watching() > 0 {
-            self.live.too_many();
+    /// What became of a commit that was cut off: the database knows by the transaction's number. One without a
+    /// number had not begun.
+    fn fate(&self, number: Option<String>, why: &str) -> Result<()> {
+        let cut_off = || Err(StoreError::Again(format!("a commit was cut off: {why}")));
+        let Some(number) = number else {
+            return cut_off();
+        };
+        let fate = patiently(|| {
+            let connection = self.connection()?;
+            let asked = connection.said(&format!("select pg_xact_status('{number}')"));
+            match asked.map_err(super::failed)?.as_deref() {
+                // Nobody has told its backend yet that we are gone.
+                Some("in progress") => Err(StoreError::Again("the commit is under way".into())),
+                fate => {
+                    self.idle().push(connection);
+                    Ok(fate == Some("committed"))
+                }
+            }
+        });
+        match fate {
+            Ok(true) => Ok(()),
+            Ok(false) => cut_off(),
+            Err(_) => Err(StoreError::Unknown(why.to_owned())),
         }
     }
 
@@ -152,26 +201,61 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connection(&self) -> Result<Connection> {
-        while let Some(connection) = self.idle().pop() {
-            if !connection.is_closed() {
-                return Ok(connection);
+    /// A connection for a transaction of this tenant.
+    pub fn connection(&self) -> Result<Connection> {
+        let connection = loop {
+            let Some(idle) = self.idle().pop() else {
+                break Connection::Postgres(self.server.connect().map_err(super::failed)?);
+            };
+            if !idle.is_closed() {
+                break idle;
             }
+        };
+        connection.becomes(Some(self.tenant));
+        Ok(connection)
+    }
+}
+
+/// Asks again while the database is away or others are in the way, for a limited time.
+pub fn patiently<T>(mut once: impl FnMut() -> Result<T>) -> Result<T> {
+    let (began, mut wait, mut looked) = (Instant::now(), WAIT, false);
+    loop {
+        match once() {
+            Err(StoreError::Again(why)) if began.elapsed() < AWAY => {
+                tracing::debug!(why, "The database is asked again");
+                std::thread::sleep(wait);
+                wait = (wait * 2).min(WAIT_MAX);
+            }
+            Err(StoreError::Changed(why)) if !looked => {
+                tracing::debug!(why, "The database is looked at once more");
+                looked = true;
+            }
+            done => return done,
         }
-        let link = self.server.connect().map_err(super::failed)?;
-        Ok(Connection::Postgres(link))
     }
 }
 
 /// Has the next statement wait until nobody else is where a write must be alone. Locks end with the transaction.
-pub fn lock(connection: &Connection, alone: &Alone) -> Result<()> {
-    let Connection::Postgres(link) = connection else {
-        return Ok(());
-    };
-    let all = "select pg_advisory_xact_lock(hashtextextended('prism', 0))";
-    let among = "select pg_advisory_xact_lock_shared(hashtextextended('prism', 0))";
+pub fn lock(connection: &Connection, alone: &Alone) {
+    if let Connection::Postgres(link) = connection {
+        link.say_along(&locks(alone));
+    }
+}
+
+/// Has it say under which number the database remembers the transaction.
+fn ask_number(connection: &Connection) {
+    if let Connection::Postgres(link) = connection {
+        link.ask_number();
+    }
+}
+
+fn locks(alone: &Alone) -> String {
+    // Tenants do not wait for each other.
+    let all = "select pg_advisory_xact_lock(hashtextextended('prism ' || this_tenant(), 0))";
+    let among =
+        "select pg_advisory_xact_lock_shared(hashtextextended('prism ' || this_tenant(), 0))";
     match alone {
-        Alone::Everywhere => link.say_along(all),
+        Alone::Everywhere => all.to_owned(),
         Alone::Inboxes(inboxes) => {
             let mut inboxes: Vec<String> = inboxes.iter().map(ToString::to_string).collect();
             // In one order, so that two who want the same two do not wait for each other.
@@ -179,10 +263,9 @@ pub fn lock(connection: &Connection, alone: &Alone) -> Result<()> {
             let own = inboxes
                 .iter()
                 .map(|id| format!("; select pg_advisory_xact_lock(hashtextextended('{id}', 0))"));
-            link.say_along(&format!("{among}{}", own.collect::<String>()));
+            format!("{among}{}", own.collect::<String>())
         }
     }
-    Ok(())
 }
 
 /// Names a failure of PostgreSQL by what can be done about it.
@@ -197,20 +280,56 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
     ];
     match *code {
         SqlState::FOREIGN_KEY_VIOLATION => StoreError::Dangling,
-        // Whoever wrote the same a moment earlier is seen at the next try.
-        SqlState::T_R_SERIALIZATION_FAILURE
-        | SqlState::T_R_DEADLOCK_DETECTED
-        | SqlState::UNIQUE_VIOLATION => StoreError::Again(said),
+        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
+            StoreError::Again(said)
+        }
+        // Whoever wrote the same a moment earlier is seen at a second look; a table that another
+        // server has upgraded is asked as it is now.
+        SqlState::UNIQUE_VIOLATION | SqlState::FEATURE_NOT_SUPPORTED => StoreError::Changed(said),
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => Problem::new(
+            Code::StorageFull,
+            format!("the database answered: {said}"),
+            POOLER,
+        )
+        .into(),
         SqlState::DISK_FULL | SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::Unwritable(said),
         _ if away.contains(&code.code()) => StoreError::Again(said),
         _ => StoreError::Failed(said),
     }
 }
 
-/// A commit of which nothing is known may stand: to run it again could write it twice.
-fn committing(error: crate::store::sql::Error) -> StoreError {
-    match super::failed(error) {
-        StoreError::Again(why) => StoreError::Failed(format!("a commit was cut off: {why}")),
-        error => error,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(answers: Vec<Result<i32>>) -> (Result<i32>, usize) {
+        let mut answers = answers.into_iter();
+        let mut asked = 0;
+        let answer = patiently(|| {
+            asked += 1;
+            answers.next().unwrap_or(Ok(7))
+        });
+        (answer, asked)
+    }
+
+    #[test]
+    fn what_is_away_is_asked_again_what_has_changed_once_and_what_is_wrong_never() {
+        let away = || Err(StoreError::Again("away".into()));
+        let changed = || Err(StoreError::Changed("another row".into()));
+        let wrong = || Err(StoreError::Failed("no".into()));
+        for (answers, times) in [
+            (vec![], 1),
+            (vec![away(), away(), away()], 4),
+            (vec![changed()], 2),
+            (vec![away(), changed(), away()], 4),
+        ] {
+            let (answer, asked) = asked(answers);
+            assert_eq!((answer.unwrap(), asked), (7, times));
+        }
+        for answers in [vec![changed(), changed()], vec![away(), wrong()]] {
+            let (answer, asked) = asked(answers);
+            assert!(answer.is_err());
+            assert_eq!(asked, 2);
+        }
     }
 }

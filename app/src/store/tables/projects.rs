@@ -78,6 +78,9 @@ impl Tables {
                     [project.to_string(), machine, folder],
                 )
                 .map_err(failed)?;
+            if n > 0 {
+                folders_changed(c, &project.to_string())?;
+            }
             Ok(n > 0)
         })
         .await
@@ -165,12 +168,23 @@ fn add_folder(
     allowed: bool,
     now: Moment,
 ) -> Result<()> {
-    c.execute(
-        "insert into project_folders (project_id, machine_id, folder, since, allowed)
-         values (?, ?, ?, ?, ?) on conflict do nothing",
-        params![project, place.machine_id, place.folder, now.0, allowed],
-    )
-    .map_err(failed)?;
+    let n = c
+        .execute(
+            "insert into project_folders (project_id, machine_id, folder, since, allowed)
+             values (?, ?, ?, ?, ?) on conflict do nothing",
+            params![project, place.machine_id, place.folder, now.0, allowed],
+        )
+        .map_err(failed)?;
+    match n {
+        0 => Ok(()),
+        _ => folders_changed(c, project),
+    }
+}
+
+/// Pages hear of rows with a number; a folder has none, its project has.
+fn folders_changed(c: &Connection, project: &str) -> Result<()> {
+    c.execute("update projects set pid = pid where id = ?", [project])
+        .map_err(failed)?;
     Ok(())
 }
 
@@ -425,7 +439,7 @@ fn references(c: &Connection, target: &str) -> Result<Vec<(String, String)>> {
              select t.name, i.name from sqlite_master t, pragma_table_info(t.name) i
              where t.type = 'table' and ?1 = 'projects' and i.name = 'project_id'",
             "select k.conrelid::regclass::text, a.attname::text from pg_constraint k
-             join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1]
+             join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[cardinality(k.conkey)]
              where k.contype = 'f' and k.confrelid = to_regclass(?1)
              union
              select c.table_name::text, c.column_name::text from information_schema.columns c

@@ -2,21 +2,24 @@
 //!
 //! A place in the pool belongs to the read that runs, not to whoever waits for
 //! it: a caller that goes away leaves its read running, and the place comes
-//! back when that read ends.
+//! back when that read ends. A read that lost its connection is run again.
 
-use super::{Result, StoreError, failed};
+use super::{Result, StoreError, failed, pool};
 use crate::store::sql::{Connection, Server};
 use rusqlite::OpenFlags;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
 
 /// Some readers of one database.
 #[derive(Clone)]
 pub struct Readers {
     pool: Arc<Pool>,
     places: Arc<Semaphore>,
+    /// Whose rows they read, where there is more than one tenant.
+    tenant: Option<Uuid>,
 }
 
 /// Where readers read.
@@ -46,20 +49,29 @@ impl Readers {
                 idle: Mutex::new(idle),
             }),
             places: Arc::new(Semaphore::new(n)),
+            tenant: None,
         })
+    }
+
+    /// The same readers, for a tenant; for nobody, who sees no tenant's rows.
+    pub fn of(&self, tenant: Option<Uuid>) -> Self {
+        Self {
+            tenant,
+            ..self.clone()
+        }
     }
 
     /// Runs one read, as soon as a place is free.
     pub async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| StoreError::Closed)?;
-        let pool = self.pool.clone();
+        let (pool, tenant) = (self.pool.clone(), self.tenant);
         let (answer, answered) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            pool.run(query, |result| drop(answer.send(result)));
+            pool.run(tenant, query, |result| drop(answer.send(result)));
             drop(place);
         });
         answered
@@ -70,13 +82,13 @@ impl Readers {
     /// Runs one read of a few rows here and now, when a place is free; else as any other.
     pub async fn glance<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
         let is_near = matches!(self.pool.source, Source::File { .. });
         match self.places.try_acquire() {
             Ok(_place) if is_near => {
                 let mut answer = Err(StoreError::Closed);
-                self.pool.run(query, |result| answer = result);
+                self.pool.run(self.tenant, query, |result| answer = result);
                 answer
             }
             place => {
@@ -94,29 +106,48 @@ impl Pool {
 
     /// Runs a query and answers with its result. Where the end of a read is a question of its own, nobody
     /// waits for it.
-    fn run<T>(&self, query: impl FnOnce(&Connection) -> Result<T>, answer: impl FnOnce(Result<T>)) {
-        let connection = match self.connection() {
-            Ok(connection) => connection,
-            Err(error) => return answer(Err(error)),
-        };
-        let read = catch_unwind(AssertUnwindSafe(|| {
-            connection.begin_reading().map_err(failed)?;
-            query(&connection)
-        }));
-        match read {
-            Ok(result) if matches!(connection, Connection::Postgres(_)) => {
-                answer(result);
-                drop(connection.commit());
+    fn run<T>(
+        &self,
+        tenant: Option<Uuid>,
+        query: impl FnOnce(&Connection) -> Result<T> + Clone,
+        answer: impl FnOnce(Result<T>),
+    ) {
+        let mut open = None;
+        let read = pool::patiently(|| {
+            let connection = self.connection()?;
+            connection.becomes(tenant);
+            let read = catch_unwind(AssertUnwindSafe(|| {
+                connection.begin_reading().map_err(failed)?;
+                query.clone()(&connection)
+            }));
+            let read = read.map_err(|_| StoreError::Failed("a read panicked".into()))?;
+            match read {
+                Ok(value) if matches!(connection, Connection::Postgres(_)) => {
+                    open = Some(connection);
+                    Ok(value)
+                }
+                read => {
+                    let ended = self.end(connection);
+                    read.and_then(|value| ended.map(|()| value))
+                }
             }
-            Ok(result) => {
-                let ended = connection.commit().map_err(failed);
-                answer(result.and_then(|value| ended.map(|()| value)));
-            }
-            Err(_) => return answer(Err(StoreError::Failed("a read panicked".into()))),
+        });
+        answer(read);
+        if let Some(connection) = open {
+            drop(self.end(connection));
         }
-        if connection.is_autocommit() {
+    }
+
+    /// Ends a read, and keeps its connection for the next.
+    fn end(&self, connection: Connection) -> Result<()> {
+        let ended = connection.commit().map_err(failed);
+        if connection.is_closed() {
+            // What cut this one off has cut off the others as well.
+            self.idle().clear();
+        } else if connection.is_autocommit() {
             self.idle().push(connection);
         }
+        ended
     }
 
     fn connection(&self) -> Result<Connection> {

@@ -5,9 +5,43 @@ use crate::store::memory::RecallEvent;
 use crate::store::sql;
 use prism_core::id::Quoted;
 use prism_core::{Code, Moment, Problem};
+use serde::Deserialize;
 use serde_json::Value;
 use sql::params;
+use std::collections::HashMap;
 use uuid::Uuid;
+
+/// Recall events that say whether a row is ever brought.
+pub(super) const LOOKED_AT: i64 = 5_000;
+/// What the newest recalls of a project brought.
+pub(super) const NEWEST: &str = "select results from memory_recall_events
+    where project_id = ? order by occurred_at desc limit ?";
+
+/// A result as its event has it.
+#[derive(Deserialize)]
+struct Brought {
+    id: String,
+    #[serde(default)]
+    rank: u64,
+}
+
+/// The rows that the newest recalls of a project brought, each with its best place.
+pub(super) fn brought(c: &sql::Connection, project: &str) -> Result<HashMap<String, u64>> {
+    let mut best: HashMap<String, u64> = HashMap::new();
+    let mut statement = c.prepare_cached(NEWEST).map_err(failed)?;
+    let mut events = statement
+        .query(params![project, LOOKED_AT])
+        .map_err(failed)?;
+    while let Some(event) = events.next().map_err(failed)? {
+        let results: String = event.get(0).map_err(failed)?;
+        let results: Vec<Brought> = serde_json::from_str(&results).unwrap_or_default();
+        for Brought { id, rank } in results {
+            let place = best.entry(id).or_insert(rank);
+            *place = rank.min(*place);
+        }
+    }
+    Ok(best)
+}
 
 impl Tables {
     pub async fn note_recall(&self, event: RecallEvent) -> Result<()> {
@@ -81,6 +115,9 @@ impl Tables {
                 params![event, result, purpose, identity, now.0],
             )
             .map_err(failed)?;
+            // Pages hear of rows with a number; a citation has none, its recall has.
+            let same = "update memory_recall_events set tokens = tokens where id = ?";
+            c.execute(same, [&event]).map_err(failed)?;
             Ok(())
         })
         .await

@@ -149,7 +149,7 @@ impl Tables {
 
     /// How much of each kind there is, since when, and how much of it lies before its cutoff.
     pub async fn kept(&self, cutoffs: Vec<(History, Option<Moment>)>) -> Result<Vec<Kept>> {
-        self.read_memory(move |c| {
+        self.read_report(move |c| {
             let kept = cutoffs
                 .into_iter()
                 .map(|(what, cutoff)| kept(c, what, cutoff));

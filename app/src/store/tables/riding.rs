@@ -3,6 +3,7 @@
 
 use super::{Result, StoreError, column, failed, proven};
 use crate::bus::Pushed;
+use crate::config;
 use crate::store::sql::{Connection, OptionalExtension, params};
 use crate::store::{BellReport, Report};
 use prism_core::Moment;
@@ -61,6 +62,7 @@ pub struct Fact {
     pub at: Moment,
     pub strategy: Option<Strategy>,
     pub via: Option<Uuid>,
+    pub hop_us: Option<i64>,
 }
 
 impl Fact {
@@ -70,6 +72,7 @@ impl Fact {
             at,
             strategy: None,
             via: None,
+            hop_us: None,
         }
     }
 }
@@ -113,6 +116,7 @@ impl Riding {
                             at: r.at,
                             strategy: r.strategy,
                             via: r.via,
+                            hop_us: r.hop_us,
                         };
                         waiting.add(r.signal_id, r.session_id, fact);
                     }
@@ -236,12 +240,12 @@ impl Taken {
         self
     }
 
-    /// Whether it is on disk or never will be: what the disk refused may be taken later, what is
-    /// wrong in itself would only hold up the rest.
+    /// Whether it is on disk or never will be: what the disk refused, or a database
+    /// that was away, may be taken later; what is wrong in itself would only hold up the rest.
     pub fn is_settled(&self, committed: bool) -> bool {
         match &self.written {
             Ok(()) => committed,
-            Err(StoreError::Unwritable(_)) => false,
+            Err(StoreError::Unwritable(_) | StoreError::Again(_) | StoreError::Changed(_)) => false,
             Err(_) => true,
         }
     }
@@ -330,6 +334,7 @@ pub fn write(
                 state: fact.state,
                 strategy: fact.strategy,
                 via: fact.via,
+                hop_us: fact.hop_us,
                 at,
             });
         }
@@ -340,10 +345,12 @@ pub fn write(
     // Only what is news says how: a rung's bell and the one that was rendered may differ.
     let new = |state: State| news.iter().find(|r| r.state == state);
     let (rung, rendered) = (new(State::Rung), new(State::Rendered));
+    // Who pushes is worth a word only where another server may.
+    let pushed = new(State::Pushed).filter(|_| c.either(false, true));
     c.prepare_cached(
         "insert into deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
-            rendered_at, drained_at, strategy, rendered_by, via)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+            rendered_at, drained_at, strategy, rendered_by, via, pushed_by, hop_us)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
          on conflict (signal_id, session_id) do update set
             pushed_at = coalesce(deliveries.pushed_at, ?3),
             received_at = coalesce(deliveries.received_at, ?4),
@@ -351,7 +358,9 @@ pub fn write(
             rendered_at = coalesce(deliveries.rendered_at, ?6),
             drained_at = coalesce(deliveries.drained_at, ?7), strategy = coalesce(deliveries.strategy, ?8),
             rendered_by = coalesce(deliveries.rendered_by, ?9),
-            via = coalesce(deliveries.via, ?10)",
+            via = coalesce(deliveries.via, ?10),
+            pushed_by = coalesce(deliveries.pushed_by, ?11),
+            hop_us = coalesce(deliveries.hop_us, ?12)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -365,6 +374,8 @@ pub fn write(
             rung.and_then(|r| r.strategy).map(Strategy::name),
             rendered.and_then(|r| r.strategy).map(Strategy::name),
             rendered.and_then(|r| r.via).map(|id| id.to_string()),
+            pushed.map(|_| config::server_name()),
+            pushed.and_then(|r| r.hop_us),
         ])
     })
     .map_err(failed)?;

@@ -1,18 +1,18 @@
 //! What in memory has gone stale.
 
 use super::memory::list;
+use super::recall_events::brought;
 use super::{Result, Tables, failed};
 use crate::store::sql::{self, Connection, params};
 use prism_core::Moment;
 use prism_core::api::memory::{Rot, RotRow};
 use prism_core::memory::surface::Surfaces;
+use prism_core::page::metrics::rot as score;
 use prism_core::text::{clip, one_line};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use uuid::Uuid;
 
-/// Recalls that say whether a row is ever found.
-const RECALLS_LOOKED_AT: i64 = 5_000;
 /// A row that nobody has found for so long was perhaps never worth keeping, in microseconds.
 const NEVER_RECALLED_AFTER_US: i64 = 30 * 86_400_000_000;
 /// A superseded row among so many first results is in the way.
@@ -36,11 +36,6 @@ const ROWS: &str = "select m.id, m.kind, m.text, m.created_at, s.superseded_by i
 const WORDLESS: &str = "select id, summary, touched_files from session_deltas
     where project_id = ? and touched_files <> '[]'
     and coalesce(trim(operator_visible_effect), '') = ''";
-/// What recent recalls brought, each with its place.
-const RECALLED: &str =
-    "select json_extract(j.value, '$.id'), cast(json_extract(j.value, '$.rank') as integer)
-    from (select results from memory_recall_events
-        where project_id = ? order by occurred_at desc limit ?) e, json_each(e.results) j";
 
 /// One way to go stale: how many rows did, and some of them.
 #[derive(Default)]
@@ -70,7 +65,8 @@ impl Stale {
 }
 
 fn rot(c: &Connection, project: &str, surfaces: &[String], now: Moment) -> Result<Rot> {
-    let (found, in_the_way) = recalled(c, project)?;
+    let found = brought(c, project)?;
+    let in_the_way = |id: &str| found.get(id).is_some_and(|rank| *rank <= IN_THE_WAY);
     let (mut duplicate, mut never, mut superseded) =
         (Stale::default(), Stale::default(), Stale::default());
     let mut total = 0u64;
@@ -95,10 +91,10 @@ fn rot(c: &Connection, project: &str, surfaces: &[String], now: Moment) -> Resul
         if !said.insert(hash.finish()) {
             duplicate.add(&id, &text);
         }
-        if at < now.0 - NEVER_RECALLED_AFTER_US && !found.contains(&id) {
+        if at < now.0 - NEVER_RECALLED_AFTER_US && !found.contains_key(&id) {
             never.add(&id, &text);
         }
-        if is_superseded && in_the_way.contains(&id) {
+        if is_superseded && in_the_way(&id) {
             superseded.add(&id, &text);
         }
     }
@@ -111,9 +107,14 @@ fn rot(c: &Connection, project: &str, surfaces: &[String], now: Moment) -> Resul
     })?;
     let surfaces = Surfaces::of(surfaces);
     let mut wordless = Stale::default();
-    for (id, summary, files) in touched {
-        let files: Vec<String> = serde_json::from_str(&files).unwrap_or_default();
-        if surfaces.missing_effect(&files, None).is_some() {
+    // The same files are touched again and again.
+    let mut seen: HashMap<String, bool> = HashMap::new();
+    for (id, summary, touched) in touched {
+        let shows = *seen.entry(touched).or_insert_with_key(|touched| {
+            let files: Vec<String> = serde_json::from_str(touched).unwrap_or_default();
+            surfaces.missing_effect(&files, None).is_some()
+        });
+        if shows {
             wordless.add(&id, &summary);
         }
     }
@@ -123,31 +124,11 @@ fn rot(c: &Connection, project: &str, surfaces: &[String], now: Moment) -> Resul
         superseded.row("superseded_but_ranked", 1.0),
         wordless.row("visible_without_operator_words", 0.5),
     ];
-    let weighed: f64 = kinds.iter().map(|r| r.weight * r.rows as f64).sum();
-    let score = (weighed / total.max(1) as f64).min(1.0);
     Ok(Rot {
         rows: total,
-        score: (score * 1000.0).round() / 1000.0,
+        score: score(total, kinds.iter().map(|r| (r.weight, r.rows))),
         kinds,
     })
-}
-
-/// The rows that recent recalls brought, and those they brought among the first.
-fn recalled(c: &Connection, project: &str) -> Result<(HashSet<String>, HashSet<String>)> {
-    let places = list(c, RECALLED, params![project, RECALLS_LOOKED_AT], |r| {
-        Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)? as u64))
-    })?;
-    let mut best: HashMap<String, u64> = HashMap::new();
-    for (id, rank) in places {
-        let most = best.entry(id).or_insert(rank);
-        *most = rank.min(*most);
-    }
-    let first = best
-        .iter()
-        .filter(|(_, rank)| **rank <= IN_THE_WAY)
-        .map(|(id, _)| id.clone())
-        .collect();
-    Ok((best.into_keys().collect(), first))
 }
 
 #[cfg(test)]
@@ -181,7 +162,7 @@ mod tests {
             rows.len() == 2 && rows.iter().all(|step| step.starts_with("SEARCH")),
             "by project and by node, in the order of the index: {rows:?}"
         );
-        let recalled = plan(RECALLED, params!["p", 5]);
+        let recalled = plan(super::super::recall_events::NEWEST, params!["p", 5]);
         let recent = "SEARCH memory_recall_events USING INDEX ix_recall_project (project_id=?)";
         assert!(
             recalled.iter().any(|step| step == recent)

@@ -1,13 +1,15 @@
 //! Sessions: one running agent host of one identity each.
 
+use super::directory::OPEN_SESSIONS as OPEN;
 use super::memory::remember;
 use super::{Alone, Result, Tables, beside_its_project, column, failed, signals};
 use crate::store::memory::NewMemory;
-use crate::store::sql::{self, Connection, Row, params};
-use crate::store::{ReturnedRow, SessionRow};
+use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
+use crate::store::{ReturnedRow, Room, Seat, SessionRow};
 use prism_core::Moment;
 use prism_core::api::WaitsFor;
 use prism_core::hook::Waiting;
+use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US};
 use prism_core::presence::Attention;
 use uuid::Uuid;
 
@@ -16,9 +18,103 @@ use uuid::Uuid;
 pub(super) const LEASED: &str = "select id, to_persona_id from signal_queue
     where leased_to = ?1 and leased_until is not null and drained_at is null and ended_at is null";
 
+/// The open sessions of an identity, in whatever project, the longest silent first.
+pub(super) const OPEN_OF: &str = "select s.* from personas p
+    cross join sessions s on s.persona_id = p.id
+    where p.identity_folded = ?1 and s.released_at is null order by s.last_seen_at";
+/// Sessions that are silent since `?1` and not yet known to have left.
+pub(super) const SILENT: &str = "select id from sessions
+    where released_at is null and left_at is null and last_seen_at <= ?1 limit ?2";
+/// Sessions of which one sweep says that they left.
+const LEFT_AT_ONCE: i64 = 500;
+
 impl Tables {
-    pub async fn add_session(&self, s: SessionRow) -> Result<()> {
+    pub async fn open_sessions(&self) -> Result<Vec<SessionRow>> {
+        self.read(|c| super::directory::rows(&mut c.prepare(OPEN).map_err(failed)?, session))
+            .await
+    }
+
+    pub async fn sessions_of(&self, ids: Vec<Uuid>) -> Result<Vec<SessionRow>> {
+        self.read(move |c| {
+            let one = |id: Uuid| -> Result<Option<SessionRow>> {
+                c.prepare_cached("select * from sessions where id = ?")
+                    .and_then(|mut s| s.query_row([id.to_string()], session).optional())
+                    .map_err(failed)
+            };
+            ids.into_iter()
+                .filter_map(|id| one(id).transpose())
+                .collect()
+        })
+        .await
+    }
+
+    pub async fn seat_session(&self, id: Uuid, now: Moment) -> Result<Option<Seat>> {
+        let server = self.bus.server();
+        let seat = move |c: &Connection| {
+            // Later than any seat before it, whatever clocks say.
+            c.prepare_cached(
+                "update sessions set server_id = ?2, left_at = null,
+                    connected_at = max(?3, coalesce(connected_at, 0) + 1),
+                    last_seen_at = max(last_seen_at, ?3)
+                 where id = ?1 and released_at is null returning connected_at",
+            )
+            .and_then(|mut s| {
+                let since = s.query_row(params![id.to_string(), server.to_string(), now.0], |r| {
+                    column::moment(r, "connected_at")
+                });
+                since.optional()
+            })
+            .map(|since| since.map(|since| Seat { server, since }))
+            .map_err(failed)
+        };
+        self.noted(Alone::Inboxes(vec![id]), seat).await
+    }
+
+    pub fn unseat_session(&self, id: Uuid, seat: Seat) {
+        self.writer
+            .write_later("that a session is not connected any more", move |c| {
+                let left = "update sessions set server_id = null
+                    where id = ? and server_id = ? and connected_at = ?";
+                let seat = params![id.to_string(), seat.server.to_string(), seat.since.0];
+                c.execute(left, seat).map(drop).map_err(failed)
+            });
+    }
+
+    pub async fn any_silent(&self, since: Moment) -> Result<bool> {
+        self.read(move |c| {
+            c.prepare_cached(SILENT)
+                .and_then(|mut s| s.exists(params![since.0, 1]))
+                .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn left_since(
+        &self,
+        silent_since: Moment,
+        seen: Vec<SessionRow>,
+        now: Moment,
+    ) -> Result<Vec<SessionRow>> {
         self.write(move |c| {
+            touch(c, &seen)?;
+            let left = format!(
+                "update sessions set left_at = ?3, server_id = null where id in ({SILENT}) returning *"
+            );
+            let mut left = c.prepare_cached(&left).map_err(failed)?;
+            left.query_map(params![silent_since.0, LEFT_AT_ONCE, now.0], session)
+                .and_then(Iterator::collect)
+                .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn add_session(&self, s: SessionRow) -> Result<Room> {
+        // A server that is alone counts its sessions itself, as it sees them.
+        let counts = self.is_shared();
+        self.write(move |c| {
+            if counts && let Some(full) = full(c, &s)? {
+                return Ok(full);
+            }
             let rows = c.execute(
                 "insert into sessions (id, tenant_id, project_id, persona_id, identity, surface, machine_id, process_pid, name, created_at, last_seen_at)
                  select ?, tenant_id, ?, ?, ?, ?, ?, ?, ?, ?, ? from projects where id = ?",
@@ -42,7 +138,7 @@ impl Tables {
                 params![s.created_at.0, s.persona_id.to_string()],
             )
             .map_err(failed)?;
-            Ok(())
+            Ok(Room::Taken)
         })
         .await
     }
@@ -93,23 +189,7 @@ impl Tables {
 
     pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
         self.writer
-            .write_later("when sessions were last seen", move |c| {
-                // What another write has put down meanwhile is never taken back.
-                let mut update = c
-                    .prepare_cached(
-                        "update sessions set last_seen_at = max(last_seen_at, ?1),
-                        first_verb_at = coalesce(first_verb_at, ?2),
-                        last_verb_at = max(coalesce(last_verb_at, ?3), coalesce(?3, last_verb_at)) where id = ?4",
-                    )
-                    .map_err(failed)?;
-                for s in sessions {
-                    let (first, last) = (s.first_verb_at.map(|m| m.0), s.last_verb_at.map(|m| m.0));
-                    update
-                        .execute(params![s.last_seen_at.0, first, last, s.id.to_string()])
-                        .map_err(failed)?;
-                }
-                Ok(())
-            });
+            .write_later("when sessions were last seen", move |c| touch(c, &sessions));
     }
 
     pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {
@@ -120,7 +200,8 @@ impl Tables {
                 move |c| {
                     let now = wrap.by.now;
                     remember(c, wrap)?;
-                    release(c, &id.to_string(), "wrap", now)
+                    let returned = release(c, &id.to_string(), "wrap", None, now)?;
+                    Ok(returned.unwrap_or_default())
                 },
                 move |returned| {
                     for row in &returned {
@@ -138,14 +219,15 @@ impl Tables {
         &self,
         id: Uuid,
         reason: String,
+        silent_since: Option<Moment>,
         now: Moment,
-    ) -> Result<Vec<ReturnedRow>> {
+    ) -> Result<Option<Vec<ReturnedRow>>> {
         let inboxes = self.inboxes.clone();
         self.written(
             Alone::Everywhere,
-            move |c| release(c, &id.to_string(), &reason, now),
+            move |c| release(c, &id.to_string(), &reason, silent_since, now),
             move |returned| {
-                for row in &returned {
+                for row in returned.iter().flatten() {
                     inboxes.filled(row.to_persona);
                 }
                 returned
@@ -155,14 +237,61 @@ impl Tables {
     }
 }
 
-/// What the session had leased goes back at once: nobody will confirm it.
-fn release(c: &Connection, id: &str, reason: &str, now: Moment) -> Result<Vec<ReturnedRow>> {
-    c.execute(
-        "update sessions set released_at = ?, release_reason = ?,
-            last_seen_at = max(last_seen_at, ?) where id = ? and released_at is null",
-        params![now.0, reason, now.0, id],
-    )
-    .map_err(failed)?;
+/// What another write has put down meanwhile is never taken back.
+fn touch(c: &Connection, sessions: &[SessionRow]) -> Result<()> {
+    let mut update = c
+        .prepare_cached(
+            "update sessions set last_seen_at = max(last_seen_at, ?1),
+                left_at = case when left_at < ?1 then null else left_at end,
+                first_verb_at = coalesce(first_verb_at, ?2),
+                last_verb_at = max(coalesce(last_verb_at, ?3), coalesce(?3, last_verb_at))
+             where id = ?4",
+        )
+        .map_err(failed)?;
+    for s in sessions {
+        let (first, last) = (s.first_verb_at.map(|m| m.0), s.last_verb_at.map(|m| m.0));
+        update
+            .execute(params![s.last_seen_at.0, first, last, s.id.to_string()])
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What stands in the way of one session more.
+fn full(c: &Connection, new: &SessionRow) -> Result<Option<Room>> {
+    let mut open = c.prepare_cached(OPEN_OF).map_err(failed)?;
+    let open: Vec<SessionRow> = open
+        .query_map([new.identity.folded()], session)
+        .and_then(Iterator::collect)
+        .map_err(failed)?;
+    if open.len() < SESSIONS_PER_IDENTITY_MAX {
+        return Ok(None);
+    }
+    let longest = open.into_iter().next();
+    let silent = longest.filter(|s| new.created_at.since_us(s.last_seen_at) >= STALE_US);
+    Ok(Some(Room::Full {
+        longest_silent: silent.map(Box::new),
+    }))
+}
+
+/// What the session had leased goes back at once: nobody will confirm it. None when it was over.
+fn release(
+    c: &Connection,
+    id: &str,
+    reason: &str,
+    silent_since: Option<Moment>,
+    now: Moment,
+) -> Result<Option<Vec<ReturnedRow>>> {
+    let released = c.execute(
+        "update sessions set released_at = ?1, release_reason = ?2, server_id = null,
+            last_seen_at = max(last_seen_at, ?1)
+         where id = ?3 and released_at is null
+            and (cast(?4 as integer) is null or last_seen_at <= ?4)",
+        params![now.0, reason, id, silent_since.map(|at| at.0)],
+    );
+    if released.map_err(failed)? == 0 {
+        return Ok(None);
+    }
     let leased = c
         .prepare_cached(LEASED)
         .map_err(failed)?
@@ -177,7 +306,7 @@ fn release(c: &Connection, id: &str, reason: &str, now: Moment) -> Result<Vec<Re
     for row in &leased {
         signals::give_back(c, row, now, &why)?;
     }
-    Ok(leased)
+    Ok(Some(leased))
 }
 
 fn waits(row: &Row<'_>) -> sql::Result<Option<WaitsFor>> {
@@ -205,6 +334,10 @@ pub(super) fn session(row: &Row<'_>) -> sql::Result<SessionRow> {
         last_verb_at: column::opt_moment(row, "last_verb_at")?,
         released_at: column::opt_moment(row, "released_at")?,
         waits: waits(row)?,
+        seat: column::opt_id(row, "server_id")?
+            .zip(column::opt_moment(row, "connected_at")?)
+            .map(|(server, since)| Seat { server, since }),
+        left_at: column::opt_moment(row, "left_at")?,
         // A word that this version does not know tells it nothing.
         attention: row
             .get::<_, Option<String>>("attention")?

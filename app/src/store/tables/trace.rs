@@ -222,6 +222,8 @@ pub(super) fn trace(c: &Connection, id: &str) -> Result<TraceRow> {
                 strategy: r.get("strategy")?,
                 rendered_by: r.get("rendered_by")?,
                 via: column::opt_id(r, "via")?,
+                pushed_by: r.get("pushed_by")?,
+                hop_us: r.get("hop_us")?,
             })
         })
         .map_err(failed)?

@@ -5,7 +5,7 @@
 
 use super::memory::list;
 use super::{Result, Tables, failed};
-use crate::store::sql::{self, Connection, params};
+use crate::store::sql::{self, Connection, OptionalExtension, params};
 use prism_core::memory::stem;
 use std::collections::{BTreeMap, HashSet};
 
@@ -54,6 +54,16 @@ fn newest(c: &Connection) -> Result<i64> {
     .map_err(failed)
 }
 
+/// The row that ends the step after one; none where fewer rows wait. Numbers between may be those of another tenant.
+fn step_after(c: &Connection, last: i64) -> Result<Option<i64>> {
+    c.prepare_cached("select rowid from memory where rowid > ? order by rowid limit 1 offset ?")
+        .and_then(|mut s| {
+            s.query_row(params![last, STEP_ROWS - 1], |r| r.get(0))
+                .optional()
+        })
+        .map_err(failed)
+}
+
 fn counted(c: &Connection) -> Result<i64> {
     let mut statement = c.prepare_cached(COUNTED).map_err(failed)?;
     statement.query_row([], |r| r.get(0)).map_err(failed)
@@ -70,7 +80,7 @@ pub fn written(c: &Connection, row: i64) -> Result<()> {
 /// Counts the next rows; answers whether a whole step more waits.
 fn count_step(c: &Connection) -> Result<bool> {
     let (last, newest) = (counted(c)?, newest(c)?);
-    let until = newest.min(last + STEP_ROWS);
+    let until = step_after(c, last)?.unwrap_or(newest);
     add(c, last, until, 1)?;
     c.prepare_cached("update memory_words_counted set last = ?")
         .and_then(|mut s| s.execute([until]))

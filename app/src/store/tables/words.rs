@@ -8,11 +8,12 @@ use super::held;
 use super::memory::list;
 use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
-use crate::store::memory::Filter;
+use crate::store::memory::{Filter, Terms};
 use crate::store::sql::{Connection, OptionalExtension, params};
+use prism_core::memory::question::TERMS_MAX;
 use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, Points, Word, best, idf, word_weight};
-use prism_core::memory::stem::Sought;
-use std::collections::HashMap;
+use prism_core::memory::stem::{Sought, stem_of_term};
+use std::collections::{HashMap, HashSet};
 
 /// Rows holding a word that one question looks up in any case, and at the most.
 const POSTINGS: u64 = 10_000;
@@ -21,6 +22,8 @@ const POSTINGS_MAX: u64 = 120_000;
 /// others, those that come far enough.
 const SHORTLIST: usize = LEG_CANDIDATES;
 const READ: usize = SHORTLIST / 2;
+/// Words of a long question that are looked up although no counted row holds them.
+const UNCOUNTED: usize = 8;
 /// Damping of repeated words, and how much the length of a row counts.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
@@ -132,12 +135,34 @@ pub fn counts(c: &Connection, project: &str) -> Result<Counts> {
     Ok(found.unwrap_or_default())
 }
 
+/// The words of a long phrasing that tell most, in their order: what reads as an identifier, then what
+/// the fewest rows hold. A word that no row holds tells nothing, unless its row was not counted yet.
+fn telling(c: &Connection, project: &str, asked: &Terms) -> Result<Vec<String>> {
+    let terms = &asked.words;
+    if terms.len() <= TERMS_MAX {
+        return Ok(terms.clone());
+    }
+    let stems: Vec<String> = terms.iter().map(|term| stem_of_term(term)).collect();
+    let holding = word_counts::holding(c, project, &stems)?;
+    let is_identifier = |i: &usize| asked.identifiers.contains(&terms[*i]);
+    let (mut held, mut unheld): (Vec<usize>, Vec<usize>) =
+        (0..terms.len()).partition(|i| holding[*i].in_project > 0);
+    held.sort_by_key(|i| (!is_identifier(i), holding[*i].in_project));
+    unheld.sort_by_key(|i| !is_identifier(i));
+    unheld.truncate(TERMS_MAX.saturating_sub(held.len()).max(UNCOUNTED));
+    held.truncate(TERMS_MAX - unheld.len());
+    let mut order = [held, unheld].concat();
+    order.sort_unstable();
+    Ok(order.into_iter().map(|i| terms[i].clone()).collect())
+}
+
 /// Looks the words of one phrasing up.
-pub fn words(c: &Connection, project: &str, terms: &[String], filter: &Filter) -> Result<WordHits> {
+pub fn words(c: &Connection, project: &str, asked: &Terms, filter: &Filter) -> Result<WordHits> {
     let counts = counts(c, project)?;
-    if counts.rows == 0 || terms.is_empty() {
+    if counts.rows == 0 || asked.words.is_empty() {
         return Ok(WordHits::default());
     }
+    let terms = &telling(c, project, asked)?;
     let sought = Sought::new(terms.iter().map(String::as_str));
     let terms = &terms[..sought.stems().len()];
     let holding = word_counts::holding(c, project, sought.stems())?;
@@ -307,6 +332,11 @@ fn shortlist(
         let next = next.iter().map(|(_, row)| *row).collect();
         known.extend(super::candidates::known_rows(c, project, next, filter)?);
     }
+    // The last step may bring more than there is room for: how many, other projects decide.
+    let best = scored.iter().map(|(_, row)| *row);
+    let best = best.filter(|row| known.contains_key(row)).take(SHORTLIST);
+    let best: HashSet<i64> = best.collect();
+    known.retain(|row, _| best.contains(row));
     Ok(known)
 }
 

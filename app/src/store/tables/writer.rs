@@ -39,6 +39,40 @@ enum Message {
     Stop,
 }
 
+/// Where the writer's connection comes from.
+pub enum Ground {
+    /// It has one for itself.
+    Own(Connection),
+    /// It borrows one for each group from those that all tenants share.
+    Shared(Arc<pool::Pool>),
+}
+
+impl From<Connection> for Ground {
+    fn from(connection: Connection) -> Self {
+        Self::Own(connection)
+    }
+}
+
+impl Ground {
+    /// Runs something with a connection, or with why there is none.
+    fn with<T>(&mut self, work: impl FnOnce(Result<&Connection>) -> T) -> T {
+        match self {
+            Self::Own(connection) => work(Ok(connection)),
+            Self::Shared(pool) => match pool.connection() {
+                Ok(connection) => {
+                    let done = work(Ok(&connection));
+                    pool.give_back(connection);
+                    done
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "The database is away");
+                    work(Err(error))
+                }
+            },
+        }
+    }
+}
+
 pub struct Writer {
     jobs: Sender<Message>,
     /// Places in the queue: whoever finds none waits, so that the queue's memory is bounded.
@@ -49,14 +83,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn start(mut connection: Connection, riding: Arc<Riding>, live: Arc<Live>) -> Result<Self> {
+    pub fn start(ground: impl Into<Ground>, riding: Arc<Riding>, live: Arc<Live>) -> Result<Self> {
+        let mut ground = ground.into();
         let touched = Arc::<Mutex<Vec<Touched>>>::default();
-        note_what_is_touched(&mut connection, touched.clone(), live.clone())?;
+        if let Ground::Own(connection) = &mut ground {
+            note_what_is_touched(connection, touched.clone(), live.clone())?;
+        }
         let (jobs, inbox) = channel();
         let rides = riding.clone();
         let thread = std::thread::Builder::new()
             .name("prism-writer".into())
-            .spawn(move || run(connection, &inbox, &rides, &Telling { touched, live }))
+            .spawn(move || run(ground, &inbox, &rides, &Telling { touched, live }))
             .map_err(|e| StoreError::Failed(format!("no writer thread: {e}")))?;
         Ok(Self {
             jobs,
@@ -195,20 +232,15 @@ fn note_what_is_touched(
     }
 }
 
-fn run(mut connection: Connection, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
+fn run(mut ground: Ground, inbox: &Receiver<Message>, riding: &Riding, telling: &Telling) {
     loop {
         let (group, stop) = next_group(inbox, riding);
-        match connection.renewed() {
-            Some(Ok(renewed)) => connection = renewed,
-            Some(Err(error)) => tracing::warn!(%error, "The database is away"),
-            None => {}
-        }
-        commit(&connection, group, riding, telling);
+        ground.with(|connection| commit(connection, group, riding, telling));
         if stop {
             break;
         }
     }
-    if let Connection::Sqlite(c) = &connection {
+    if let Ground::Own(Connection::Sqlite(c)) = &ground {
         // A clean stop leaves one file behind instead of three.
         drop(c.execute_batch("pragma wal_checkpoint(truncate);"));
     }
@@ -245,36 +277,43 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
     (group, false)
 }
 
-fn commit(connection: &Connection, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
+fn commit(connection: Result<&Connection>, group: Vec<Queued>, riding: &Riding, telling: &Telling) {
     let unwatched = telling.live.watching() == 0;
-    let begun = connection.begin_writing().map_err(failed);
-    // Others write beside it, but nobody who must be alone.
-    if !unwatched {
-        connection.note_touched();
-    }
-    let begun = begun.and_then(|()| pool::lock(connection, &Alone::Inboxes(Vec::new())));
-    // A database that is away keeps what rides from leaving.
-    let begun = begun.and_then(|()| connection.flush().map_err(failed));
-    // What rides goes first: a job may want to read it.
-    let carried = (begun.is_ok() && riding.is_due()).then(|| {
-        let taken = riding.take();
-        let written = in_savepoint(connection, |c| taken.write(c));
-        taken.tried(written)
+    let begun = connection.clone().and_then(|c| {
+        c.begin_writing().map_err(failed)?;
+        if !unwatched {
+            c.note_touched();
+        }
+        // Others write beside it, but nobody who must be alone.
+        pool::lock(c, &Alone::Inboxes(Vec::new()));
+        // A database that is away keeps what rides from leaving.
+        c.flush().map(|()| c).map_err(failed)
     });
+    // What rides goes first: a job may want to read it.
+    let carried = match &begun {
+        Ok(c) if riding.is_due() => {
+            let taken = riding.take();
+            let written = in_savepoint(c, |c| taken.write(c));
+            Some(taken.tried(written))
+        }
+        _ => None,
+    };
     let mut places = Vec::with_capacity(group.len());
     let mut settles: Vec<Settle> = Vec::with_capacity(group.len());
     for Queued { job, place } in group {
-        settles.push(job(begun.clone().map(|()| connection)));
+        settles.push(job(begun.clone()));
         places.push(place);
     }
-    let fate = begun.and_then(|()| match unwatched {
-        true => connection.commit().map_err(failed),
-        false => connection
+    let fate = begun.and_then(|c| match unwatched {
+        true => c.commit().map_err(failed),
+        false => c
             .commit_noted()
             .map_err(failed)
             .map(|noted| telling.note(&noted)),
     });
-    if fate.is_err() && !connection.is_autocommit() {
+    if let (Err(_), Ok(connection)) = (&fate, connection)
+        && !connection.is_autocommit()
+    {
         drop(connection.rollback());
     }
     let reported = match (&carried, telling.live.watching()) {
@@ -518,7 +557,7 @@ mod tests {
             .execute_batch(
                 "drop table deliveries;
                  create table deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
-                    rendered_at, drained_at, strategy, rendered_by, via, primary key (signal_id, session_id));
+                    rendered_at, drained_at, strategy, rendered_by, via, pushed_by, hop_us, primary key (signal_id, session_id));
                  create table parent (x integer primary key);
                  create table child (x references parent(x) deferrable initially deferred);
                  pragma foreign_keys = on;",
@@ -532,6 +571,7 @@ mod tests {
             state,
             strategy: None,
             via: None,
+            hop_us: None,
             at: Moment(at),
         };
         let known = || async {

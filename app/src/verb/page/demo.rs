@@ -98,7 +98,9 @@ async fn write(
         lines,
         dry_run: false,
     };
-    rows.ids = import::import(prism, &here, request).await?.ids;
+    let ids = std::mem::take(&mut rows.ids);
+    let id_of = |line: &str| ids.get(line).copied().unwrap_or_else(clock::new_id);
+    rows.ids = import::import_as(prism, &here, request, &id_of).await?.ids;
     for (lines, review) in [(accepted, Review::Accepted), (rejected, Review::Rejected)] {
         let ids = lines.iter().filter_map(|line| rows.ids.get(*line));
         let ids = ids.map(ToString::to_string).collect();
@@ -130,6 +132,8 @@ async fn write(
                 since,
             }),
             attention: None,
+            seat: None,
+            left_at: None,
         });
     }
     let written = prism.store.write_demo(rows).await?;

@@ -34,6 +34,7 @@ pub async fn list(
     Ok(MemoryPage {
         rows: listed.rows,
         next: listed.next,
+        looked_back_to: listed.looked_back_to,
     })
 }
 

@@ -83,12 +83,13 @@ async fn count(prism: &Prism, scope: Vec<Uuid>, request: AskMetrics) -> Counted 
         true => Metric::ALL.to_vec(),
         false => request.only,
     };
-    let rot = match scope.as_slice() {
-        [project] if wanted.contains(&Metric::Recall) => {
-            Some(prism.store.rot(*project, Vec::new(), now).await?.score)
+    let mut rots = Vec::new();
+    if wanted.contains(&Metric::Recall) {
+        for project in &scope {
+            rots.push(prism.store.rot(*project, Vec::new(), now).await?);
         }
-        _ => None,
-    };
+    }
+    let rot = metrics::rot_of(&rots);
     let (since, until) = (buckets.since, buckets.until);
     let store = &prism.store;
     let facts = store
@@ -158,6 +159,8 @@ pub async fn delivery(
         until,
         bucket: buckets.size,
         buckets: buckets.starts,
+        probes_from: facts.probes_from,
+        signals_from: facts.signals_from,
         places,
     })
 }

@@ -53,6 +53,7 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
         .collect();
     waiting.sort_by_key(|session| session.waits_since);
     let newest = Range {
+        list: "now",
         since: None,
         until: None,
         cursor: None,

@@ -1,10 +1,9 @@
 //! The way into the page.
 
-use crate::clock;
 use crate::prism::{Caller, Prism};
 use prism_core::api::Nothing;
 use prism_core::api::page::house::DashboardLink;
-use prism_core::{Code, Problem};
+use prism_core::{Code, Problem, tenant};
 
 pub async fn link(prism: &Prism, caller: &Caller, _: Nothing) -> Result<DashboardLink, Problem> {
     // A cookie that was stolen must not outlive itself.
@@ -15,10 +14,9 @@ pub async fn link(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Dashboar
             "run `prism dashboard` with the operator's key",
         ));
     }
-    let token =
-        clock::new_key().map_err(|e| Problem::new(Code::Internal, e.to_string(), "try again"))?;
-    let token = token.trim_start_matches("prk_");
-    let expires_at = prism.browsers.add_link(token, clock::now());
+    let token = prism.new_key()?;
+    let token = token.trim_start_matches(tenant::KEY);
+    let expires_at = prism.add_link(token).await?;
     Ok(DashboardLink {
         url: format!("{}sign-in/{token}", prism.browsers.url()),
         expires_at,

@@ -80,6 +80,9 @@ pub async fn show(
     })
 }
 
+/// What its cursors are called.
+const INBOX: &str = "inbox";
+
 pub async fn inbox(
     prism: &Prism,
     caller: &Caller,
@@ -93,7 +96,7 @@ pub async fn inbox(
     };
     let limit = rows_wanted(request.limit)?;
     let after = match request.cursor.as_deref() {
-        Some(cursor) => Cursor::parse(cursor)?.row,
+        Some(cursor) => Cursor::parse(INBOX, cursor)?.row,
         None => -1,
     };
     let unread = prism.store.pending_counts(caller.project.id).await?;
@@ -110,7 +113,7 @@ pub async fn inbox(
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|(seq, _)| {
         let at = Moment(0);
-        Cursor { at, row: *seq }.write()
+        Cursor { at, row: *seq }.write(INBOX)
     });
     let mut knows = Recipients::new(prism);
     Ok(InboxPage {
@@ -188,7 +191,7 @@ impl<'a> Recipients<'a> {
         if row.waiting {
             let (prism, now) = (self.prism, self.now);
             let recipient = *self.known.entry(to_persona).or_insert_with(|| {
-                let (connected, waits) = prism.presence.at_hand(to_persona);
+                let (connected, waits) = prism.presence.at_hand(to_persona, now);
                 Recipient {
                     state: prism
                         .presence

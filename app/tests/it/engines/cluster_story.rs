@@ -1,11 +1,16 @@
 //! Two servers, each with a home of its own, on one PostgreSQL: one Prism.
 
+use crate::harness::cable::Cable;
 use crate::harness::engines::{Database, Postgres, Redis};
 use crate::harness::{PID, Server, ids, task, wait_until};
 use crate::stream::Stream;
 use prism::client::{Client, Locator};
+use prism_core::Code;
 use prism_core::api::ServerFrame;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Starts a server on a database, and on a Redis if there is one.
 fn server(database: &Database, redis: Option<&Redis>) -> Server {
@@ -160,5 +165,298 @@ fn receipts_are_written_again_once_a_database_that_was_away_is_back() {
             pushed.is_string().then_some(())
         })
         .await;
+    });
+}
+
+/// A server of which others hear nothing by the carrier is seen by what it writes.
+#[test]
+fn what_a_server_does_that_cannot_speak_is_known_to_the_others_all_the_same() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let cable = Cable::to(&redis.url);
+    cable.cut();
+    let mut one = Server::none();
+    let by_cable = format!("redis://{}", cable.address);
+    one.resume_with(&[
+        ("PRISM_DATABASE", &database.url),
+        ("PRISM_REDIS", &by_cable),
+    ]);
+    let two = server(&database, Some(&redis));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let minted = json!({"identity": "Texi"});
+        let minted = one.operator().call(PID, "key_mint", minted).await.unwrap();
+        let key = minted["key"].as_str().unwrap().to_owned();
+        let (texi, session, mut stream) = seated(&two, key).await;
+        // A session of the mute server, and the end of one.
+        let (_, mute) = one.session("Donna").await;
+        wait_until("the others know of a new session", async || {
+            let status = two.operator().call(PID, "status", json!({})).await.unwrap();
+            status.to_string().contains(&mute.to_string()).then_some(())
+        })
+        .await;
+        let revoked = json!({"key_id": minted["key_id"]});
+        one.operator()
+            .call(PID, "key_revoke", revoked)
+            .await
+            .unwrap();
+        assert!(stream.closed().await.contains("revoked"));
+        let refused = texi.call(PID, "status", json!({})).await.unwrap_err();
+        assert!(refused.is_revoked(), "{refused:?} {session}");
+        let ready = one.operator().ready().await.unwrap();
+        assert_eq!(ready["carrier"]["connected"], false, "{ready}");
+        assert!(ready["carrier"]["why"].is_string(), "{ready}");
+        cable.mend();
+        wait_until("it speaks again", async || {
+            let ready = one.operator().ready().await.unwrap();
+            let carrier = &ready["carrier"];
+            let met = carrier["peers"].as_array().is_some_and(|p| !p.is_empty());
+            (carrier["connected"] == true && met && carrier["hop_ms"].is_f64()).then_some(())
+        })
+        .await;
+    });
+}
+
+/// The events of a kind that whoever watches is shown, up to a signal that ends the look.
+async fn events_until(stream: &mut Stream, kind: &str, last: &str) -> usize {
+    let mut seen = 0;
+    loop {
+        match stream.next().await {
+            ServerFrame::Event { envelope } if envelope.signal_type == kind => seen += 1,
+            ServerFrame::Watched { envelope, .. } if envelope.payload["summary"] == last => {
+                return seen;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_sessions_of_a_server_that_died_have_left_and_one_of_the_others_says_so_once() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let (one, three) = (
+        server(&database, Some(&redis)),
+        server(&database, Some(&redis)),
+    );
+    let mut two = server(&database, Some(&redis));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let key = one.identity("Texi").await.key().to_owned();
+        let (texi, session, _stream) = seated(&two, key).await;
+        texi.call(PID, "status", json!({})).await.unwrap();
+        // What it heard is written on its own time; the rows of this one must know of a first verb.
+        database.sql(&format!(
+            "update sessions set first_verb_at = created_at where id = '{session}'"
+        ));
+        let mut watching = Vec::new();
+        for server in [&one, &three] {
+            let mut stream = Stream::open(server, &server.operator(), None, None, vec![]).await;
+            while !matches!(stream.next().await, ServerFrame::Live) {}
+            watching.push(stream);
+        }
+        two.kill();
+        for server in [&one, &three] {
+            server.advance(Duration::from_secs(200));
+        }
+        wait_until("it has left", async || {
+            let left = format!("select left_at is not null from sessions where id = '{session}'");
+            (database.sql(&left).trim() == "t").then_some(())
+        })
+        .await;
+        one.operator()
+            .call(PID, "signal", task("Texi", "the end"))
+            .await
+            .unwrap();
+        for stream in &mut watching {
+            assert_eq!(events_until(stream, "PeerLeft", "the end").await, 1);
+        }
+        let status = three
+            .operator()
+            .call(PID, "status", json!({}))
+            .await
+            .unwrap();
+        let mine = |s: &&Value| s["session_id"] == session.to_string();
+        let row = status["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(mine)
+            .cloned();
+        assert_eq!(row.unwrap()["state"], "stale", "nobody has released it");
+    });
+}
+
+/// Its clock is an hour ahead: by it, every lease would be over and every signal expired.
+#[test]
+fn a_server_whose_clock_is_off_goes_by_the_databases() {
+    let database = Postgres::shared().database();
+    let mut off = Server::none();
+    let ahead = [
+        ("PRISM_DATABASE", database.url.as_str()),
+        ("PRISM_CLOCK_OFF_MS", "3600000"),
+    ];
+    off.resume_with(&ahead);
+    let right = server(&database, None);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let ready = off.operator().ready().await.unwrap();
+        let by = ready["database"]["clock_off_ms"].as_i64().unwrap();
+        assert!((-3_610_000..-3_590_000).contains(&by), "{ready}");
+        assert!(ready["notes"].to_string().contains("clock is 3"), "{ready}");
+        let key = right.identity("Texi").await.key().to_owned();
+        let (texi, _, _stream) = seated(&off, key).await;
+        let mut signal = task("Texi", "go");
+        signal["ttl_s"] = json!(600);
+        let sent = right.operator().call(PID, "signal", signal).await.unwrap();
+        let drained = texi.call(PID, "signals_pending", json!({})).await.unwrap();
+        assert_eq!(ids(&drained), [sent["signal_id"].as_str().unwrap()]);
+        // The server that is off has the duty, and goes on with it in every sweep.
+        let duty = || database.sql("select until from duties where duty = 'retention'");
+        for _ in 0..2 {
+            let before = duty();
+            wait_until("a sweep", async || (duty() != before).then_some(())).await;
+        }
+        let here = Client::new(Locator::Home(right.home()), texi.key().to_owned()).unwrap();
+        let nothing = here.call(PID, "signals_pending", json!({})).await.unwrap();
+        assert!(ids(&nothing).is_empty(), "it is leased");
+        let lease = json!({"lease_id": drained["lease_id"]});
+        let confirmed = here.call(PID, "signals_confirm", lease).await.unwrap();
+        assert_eq!(confirmed["confirmed"], 1);
+    });
+}
+
+/// Whoever knows both servers is never refused while each of them is restarted.
+#[test]
+fn servers_are_restarted_one_after_the_other_without_a_failed_verb() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let (mut one, mut two) = (
+        server(&database, Some(&redis)),
+        server(&database, Some(&redis)),
+    );
+    let env = [
+        ("PRISM_DATABASE", database.url.as_str()),
+        ("PRISM_REDIS", redis.url.as_str()),
+    ];
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (texi, operators) = runtime.block_on(async {
+        let key = one.identity("Texi").await.key().to_owned();
+        (key, [one.operator(), two.operator()])
+    });
+    let going = Arc::new(AtomicBool::new(true));
+    let asking: Vec<_> = (0..6)
+        .map(|n| {
+            let (operators, going) = (operators.clone(), going.clone());
+            runtime.spawn(async move {
+                let mut answered = 0;
+                while going.load(Ordering::Relaxed) {
+                    let (verb, body) = match (n + answered) % 3 {
+                        0 => ("status", json!({})),
+                        1 => ("signal", task("Texi", "go")),
+                        _ => ("recall", json!({"query": "what is there"})),
+                    };
+                    let first = &operators[(n + answered) % 2];
+                    let answer = match first.call(PID, verb, body.clone()).await {
+                        // It is not there, which a proxy sees as well.
+                        Err(p) if p.is(Code::ServerUnreachable) => {
+                            operators[(n + answered + 1) % 2]
+                                .call(PID, verb, body)
+                                .await
+                        }
+                        answer => answer,
+                    };
+                    assert!(answer.is_ok(), "{verb}: {answer:?}");
+                    answered += 1;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                answered
+            })
+        })
+        .collect();
+    for server in [&mut one, &mut two] {
+        assert_eq!(server.terminate(), Some(0));
+        server.resume_with(&env);
+    }
+    going.store(false, Ordering::Relaxed);
+    for asking in asking {
+        assert!(runtime.block_on(asking).unwrap() > 0);
+    }
+    // And who had a key has it still.
+    let texi = Client::new(Locator::Home(two.home()), texi).unwrap();
+    runtime
+        .block_on(texi.call(PID, "status", json!({})))
+        .unwrap();
+}
+
+/// A link made at one server opens the page at the other; a probe says who pushed it.
+#[test]
+fn links_and_probes_go_from_one_server_to_the_other() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let (one, two) = (
+        server(&database, Some(&redis)),
+        server(&database, Some(&redis)),
+    );
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let link = one
+            .operator()
+            .call(PID, "dashboard_link", json!({}))
+            .await
+            .unwrap();
+        let path = link["url"]
+            .as_str()
+            .unwrap()
+            .rsplit('/')
+            .next()
+            .unwrap()
+            .to_owned();
+        let http = prism::client::http_client(Duration::from_secs(10)).unwrap();
+        let there = format!("{}/sign-in/{path}", two.url());
+        assert_eq!(http.get(&there).send().await.unwrap().status(), 303);
+        assert_eq!(http.get(&there).send().await.unwrap().status(), 401, "once");
+
+        let key = one.identity("Texi").await.key().to_owned();
+        let (_texi, session, mut stream) = seated(&two, key).await;
+        wait_until("the way there was measured", async || {
+            let ready = two.operator().ready().await.unwrap();
+            ready["carrier"]["hop_ms"].is_f64().then_some(())
+        })
+        .await;
+        let asked = wait_until("the session is known", async || {
+            let probe = json!({"session_id": session.to_string(), "echo": false});
+            one.operator()
+                .call(PID, "signal/loopback-issue", probe)
+                .await
+                .ok()
+        })
+        .await;
+        let id = asked["signal_id"].as_str().unwrap();
+        assert_eq!(asked["layers"]["redis_publish"]["transport"], "redis");
+        assert_eq!(next_signal(&mut stream).await, id);
+        let pushed = wait_until("who pushed it is known", async || {
+            let trace = json!({"signal_id": id});
+            let trace = one
+                .operator()
+                .call(PID, "signal_trace", trace)
+                .await
+                .unwrap();
+            let pushed = trace["receipt"]["sessions"][0].clone();
+            pushed["pushed_by"].is_string().then_some(pushed)
+        })
+        .await;
+        let by = pushed["pushed_by"].as_str().unwrap();
+        assert!(by.ends_with(&format!(":{}", two.pid())), "{pushed}");
+        assert!(pushed["hop_us"].is_i64(), "{pushed}");
+        let probe = json!({"probe": asked});
+        one.operator()
+            .call(PID, "signal/loopback-finish", probe)
+            .await
+            .unwrap();
+        let kept = database.sql("select envelope from loopback_runs");
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        assert_eq!(kept["layers"]["redis_publish"]["server"], by);
+        assert!(kept["layers"]["redis_publish"]["hop_ms"].is_f64(), "{kept}");
     });
 }

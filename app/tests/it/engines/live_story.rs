@@ -77,6 +77,23 @@ async fn a_page_is_told_of_the_rows_that_any_server_wrote_and_reads_nothing_else
         let other = |frame: &&Value| frame["kind"] == "behind";
         assert_eq!(told.iter().find(other), None, "{told:?}");
     }
+    // A citation and a folder have no number; the rows that they belong to are told.
+    let texi = one.identity("Texi").await;
+    let note = json!({"text": "the bell is bronze"});
+    let note = texi.call(PID, "note", note).await.unwrap();
+    let recalled = texi.call(PID, "recall", json!({"query": "bell bronze"}));
+    let recalled = recalled.await.unwrap();
+    let event = recalled["recall_event_id"].as_str().unwrap();
+    until(&mut page, event).await;
+    let cite = json!({"recall_event_id": event, "result_id": note["id"]});
+    texi.call(PID, "memory_cite", cite).await.unwrap();
+    until(&mut page, event).await;
+    let allow = json!({"machine_id": "m", "folder": "/bells"});
+    one.operator()
+        .call(PID, "project_allow", allow)
+        .await
+        .unwrap();
+    until(&mut page, "settings").await;
     // What a project or a key is called stands on one page alone.
     one.identity("Donna").await;
     let told = until(&mut page, "settings").await;

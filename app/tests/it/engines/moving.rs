@@ -367,7 +367,8 @@ fn a_move_is_refused_where_something_could_be_lost() {
     full.sql("update prism_schema set version = 18");
     refused(&server, &full.url, &fresh, "schema 18");
     full.sql(&format!(
-        "update prism_schema set version = {newest}; insert into tenants values ('t', 'b', 1)"
+        "update prism_schema set version = {newest};
+         insert into tenants values (gen_random_uuid(), 'b', 1)"
     ));
     refused(&server, &full.url, &fresh, "2 tenants");
     assert!(!away.join("fresh.db").exists() && !away.join("fresh.db.moving").exists());

@@ -1,5 +1,6 @@
 //! pgvector's index of meaning: taken up when the extension comes, left alone when it goes.
 
+use super::tenants;
 use crate::harness::engines::{Database, Postgres};
 use crate::harness::{PID, Server, wait_until};
 use crate::recall_story::give_model;
@@ -108,6 +109,15 @@ async fn an_extension_that_comes_later_is_taken_up_and_finds_what_the_scan_found
     .await;
     embedded(&mira).await;
     assert!(answers(&mira).await[0].contains(&newest));
+
+    // Tables that came while servers ran are kept apart as all others; another tenant finds nothing by them.
+    let everybodys = ["prism_schema", "tenants"];
+    assert_eq!(tenants::open_tables(&database), everybodys);
+    assert_eq!(tenants::across_tenants(&database), "");
+    let (acme, _) = tenants::add(&server, &database.url, "acme");
+    let asked = json!({"query": QUESTIONS[0], "k": 5});
+    let answer = acme.call(PID, "recall", asked).await.unwrap();
+    assert_eq!(answer["results"], json!([]));
 
     // A server that starts on it uses it; without the extension the scan answers as before.
     server.kill();

@@ -6,7 +6,6 @@ use crate::harness::{Server, wait_for};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -93,8 +92,7 @@ fn a_running_server_says_what_it_stands_on() {
     assert!(!said.contains("clock is"), "{said}");
     database.sql("create extension vector");
     server.terminate();
-    server.advance(Duration::from_secs(60));
-    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    server.resume_with(&[("PRISM_DATABASE", &url), ("PRISM_CLOCK_OFF_MS", "60000")]);
     let said = doctor(&server);
     assert!(said.contains("pgvector 0."), "{said}");
     assert!(

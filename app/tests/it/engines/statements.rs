@@ -12,7 +12,9 @@ fn count(c: &Connection) -> i64 {
 fn what_is_put_runs_before_what_follows_and_one_that_fails_takes_all_back() {
     let database = Postgres::shared().database();
     let server = Server::parse(&database.url).unwrap();
-    let c = Connection::Postgres(server.connect().unwrap());
+    let link = server.connect().unwrap();
+    link.stays_owner(true);
+    let c = Connection::Postgres(link);
     c.execute_batch("create table t (x bigint primary key)")
         .unwrap();
     let put = |x: i64| c.put("insert into t (x) values (?)", params![x]).unwrap();

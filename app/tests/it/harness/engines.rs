@@ -255,6 +255,17 @@ impl Database {
     pub fn sql(&self, statement: &str) -> String {
         psql(&self.url, statement)
     }
+
+    /// Runs a statement that must fail, and returns why it did.
+    pub fn refuses(&self, statement: &str) -> String {
+        let ran = Command::new(postgres_bin().join("psql"))
+            .args([self.url.as_str(), "--no-psqlrc", "--quiet", "--command"])
+            .arg(statement)
+            .output()
+            .unwrap();
+        assert!(!ran.status.success(), "{statement} did not fail");
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    }
 }
 
 impl Drop for Database {

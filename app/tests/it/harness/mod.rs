@@ -2,6 +2,7 @@
 
 mod agent;
 pub mod authority;
+pub mod cable;
 pub mod engines;
 pub mod hosts;
 mod pty;
@@ -228,7 +229,14 @@ impl Server {
             None => sql::Connection::open(self.home().path("prism.db")).unwrap(),
             Some(database) => {
                 let there = sql::Server::parse(&database.url).unwrap();
-                sql::Connection::Postgres(there.connect_apart().unwrap())
+                let link = there.connect_apart().unwrap();
+                // As the tables' owner, for the tenant that every database begins with.
+                link.stays_owner(true);
+                link.batch(
+                    "select set_config('prism.tenant', (select id from tenants limit 1), false)",
+                )
+                .unwrap();
+                sql::Connection::Postgres(link)
             }
         }
     }

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use prism::clock::new_id;
 use prism::store::memory::{
     ArtifactChange, Author, Edge, Filter, ImportRow, NewMemory, Node, Phrasing, PickupFrom, Row,
-    Search, Status,
+    Search, Status, Terms,
 };
 use prism::store::{EmbedJob, Project, Store, StoreError, Table, VectorRow};
 use prism_core::id::Quoted;
@@ -90,7 +90,10 @@ fn path(name: &str) -> Entity {
 async fn found(store: &Store, project: &Project, text: &str) -> BTreeSet<String> {
     let question = Question::of(text, &[], "frank");
     let filter = Filter::default();
-    let terms = vec![question.terms.clone()];
+    let terms = vec![Terms {
+        words: question.terms.clone(),
+        identifiers: question.identifiers.clone(),
+    }];
     let words = store.words(project.id, terms, filter.clone()).await;
     let phrasing = |words| Phrasing {
         words,
@@ -113,8 +116,12 @@ async fn found(store: &Store, project: &Project, text: &str) -> BTreeSet<String>
         .collect()
 }
 
+/// What waits, left as it was: whoever takes rows has them for a while.
 async fn queued(store: &Store) -> Vec<EmbedJob> {
-    store.embed_jobs(100, ATTEMPTS).await.unwrap()
+    let jobs = store.embed_jobs(100, ATTEMPTS).await.unwrap();
+    let rows = jobs.iter().map(|job| job.memory_id.clone()).collect();
+    store.give_back_jobs(rows).await.unwrap();
+    jobs
 }
 
 async fn waits_for_vectors(store: &Store, id: Uuid) -> bool {

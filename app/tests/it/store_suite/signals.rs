@@ -223,6 +223,8 @@ impl People {
             released_at: None,
             waits: None,
             attention: None,
+            seat: None,
+            left_at: None,
         };
         store.add_session(session).await.unwrap();
         id
@@ -345,7 +347,7 @@ impl StateMachineTest for Sut {
             Step::Release => {
                 let over = sut
                     .store()
-                    .release_session(sut.session, "test".into(), sut.now());
+                    .release_session(sut.session, "test".into(), None, sut.now());
                 sut.runtime.block_on(over).unwrap();
                 let next = sut.people.register(sut.store(), sut.now());
                 sut.session = sut.runtime.block_on(next);

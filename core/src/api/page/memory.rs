@@ -32,6 +32,7 @@ wire! {
     MemoryPage {
         rows: Vec<MemoryView>,
         #[serde(default, skip_serializing_if = "Option::is_none")] next: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")] looked_back_to: Option<Moment>,
     }
 
     MemoryView {
@@ -172,8 +173,11 @@ wire! {
         pid: String,
         id: Uuid,
         class: InputClass,
+        /// Long words are cut, and so is what was being done; `memory_show` has them whole.
         prompt_text: String,
         #[serde(default, skip_serializing_if = "Option::is_none")] triggered_action: Option<String>,
+        /// Characters that were left out of both.
+        #[serde(default, skip_serializing_if = "crate::api::is_zero")] more: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")] reverses_delta: Option<Uuid>,
         /// high or low
         confidence: String,

@@ -45,7 +45,7 @@ wire! {
         bucket: BucketSize,
         /// When each bucket begins.
         buckets: Vec<Moment>,
-        /// Metrics that had more to compare than can be compared at once; none: all of it was.
+        /// Metrics that had more than is compared or counted at once; none: all of it was.
         #[serde(default, skip_serializing_if = "Vec::is_empty")] looked_back: Vec<LookedBack>,
         #[serde(default, skip_serializing_if = "Option::is_none")] confirmations: Option<Confirmations>,
         #[serde(default, skip_serializing_if = "Option::is_none")] misclassification: Option<Vec<AgentRate>>,
@@ -60,10 +60,9 @@ wire! {
     /// How far back a metric looked: what is older was neither counted nor compared.
     #[derive(PartialEq)]
     LookedBack {
-        /// corrections, repeats or dead_ends
         metric: Metric,
         to: Moment,
-        /// The newest so many were looked at.
+        /// The newest so many were looked at, of the projects that have more.
         rows: u64,
     }
 
@@ -176,7 +175,7 @@ wire! {
         rows: u64,
         rows_never_recalled: u64,
         never_recalled: Vec<Example>,
-        /// 0 is fresh, 1 is rotten; see `prism memory rot`. None for several projects at once.
+        /// 0 is fresh, 1 is rotten; see `prism memory rot`. Of several projects, that of all their rows.
         #[serde(default, skip_serializing_if = "Option::is_none")] rot: Option<f64>,
     }
 
@@ -200,6 +199,10 @@ wire! {
         until: Moment,
         bucket: BucketSize,
         buckets: Vec<Moment>,
+        /// From when on every probe was looked at; none: all of the range were.
+        #[serde(default, skip_serializing_if = "Option::is_none")] probes_from: Option<Moment>,
+        /// From when on every signal was looked at for its times; none: all of the range were.
+        #[serde(default, skip_serializing_if = "Option::is_none")] signals_from: Option<Moment>,
         places: Vec<DeliveryPlace>,
     }
 

@@ -311,11 +311,10 @@ fn probe(surface: &str, outcome: Outcome, shim_ms: Option<f64>) -> Probe {
 
 #[test]
 fn delivery_counts_drops_and_times_by_surface_and_machine() {
-    let pushed = |surface: &str, after_us| DeliveryFact {
+    let pushed = |surface: &str, after_us| Arrivals {
         surface: surface.into(),
         machine_id: "here".into(),
-        state: State::Pushed,
-        after_us,
+        after_us: BTreeMap::from([(State::Pushed, after_us)]),
     };
     let facts = DeliveryFacts {
         runs: vec![
@@ -325,11 +324,13 @@ fn delivery_counts_drops_and_times_by_surface_and_machine() {
             (day(2), probe("codex", Outcome::Timeout, None)),
             (day(9), probe("codex", Outcome::Timeout, None)),
         ],
-        deliveries: vec![
-            pushed("codex", 2_000),
-            pushed("codex", 1_000),
-            pushed("cursor", 500),
+        // Of two projects.
+        arrivals: vec![
+            pushed("codex", vec![2_000]),
+            pushed("codex", vec![1_000]),
+            pushed("cursor", vec![500]),
         ],
+        ..DeliveryFacts::default()
     };
     let found = delivery(&facts, &days(3));
     let [codex, cursor] = found.as_slice() else {
@@ -405,4 +406,55 @@ fn what_was_too_much_to_compare_is_said_and_weeks_not_looked_at_are_left_out() {
     assert_eq!(said, [back(Metric::Repeats)]);
     let few = repeats(&facts.corrections[..2], &range).weeks;
     assert_eq!(few.len(), 2, "nothing was left out");
+}
+
+#[test]
+fn what_was_too_much_to_count_is_said_from_the_latest_end_of_any_project() {
+    let cut = |metric, at, rows| LookedBack {
+        metric,
+        to: day(at),
+        rows,
+    };
+    let facts = Facts {
+        cut: vec![
+            cut(Metric::Recall, 2, 10),
+            cut(Metric::Recall, 5, 10),
+            cut(Metric::Gate, 1, 10),
+        ],
+        ..Facts::default()
+    };
+    let said = looked_back(&facts, &days(7), &[Metric::Confirmations, Metric::Recall]);
+    assert_eq!(
+        said,
+        [cut(Metric::Recall, 5, 20)],
+        "the gate was not asked for"
+    );
+}
+
+#[test]
+fn the_rot_of_several_projects_is_that_of_all_their_rows() {
+    let project = |rows, stale: &[(f64, u64)]| {
+        let kind = |(weight, rows): &(f64, u64)| crate::api::memory::RotRow {
+            kind: "duplicate".into(),
+            rows: *rows,
+            weight: *weight,
+            examples: Vec::new(),
+        };
+        Rot {
+            rows,
+            score: rot(rows, stale.iter().copied()),
+            kinds: stale.iter().map(kind).collect(),
+        }
+    };
+    let (one, other) = (project(10, &[(1.0, 5), (0.25, 2)]), project(90, &[]));
+    assert_eq!((one.score, other.score), (0.55, 0.0));
+    assert_eq!(rot_of(std::slice::from_ref(&one)), Some(one.score));
+    assert_eq!(
+        rot_of(&[one, other]),
+        Some(0.055),
+        "not the mean of two scores"
+    );
+    assert_eq!(rot_of(&[]), None);
+    assert_eq!(rot_of(&[project(0, &[])]), Some(0.0));
+    assert_eq!(rot(1, [(1.0, 3)]), 1.0, "no more than wholly rotten");
 }

@@ -1,6 +1,6 @@
 // What agents asked memory, what it showed them, and what they used of it.
 import { project } from '../../api';
-import { asked, Choice, Range, SearchBox, since } from '../../parts/filters';
+import { asked, Choice, NothingHere, Range, SearchBox, since } from '../../parts/filters';
 import { Chip, When } from '../../parts/marks';
 import { Empty, SaveCsv, Trouble } from '../../parts/panel';
 import { memoryHref } from '../../parts/signal';
@@ -59,9 +59,11 @@ export function Recalls() {
       {list.data && (
         <section class="panel" aria-label="Recalls">
           {rows.length === 0 ? (
-            <Empty title="No agent has asked yet.">
-              Every <code>semantic_recall</code> stands here with what it brought and what was cited.
-            </Empty>
+            <NothingHere filters={['words', 'cited', 'range']}>
+              <Empty title="No agent has asked yet.">
+                Every <code>semantic_recall</code> stands here with what it brought and what was cited.
+              </Empty>
+            </NothingHere>
           ) : (
             <ul class="rows">
               {rows.map((r) => (

@@ -7,7 +7,7 @@ import { Judge, SomeWithoutVerdict, Verdicts } from '../../parts/verdicts';
 import { onChanges } from '../../live';
 import { useRead } from '../../read';
 import { param, setParams } from '../../route';
-import { milliseconds, percent, short, words } from '../../text';
+import { count, milliseconds, percent, short, words } from '../../text';
 import { EVERYWHERE, type RecallHit } from '../../wire';
 import { refersTo } from '../memory';
 
@@ -22,6 +22,7 @@ const PROJECTS_MAX = 8;
 export function Results({ query }: { query: string }) {
   const known = useRead('projects', {}, ['settings'], { pid: EVERYWHERE });
   const pids = project.value === EVERYWHERE ? known.data?.projects.slice(0, PROJECTS_MAX) : [project.value];
+  const beyond = project.value === EVERYWHERE ? (known.data?.projects.length ?? 0) - PROJECTS_MAX : 0;
   const { found, problem, slow } = useRecall(query, pids);
   if (problem) return <Trouble problem={problem} />;
   if (!found) return slow ? <p class="slow">Recalling…</p> : <div class="waiting" />;
@@ -31,6 +32,11 @@ export function Results({ query }: { query: string }) {
   return (
     <>
       <Summary found={found} />
+      {beyond > 0 && (
+        <p class="small dim">
+          Asked were the first {PROJECTS_MAX} projects, and not the {count(beyond, 'other')}: choose one of them to ask it.
+        </p>
+      )}
       <SomeWithoutVerdict of={hits.map(({ hit }) => refersTo(hit))} />
       {hits.length === 0 ? (
         <section class="panel">

@@ -22,21 +22,28 @@ const sum = (lists: number[][], length: number): number[] =>
 const rate = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : percent(share);
 
-/** Says how far back was looked, where there was more than can be compared. */
-function lookedBack(of: Metrics, metric: LookedBack['metric']): string {
+/** Says how far back was looked, where there is more than counts at once. */
+export function lookedBack(of: Pick<Metrics, 'looked_back'>, metric: LookedBack['metric']): string {
   const back = of.looked_back.find((b) => b.metric === metric);
   if (!back) return '';
-  return ` There are more than can be compared: these are the newest ${back.rows.toLocaleString('en')}, from ${exact(back.to)} on.`;
+  return ` There is more than counts at once: these are the newest ${back.rows.toLocaleString('en')}, from ${exact(back.to)} on.`;
+}
+
+/** The first bucket that was looked at: days that were not are no days without anything. */
+export function firstLooked(of: Pick<Metrics, 'looked_back' | 'buckets'>, metric: LookedBack['metric']): number {
+  const back = of.looked_back.find((b) => b.metric === metric);
+  return back ? Math.max(0, of.buckets.findLastIndex((at) => Date.parse(at) <= Date.parse(back.to))) : 0;
 }
 
 export function ConfirmationRate({ of }: Of) {
   const { series, total, works } = of.confirmations;
+  const first = firstLooked(of, 'confirmations');
   const by = (verdict: string) => ({
     name: verdict,
     values: sum(
       series.filter((s) => s.verdict === verdict).map((s) => s.n),
       of.buckets.length,
-    ),
+    ).slice(first),
   });
   const via = [...new Set(series.map((s) => s.confirmed_via))];
   return (
@@ -45,12 +52,12 @@ export function ConfirmationRate({ of }: Of) {
         title="Confirmation rate"
         about={
           total
-            ? `${percent(works / total)} of ${count(total, 'verdict')} say that it works.`
+            ? `${percent(works / total)} of ${count(total, 'verdict')} say that it works.${lookedBack(of, 'confirmations')}`
             : 'Do you find what is shipped working, or broken?'
         }
         name="confirmations"
         kind="bars"
-        buckets={of.buckets.map(shortDay)}
+        buckets={of.buckets.slice(first).map(shortDay)}
         series={[by('works'), by('broken'), by('partial')]}
         empty={{
           title: 'No verdict in this time.',
@@ -90,7 +97,7 @@ export function Misclassification({ of }: Of) {
   return (
     <Panel
       title="Misclassification by agent"
-      about="How often what an agent captured was no such thing."
+      about={`How often what an agent captured was no such thing.${lookedBack(of, 'misclassification')}`}
       table={{
         name: 'misclassification',
         of: () => ({
@@ -221,11 +228,12 @@ function Pairs({ of }: { of: Pair[] }) {
   );
 }
 
-export function PrismVsNative({ of: { surfaces } }: Of) {
+export function PrismVsNative({ of }: Of) {
+  const { surfaces } = of;
   return (
     <Panel
       title="Confirmations against corrections"
-      about="By the surface that an agent runs in: where do you agree, where do you correct?"
+      about={`By the surface that an agent runs in: where do you agree, where do you correct?${lookedBack(of, 'surfaces')}`}
       table={{
         name: 'surfaces',
         of: () => ({
@@ -254,9 +262,7 @@ export function PrismVsNative({ of: { surfaces } }: Of) {
 
 export function DeadEnds({ of }: Of) {
   const { dead_ends } = of;
-  const back = of.looked_back.find((b) => b.metric === 'dead_ends');
-  // Days that were not looked at are not days without a dead end.
-  const first = back ? Math.max(0, of.buckets.findLastIndex((at) => Date.parse(at) <= Date.parse(back.to))) : 0;
+  const first = firstLooked(of, 'dead_ends');
   const [n, again] = [dead_ends.n.slice(first), dead_ends.again.slice(first)];
   return (
     <div class="stack">
@@ -285,17 +291,19 @@ export function RecallPanel({ of }: Of) {
   const { recall } = of;
   const last = (values: (number | null)[]) => values.findLast((v) => v !== null);
   const [p50, p95] = [last(recall.p50_ms), last(recall.p95_ms)];
+  const first = firstLooked(of, 'recall');
+  const [asked, cited] = [recall.n.slice(first), recall.cited.slice(first)];
   return (
     <div class="stack">
       <Plot
         title="Recalls"
-        about="How often agents looked something up, and how often they used it."
+        about={`How often agents looked something up, and how often they used it.${lookedBack(of, 'recall')}`}
         name="recalls"
         kind="bars"
-        buckets={of.buckets.map(shortDay)}
+        buckets={of.buckets.slice(first).map(shortDay)}
         series={[
-          { name: 'cited', values: recall.cited },
-          { name: 'not cited', values: recall.n.map((n, i) => n - (recall.cited[i] ?? 0)) },
+          { name: 'cited', values: cited },
+          { name: 'not cited', values: asked.map((n, i) => n - (cited[i] ?? 0)) },
         ]}
         empty={{ title: 'No agent looked anything up.', how: 'semantic_recall writes an event each time.' }}
       />

@@ -14,6 +14,8 @@ const OWN: [&str; 5] = [
     "memory_near_state",
     super::MARK,
 ];
+/// The column that says whose a row is.
+const TENANT: &str = "tenant_id";
 /// Rows that are read from PostgreSQL at a time.
 const FETCHED_ROWS: u32 = 500;
 
@@ -82,7 +84,7 @@ fn table(embedded: &Connection, shared: &Connection, name: String) -> Result<Tab
              where table_schema = current_schema() and table_name = ? order by ordinal_position",
         )
         .map_err(failed)?;
-    let columns: Vec<Column> = statement
+    let mut columns: Vec<Column> = statement
         .query_map([&name], |row| {
             Ok(Column {
                 name: row.get(0)?,
@@ -96,6 +98,8 @@ fn table(embedded: &Connection, shared: &Connection, name: String) -> Result<Tab
         names.filter(|name| name != "rowid").collect()
     };
     let listed = names(embedded, "select name from pragma_table_info(?)", &[&name])?;
+    // A file has one tenant, and says whose a row is only here and there; elsewhere the move says it.
+    columns.retain(|c| c.name != TENANT || listed.iter().any(|name| name == TENANT));
     same(
         &format!("column of {name}"),
         &without_number(&mut listed.iter().cloned()),
@@ -146,8 +150,16 @@ fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
+/// The list of tenants is everybody's: of it one row is moved.
+fn only(c: &Connection, table: &str) -> &'static str {
+    match table {
+        "tenants" => c.either("", " where id = this_tenant()"),
+        _ => "",
+    }
+}
+
 pub fn count(c: &Connection, table: &str) -> Result<u64> {
-    let sql = format!("select count(*) from {}", quoted(table));
+    let sql = format!("select count(*) from {}{}", quoted(table), only(c, table));
     let counted = c.query_row(&sql, [], |row| row.get::<_, i64>(0));
     Ok(counted.map_err(failed)? as u64)
 }
@@ -185,9 +197,10 @@ impl Table {
             Which::After(rows) => (all, rows),
         };
         format!(
-            "select {} from {} order by {} limit {most} offset {skipped}",
+            "select {} from {}{} order by {} limit {most} offset {skipped}",
             self.columns(),
             quoted(&self.name),
+            only(c, &self.name),
             by.join(", ")
         )
     }

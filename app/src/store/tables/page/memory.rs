@@ -15,7 +15,7 @@ use prism_core::api::page::memory::{
 };
 use prism_core::api::page::{GateOutcomeName, GateRow, SessionRow, SessionsWanted};
 use prism_core::hook::Waiting;
-use prism_core::limits::PAGE_TEXT_CHARS;
+use prism_core::limits::{PAGE_TEXT_CHARS, PAGE_WORDS_CHARS};
 use prism_core::loopback::Probe;
 use prism_core::presence::SessionState;
 use prism_core::text::{clip, one_line};
@@ -244,8 +244,11 @@ impl Tables {
             let mut wanted = Where::default();
             wanted.equal("lower(t.identity) = lower(?)", filter.identity);
             wanted.equal("t.outcome = ?", filter.outcome.map(|o| o.name()));
-            wanted.equal("t.envelope ->> '$.surface' = ?", filter.surface);
-            wanted.equal("t.envelope ->> '$.machine_id' = ?", filter.machine_id);
+            wanted.equal("json_extract(t.envelope, '$.surface') = ?", filter.surface);
+            wanted.equal(
+                "json_extract(t.envelope, '$.machine_id') = ?",
+                filter.machine_id,
+            );
             PROBES.list(c, &projects, &range, &wanted, probe)
         })
         .await
@@ -490,12 +493,16 @@ fn named<T>(r: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> sql::Res
 }
 
 fn input(r: &Row<'_>) -> sql::Result<InputRow> {
+    let (said, action): (String, Option<String>) =
+        (r.get("prompt_text")?, r.get("triggered_action")?);
+    let beyond = |text: &str| text.chars().count().saturating_sub(PAGE_WORDS_CHARS) as u64;
     Ok(InputRow {
+        more: beyond(&said) + action.as_deref().map_or(0, beyond),
         pid: r.get::<_, Option<String>>("pid")?.unwrap_or_default(),
         id: column::id(r, "id")?,
         class: named(r, "class", InputClass::from_name)?,
-        prompt_text: r.get("prompt_text")?,
-        triggered_action: r.get("triggered_action")?,
+        prompt_text: clip(&said, PAGE_WORDS_CHARS),
+        triggered_action: action.map(|text| clip(&text, PAGE_WORDS_CHARS)),
         reverses_delta: column::opt_id(r, "reverses_delta")?,
         confidence: r.get("confidence")?,
         captured_via: r.get("captured_via")?,

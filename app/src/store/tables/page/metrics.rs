@@ -1,24 +1,22 @@
 //! The rows that metrics are counted from, each bounded, the newest first where there are more.
 
-use super::super::{Result, Tables, column, failed, memory::list};
+use super::super::{Result, Tables, column, failed, memory::list, recall_events::brought};
 use crate::store::sql::{Connection, OptionalExtension, params};
 use prism_core::Moment;
-use prism_core::api::page::metrics::{Example, Metric};
+use prism_core::api::page::metrics::{Example, LookedBack, Metric};
 use prism_core::page::metrics::{
-    AttemptFact, COMPARED_MAX, DeliveryFact, DeliveryFacts, Facts, GateFact, InputFact, InputTally,
+    Arrivals, AttemptFact, COMPARED_MAX, DeliveryFacts, Facts, GateFact, InputFact, InputTally,
     REPEAT_WEEKS, RecallFact, VerdictFact,
 };
 use prism_core::receipt::State;
 use prism_core::text::{clip, one_line};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// Rows of one kind and project that one answer is counted from.
 const FACTS_MAX: i64 = 50_000;
 /// Signals whose deliveries say how quick a place is.
 const DELIVERIES_MAX: i64 = 20_000;
-/// Recall events that say whether a row was ever brought.
-const RECALLS_LOOKED_AT: i64 = 5_000;
 /// Rows that were never brought and are shown.
 const NEVER_SHOWN: usize = 10;
 
@@ -60,13 +58,17 @@ impl Tables {
                     c,
                     "select finished_at, envelope from loopback_runs where project_id = ?
                          and finished_at >= ? and finished_at < ? order by finished_at desc limit ?",
-                    params![p, since.0, until.0, FACTS_MAX],
+                    params![p, since.0, until.0, FACTS_MAX + 1],
                     |r| Ok((r.get(0)?, r.get(1)?)),
                 )?;
+                let (runs, end) = newest(runs, |(at, _)| Moment(*at));
+                facts.probes_from = facts.probes_from.max(end);
                 facts.runs.extend(runs.into_iter().filter_map(|(at, envelope)| {
                     Some((Moment(at), serde_json::from_str(&envelope).ok()?))
                 }));
-                facts.deliveries.extend(deliveries(c, &p, since, until)?);
+                facts.arrivals.extend(arrivals(c, &p, since, until)?);
+                let end = end_of(c, SIGNALS_END, &p, since, until, DELIVERIES_MAX)?;
+                facts.signals_from = facts.signals_from.max(end);
             }
             Ok(facts)
         })
@@ -74,44 +76,116 @@ impl Tables {
     }
 }
 
-fn deliveries(
+/// The rows that count, of which one more than that was asked for; where they end if there are more.
+fn newest<T>(mut rows: Vec<T>, at: impl Fn(&T) -> Moment) -> (Vec<T>, Option<Moment>) {
+    let more = rows.len() > FACTS_MAX as usize;
+    rows.truncate(FACTS_MAX as usize);
+    let end = rows.last().filter(|_| more).map(at);
+    (rows, end)
+}
+
+/// When the last of so many of the newest was, and the one after it.
+pub(in super::super) const SIGNALS_END: &str = "select created_at from signal_queue
+    where project_id = ? and created_at >= ? and created_at < ?
+    order by created_at desc limit 2 offset ?";
+pub(in super::super) const INPUTS_END: &str = "select captured_at from operator_inputs
+    where project_id = ? and captured_at >= ? and captured_at < ?
+    order by captured_at desc limit 2 offset ?";
+
+/// Where so many rows end, if there are more.
+fn end_of(
     c: &Connection,
+    sql: &str,
     project: &str,
     since: Moment,
     until: Moment,
-) -> Result<Vec<DeliveryFact>> {
-    let rows: Vec<Vec<DeliveryFact>> = list(
+    rows: i64,
+) -> Result<Option<Moment>> {
+    let at = list(c, sql, params![project, since.0, until.0, rows - 1], |r| {
+        r.get::<_, i64>(0)
+    })?;
+    Ok((at.len() > 1).then(|| Moment(at[0])))
+}
+
+/// What became of the newest signals of a range, session by session.
+pub(in super::super) const DELIVERIES: &str =
+    "select q.created_at, d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
+     from (select id, created_at, signal_type from signal_queue where project_id = ?
+             and created_at >= ? and created_at < ? order by created_at desc limit ?) q
+     join deliveries d on d.signal_id = q.id
+     where q.signal_type <> 'Loopback'";
+const STATES: [(State, &str); 5] = [
+    (State::Pushed, "pushed_at"),
+    (State::Received, "received_at"),
+    (State::Rung, "rung_at"),
+    (State::Rendered, "rendered_at"),
+    (State::Drained, "drained_at"),
+];
+
+/// How quick each place was. Where a session stands is looked up once, however many signals it got.
+fn arrivals(c: &Connection, project: &str, since: Moment, until: Moment) -> Result<Vec<Arrivals>> {
+    let rows: Vec<(String, Vec<(State, i64)>)> = list(
         c,
-        "select q.created_at, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at,
-             s.surface, s.machine_id
-         from (select id, created_at, signal_type from signal_queue where project_id = ?
-                 and created_at >= ? and created_at < ? order by created_at desc limit ?) q
-         join deliveries d on d.signal_id = q.id join sessions s on s.id = d.session_id
-         where q.signal_type <> 'Loopback'",
+        DELIVERIES,
         params![project, since.0, until.0, DELIVERIES_MAX],
         |r| {
             let sent: i64 = r.get("created_at")?;
-            let (surface, machine_id): (String, String) = (r.get("surface")?, r.get("machine_id")?);
-            let mut facts = Vec::new();
-            for (state, name) in [
-                (State::Pushed, "pushed_at"),
-                (State::Received, "received_at"),
-                (State::Rung, "rung_at"),
-                (State::Rendered, "rendered_at"),
-                (State::Drained, "drained_at"),
-            ] {
+            let mut after_us = Vec::new();
+            for (state, name) in STATES {
                 let at: Option<i64> = r.get(name)?;
-                facts.extend(at.map(|at| DeliveryFact {
-                    surface: surface.clone(),
-                    machine_id: machine_id.clone(),
-                    state,
-                    after_us: (at - sent).max(0),
-                }));
+                after_us.extend(at.map(|at| (state, (at - sent).max(0))));
             }
-            Ok(facts)
+            Ok((r.get("session_id")?, after_us))
         },
     )?;
-    Ok(rows.into_iter().flatten().collect())
+    let mut places: Vec<Arrivals> = Vec::new();
+    let mut place_of: HashMap<String, Option<usize>> = HashMap::new();
+    for (session, after_us) in rows {
+        let place = match place_of.get(&session) {
+            Some(place) => *place,
+            None => {
+                let place = place_of_session(c, &session, &mut places)?;
+                place_of.insert(session, place);
+                place
+            }
+        };
+        let Some(place) = place else { continue };
+        for (state, us) in after_us {
+            places[place].after_us.entry(state).or_default().push(us);
+        }
+    }
+    Ok(places)
+}
+
+/// Which of the places a session stands at; one that is new is added.
+fn place_of_session(
+    c: &Connection,
+    session: &str,
+    places: &mut Vec<Arrivals>,
+) -> Result<Option<usize>> {
+    let found = c
+        .prepare_cached("select surface, machine_id from sessions where id = ?")
+        .and_then(|mut s| {
+            s.query_row([session], |r| {
+                Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?))
+            })
+            .optional()
+        })
+        .map_err(failed)?;
+    let Some((surface, machine_id)) = found else {
+        return Ok(None);
+    };
+    let known = places
+        .iter()
+        .position(|p| p.surface == surface && p.machine_id == machine_id);
+    Ok(Some(known.unwrap_or_else(|| {
+        places.push(Arrivals {
+            surface,
+            machine_id,
+            after_us: BTreeMap::new(),
+        });
+        places.len() - 1
+    })))
 }
 
 /// The inputs of a range, counted by everything that a metric looks at.
@@ -185,13 +259,20 @@ impl Within<'_> {
         Ok(())
     }
 
+    /// Says of a metric where the rows end that count, if there are more.
+    fn cut(&self, facts: &mut Facts, metric: Metric, end: Option<Moment>) {
+        let rows = FACTS_MAX as u64;
+        let cut = end.map(|to| LookedBack { metric, to, rows });
+        facts.cut.extend(cut);
+    }
+
     fn verdicts(&self, facts: &mut Facts) -> Result<()> {
-        facts.verdicts.extend(list(
+        let verdicts = list(
             self.c,
             "select confirmed_at, verdict, confirmed_via from operator_confirmations
              where project_id = ? and confirmed_at >= ? and confirmed_at < ?
              order by confirmed_at desc limit ?",
-            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            params![self.project, self.since.0, self.until.0, FACTS_MAX + 1],
             |r| {
                 Ok(VerdictFact {
                     at: column::moment(r, "confirmed_at")?,
@@ -199,12 +280,15 @@ impl Within<'_> {
                     via: r.get("confirmed_via")?,
                 })
             },
-        )?);
+        )?;
+        let (verdicts, end) = newest(verdicts, |v| v.at);
+        self.cut(facts, Metric::Confirmations, end);
+        facts.verdicts.extend(verdicts);
         Ok(())
     }
 
     fn inputs(&self, facts: &mut Facts) -> Result<()> {
-        facts.inputs.extend(list(
+        let tallies: Vec<InputTally> = list(
             self.c,
             TALLIES,
             params![self.project, self.since.0, self.until.0, FACTS_MAX],
@@ -218,7 +302,15 @@ impl Within<'_> {
                     n: r.get::<_, i64>("n")? as u64,
                 })
             },
-        )?);
+        )?;
+        if tallies.iter().map(|t| t.n).sum::<u64>() >= FACTS_MAX as u64 {
+            let (since, until) = (self.since, self.until);
+            let end = end_of(self.c, INPUTS_END, &self.project, since, until, FACTS_MAX)?;
+            for metric in [Metric::Misclassification, Metric::Surfaces] {
+                self.cut(facts, metric, end);
+            }
+        }
+        facts.inputs.extend(tallies);
         Ok(())
     }
 
@@ -284,13 +376,13 @@ impl Within<'_> {
     }
 
     fn recalls(&self, facts: &mut Facts) -> Result<()> {
-        facts.recalls.extend(list(
+        let recalls = list(
             self.c,
             "select e.occurred_at, e.identity, e.latency_us, exists
                  (select 1 from memory_citations c where c.recall_event_id = e.id) as cited
              from memory_recall_events e where e.project_id = ? and e.occurred_at >= ?
                  and e.occurred_at < ? order by e.occurred_at desc limit ?",
-            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            params![self.project, self.since.0, self.until.0, FACTS_MAX + 1],
             |r| {
                 Ok(RecallFact {
                     at: column::moment(r, "occurred_at")?,
@@ -299,24 +391,30 @@ impl Within<'_> {
                     cited: r.get("cited")?,
                 })
             },
-        )?);
+        )?;
+        let (recalls, end) = newest(recalls, |r| r.at);
+        self.cut(facts, Metric::Recall, end);
+        facts.recalls.extend(recalls);
         Ok(())
     }
 
     fn gate(&self, facts: &mut Facts) -> Result<()> {
-        facts.gate.extend(list(
+        let events = list(
             self.c,
             "select occurred_at, outcome = 'warned' as warned from recallgate_events
              where project_id = ? and occurred_at >= ? and occurred_at < ?
              order by occurred_at desc limit ?",
-            params![self.project, self.since.0, self.until.0, FACTS_MAX],
+            params![self.project, self.since.0, self.until.0, FACTS_MAX + 1],
             |r| {
                 Ok(GateFact {
                     at: column::moment(r, "occurred_at")?,
                     warned: r.get("warned")?,
                 })
             },
-        )?);
+        )?;
+        let (events, end) = newest(events, |e| e.at);
+        self.cut(facts, Metric::Gate, end);
+        facts.gate.extend(events);
         let (labelled, right): (i64, i64) = self
             .c
             .query_row(LABELS, [&self.project], |r| Ok((r.get(0)?, r.get(1)?)))
@@ -329,17 +427,7 @@ impl Within<'_> {
 
 /// Counts the rows that none of the newest recalls brought.
 fn never_recalled(c: &Connection, facts: &mut Facts, project: &str, pid: &str) -> Result<()> {
-    let brought: BTreeSet<String> = list(
-        c,
-        "select distinct json_extract(j.value, '$.id') as id from
-             (select results from memory_recall_events where project_id = ?
-              order by occurred_at desc limit ?) e, json_each(e.results) j",
-        params![project, RECALLS_LOOKED_AT],
-        |r| r.get::<_, Option<String>>("id"),
-    )?
-    .into_iter()
-    .flatten()
-    .collect();
+    let brought = brought(c, project)?;
     let rows: u64 = c
         .query_row(
             "select coalesce((select rows from memory_counts where project_id = ?), 0)",
@@ -368,7 +456,7 @@ fn never_recalled(c: &Connection, facts: &mut Facts, project: &str, pid: &str) -
     let room = NEVER_SHOWN.saturating_sub(facts.never_recalled.len());
     let never = oldest
         .into_iter()
-        .filter(|row| !brought.contains(&row.id.to_string()));
+        .filter(|row| !brought.contains_key(&row.id.to_string()));
     facts.never_recalled.extend(never.take(room));
     Ok(())
 }

@@ -26,7 +26,7 @@ const COUNTED: &[(&str, &str)] = &[
 
 impl Tables {
     pub async fn project_settings(&self) -> Result<Vec<ProjectSettings>> {
-        self.read_memory(|c| {
+        self.read_report(|c| {
             let mut projects: Vec<(String, ProjectSettings)> = list(
                 c,
                 "select p.id, p.pid, p.created_at, p.demo, coalesce(n.rows, 0) as rows
@@ -80,7 +80,7 @@ impl Tables {
     }
 
     pub async fn stored(&self) -> Result<(Stored, Vec<SurfaceSeen>)> {
-        self.read_memory(|c| {
+        self.read_report(|c| {
             let (mut rows, mut at_most) = (BTreeMap::new(), Vec::new());
             for (name, table) in COUNTED {
                 let counted = how_many(c, table, COUNTED_MAX)?;

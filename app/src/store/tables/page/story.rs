@@ -117,7 +117,7 @@ fn of_everything(
     let mut wanted = Where::default();
     // Via an agent, or on what it did.
     named(
-        "(instr(lower(t.confirmed_via), lower(?)) = 1 or exists (select 1 from session_deltas d
+        "(instr(lower(t.confirmed_via) || '/', lower(?) || '/') = 1 or exists (select 1 from session_deltas d
             where d.id = t.refers_to_id and lower(d.identity) = lower(?)))",
         &mut wanted,
     );
@@ -141,7 +141,7 @@ fn of_everything(
         rows.extend(found);
         looked_to = looked_to.max(end.map(|end| to_story(end, source)));
     }
-    Ok(Listed::of(rows, looked_to, range.limit))
+    Ok(Listed::of(rows, looked_to, range))
 }
 
 /// The story of one conversation: its signals, what those who read them looked up and did for
@@ -228,7 +228,7 @@ fn of_task(
                             .is_some_and(|to| to.eq_ignore_ascii_case(name))
                 })
         });
-    Ok(Listed::of(rows.collect(), None, range.limit))
+    Ok(Listed::of(rows.collect(), None, range))
 }
 
 fn rows_by(

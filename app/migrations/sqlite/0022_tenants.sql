@@ -1,0 +1,1 @@
+-- A file has one tenant: nothing to keep apart.

@@ -1,0 +1,121 @@
+//! What several servers on one database keep of each other: who holds which session, who does what for all.
+
+use super::{Result, SessionRow, Store};
+use prism_core::Moment;
+use uuid::Uuid;
+
+/// The server that holds a session's socket, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    pub server: Uuid,
+    pub since: Moment,
+}
+
+/// What a new session finds.
+#[derive(Clone, Debug)]
+pub enum Room {
+    Taken,
+    /// Its identity has as many open sessions as it may have; one that was silent for too long may go.
+    Full {
+        longest_silent: Option<Box<SessionRow>>,
+    },
+}
+
+/// Numbers that go up when other servers change what this one has in memory, and the generation of
+/// vectors that answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    pub names: i64,
+    pub sessions: i64,
+    pub generation: Option<String>,
+}
+
+/// What one server does for all that share a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Old rows go.
+    Retention,
+    /// Rows are embedded anew by other models.
+    Generation,
+}
+
+impl Duty {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Retention => "retention",
+            Self::Generation => "generation",
+        }
+    }
+}
+
+impl Store {
+    /// Whether other servers may stand on the same rows.
+    pub fn is_shared(&self) -> bool {
+        self.0.is_shared()
+    }
+
+    /// Whether anything that this server has in memory may be another's to change since.
+    pub async fn signs(&self) -> Result<Signs> {
+        self.0.signs().await
+    }
+
+    /// Whether this server has a duty until then: nobody else has, or no longer.
+    pub async fn has_duty(&self, duty: Duty, now: Moment, until: Moment) -> Result<bool> {
+        self.0.has_duty(duty, now, until).await
+    }
+
+    /// Open sessions, or those of these ids in whatever state.
+    pub async fn open_sessions(&self) -> Result<Vec<SessionRow>> {
+        self.0.open_sessions().await
+    }
+
+    pub async fn sessions_of(&self, ids: Vec<Uuid>) -> Result<Vec<SessionRow>> {
+        self.0.sessions_of(ids).await
+    }
+
+    /// Notes that a session's socket is here from now on; none when the session is over.
+    pub async fn seat_session(&self, id: Uuid, now: Moment) -> Result<Option<Seat>> {
+        self.0.seat_session(id, now).await
+    }
+
+    /// Notes, without waiting for the disk, that it is not any more, unless it is elsewhere already.
+    pub fn unseat_session(&self, id: Uuid, seat: Seat) {
+        self.0.unseat_session(id, seat)
+    }
+
+    /// Whether any session was silent since then, as far as rows say.
+    pub async fn any_silent(&self, since: Moment) -> Result<bool> {
+        self.0.any_silent(since).await
+    }
+
+    /// The sessions that were silent since then at every server: each is told once, to one of them. What was
+    /// seen here is noted first.
+    pub async fn left_since(
+        &self,
+        silent_since: Moment,
+        seen: Vec<SessionRow>,
+        now: Moment,
+    ) -> Result<Vec<SessionRow>> {
+        self.0.left_since(silent_since, seen, now).await
+    }
+
+    /// Keeps the hash of a link that opens the page once; of too many the oldest go.
+    pub async fn add_link(&self, sha256: String, until: Moment, now: Moment) -> Result<()> {
+        self.0.add_link(sha256, until, now).await
+    }
+
+    /// Uses a link up; false when it is not good any more.
+    pub async fn take_link(&self, sha256: String, now: Moment) -> Result<bool> {
+        self.0.take_link(sha256, now).await
+    }
+
+    /// Measures the database's clock, which all servers on it go by.
+    pub async fn follow_clock(&self) -> Result<()> {
+        self.0.follow_clock().await
+    }
+
+    /// Gives rows back that were taken to be embedded, for whoever comes next.
+    pub async fn give_back_jobs(&self, rows: Vec<String>) -> Result<()> {
+        self.0.give_back_jobs(rows).await
+    }
+}

@@ -1,0 +1,110 @@
+//! What servers on one database leave for each other: signs of change, duties, links into the page.
+
+use super::directory::the_tenant;
+use super::{Alone, Result, Tables, failed};
+use crate::store::sql::{Connection, OptionalExtension, params};
+use crate::store::{Duty, Signs};
+use prism_core::Moment;
+use prism_core::limits::LINKS_MAX;
+
+/// Takes a duty that nobody has, or no longer, or goes on with one.
+const TAKE_DUTY: &str = "insert into duties as d (tenant_id, duty, server_id, until) values (?1, ?2, ?3, ?4)
+    on conflict (tenant_id, duty) do update set server_id = excluded.server_id, until = excluded.until
+    where d.server_id = excluded.server_id or d.until <= ?5";
+
+impl Tables {
+    pub fn is_shared(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Two looks at one row each: it is asked once a second.
+    pub async fn signs(&self) -> Result<Signs> {
+        self.read(|c| {
+            let (names, sessions) = changes(c)?;
+            let generation = c
+                .query_row("select generation from vector_generation", [], |r| r.get(0))
+                .optional()
+                .map_err(failed)?;
+            Ok(Signs {
+                names,
+                sessions,
+                generation,
+            })
+        })
+        .await
+    }
+
+    pub async fn has_duty(&self, duty: Duty, now: Moment, until: Moment) -> Result<bool> {
+        if self.pool.is_none() {
+            return Ok(true);
+        }
+        let server = self.bus.server().to_string();
+        let take = move |c: &Connection| {
+            let tenant = the_tenant(c)?.to_string();
+            let taken = c.execute(
+                TAKE_DUTY,
+                params![tenant, duty.name(), server, until.0, now.0],
+            );
+            taken.map(|rows| rows > 0).map_err(failed)
+        };
+        self.noted(Alone::Inboxes(Vec::new()), take).await
+    }
+
+    pub async fn add_link(&self, sha256: String, until: Moment, now: Moment) -> Result<()> {
+        self.write(move |c| {
+            let tenant = the_tenant(c)?.to_string();
+            c.execute("delete from sign_in_links where until <= ?", [now.0])
+                .map_err(failed)?;
+            // Those that nobody used make room.
+            c.execute(
+                "delete from sign_in_links where link_sha256 in
+                     (select link_sha256 from sign_in_links where tenant_id = ?1
+                      order by until desc, link_sha256 limit 1000 offset ?2)",
+                params![tenant, LINKS_MAX as i64 - 1],
+            )
+            .map_err(failed)?;
+            c.execute(
+                "insert into sign_in_links (link_sha256, tenant_id, until) values (?, ?, ?)",
+                params![sha256, tenant, until.0],
+            )
+            .map(drop)
+            .map_err(failed)
+        })
+        .await
+    }
+
+    pub async fn take_link(&self, sha256: String, now: Moment) -> Result<bool> {
+        // Anybody may try any link: what is none costs a look, not a write.
+        let link = sha256.clone();
+        let there = move |c: &Connection| {
+            c.prepare_cached("select 1 from sign_in_links where link_sha256 = ?")
+                .and_then(|mut s| s.exists([&link]))
+                .map_err(failed)
+        };
+        if !self.read(there).await? {
+            return Ok(false);
+        }
+        self.write(move |c| {
+            let until: Option<i64> = c
+                .query_row(
+                    "delete from sign_in_links where link_sha256 = ? returning until",
+                    [sha256],
+                    |r| r.get(0),
+                )
+                .optional()
+                .map_err(failed)?;
+            Ok(until.is_some_and(|until| until > now.0))
+        })
+        .await
+    }
+}
+
+/// How often names and sessions were changed.
+pub(super) fn changes(c: &Connection) -> Result<(i64, i64)> {
+    let changes = c.query_row(
+        "select names, sessions from directory_versions limit 1",
+        [],
+        |r| Ok((r.get(0)?, r.get(1)?)),
+    );
+    Ok(changes.optional().map_err(failed)?.unwrap_or_default())
+}

@@ -137,12 +137,10 @@ impl Gate {
             return;
         };
         let noted = self.note_of(actor.persona_id, actor.id());
-        loop {
-            drop(noted.lock().await);
-            if !self.waits.outputs().contains_key(&actor.id()) {
-                return;
-            }
+        drop(noted.lock().await);
+        while self.waits.outputs().contains_key(&actor.id()) {
             tokio::task::yield_now().await;
+            drop(noted.lock().await);
         }
     }
 
@@ -180,16 +178,19 @@ async fn note_output(store: &Store, actor: Actor, at: Moment) -> bool {
     noted.is_ok()
 }
 
-/// Notes the newest output that waits, until none does. Of those that come meanwhile the last one is enough, and
-/// whoever is at it already sees to it.
+/// Notes the newest output that waits, until none does. Of those that come meanwhile the last one is enough; whoever
+/// made another waits for its turn here and finds it done. It waits until it is on record, or cannot be.
 async fn note_waiting(store: Store, actor: Actor, noted: OnRecord, waits: Arc<Waits>) {
-    while waits.outputs().contains_key(&actor.id()) {
-        let Ok(mut noted) = noted.try_lock() else {
+    let mut noted = noted.lock().await;
+    loop {
+        let newest = waits.outputs().get(&actor.id()).copied();
+        let Some(at) = newest else {
             return;
         };
-        let next = waits.outputs().remove(&actor.id());
-        if let Some(at) = next {
-            *noted = note_output(&store, actor.clone(), at).await;
+        *noted = note_output(&store, actor.clone(), at).await;
+        let mut outputs = waits.outputs();
+        if outputs.get(&actor.id()) == Some(&at) {
+            outputs.remove(&actor.id());
         }
     }
 }
@@ -200,12 +201,9 @@ mod tests {
     use crate::store::{Persona, Project};
     use prism_core::{Identity, ProjectName};
 
-    #[tokio::test]
-    async fn a_second_output_is_answered_no_sooner_than_the_first_is_on_record() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open_embedded(&dir.path().join("x.db")).unwrap();
-        let (project_id, id) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let caller = Caller {
+    fn caller(id: Uuid) -> Caller {
+        let project_id = Uuid::from_u128(1);
+        Caller {
             project: Project {
                 id: project_id,
                 pid: ProjectName::parse("P").unwrap(),
@@ -221,7 +219,37 @@ mod tests {
             is_operator: false,
             everywhere: false,
             from_page: false,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn an_output_that_waits_is_noted_though_somebody_looks_just_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open_embedded(&dir.path().join("x.db")).unwrap();
+        let caller = caller(Uuid::from_u128(2));
+        let gate = Gate::new(Mode::Advisory);
+        let actor = gate.actor(&caller).unwrap();
+        let noted = gate.note_of(actor.persona_id, actor.id());
+        let looks = noted.clone().lock_owned().await;
+        gate.waits.outputs().insert(actor.id(), Moment(1));
+        let noting = note_waiting(store.clone(), actor, noted, gate.waits.clone());
+        let mut noting = Box::pin(noting);
+        assert!(futures_util::poll!(noting.as_mut()).is_pending());
+        let mut judged = Box::pin(gate.settled(&caller));
+        assert!(futures_util::poll!(judged.as_mut()).is_pending());
+        drop(looks);
+        noting.await;
+        judged.await;
+        assert!(gate.waits.outputs().is_empty());
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_second_output_is_answered_no_sooner_than_the_first_is_on_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open_embedded(&dir.path().join("x.db")).unwrap();
+        let id = Uuid::from_u128(2);
+        let caller = caller(id);
         let gate = Gate::new(Mode::Advisory);
         let first = gate.note_of(id, gate.actor(&caller).unwrap().id());
         let mut first = first.lock_owned().await;

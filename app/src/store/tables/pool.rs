@@ -119,7 +119,7 @@ impl Pool {
         });
         let done = match done {
             Ok((value, number)) => match connection.commit().map_err(super::failed) {
-                Err(StoreError::Again(why)) => self.fate(&number, &why).map(|()| value),
+                Err(StoreError::Again(why)) => Err(self.cut_off(&number, why)),
                 committed => committed.map(|()| value),
             },
             Err(error) => {
@@ -141,24 +141,24 @@ impl Pool {
         }
     }
 
-    /// What became of a commit that was cut off: the database knows by the transaction's number.
-    fn fate(&self, number: &str, why: &str) -> Result<()> {
-        let fate = patiently(|| {
+    /// What is to be said of a commit that was cut off. The database is asked by the transaction's number: one that did
+    /// not commit is run again. Of one that did, nothing is known for sure: a database that crashed gives numbers which
+    /// it had not written down to others, so whoever asked hears that, and asks again under a key.
+    fn cut_off(&self, number: &str, why: String) -> StoreError {
+        let committed = patiently(|| {
             let connection = self.connection()?;
             let asked = connection.said(&format!("select pg_xact_status('{number}')"));
-            match asked.map_err(super::failed)?.as_deref() {
+            let committed = match asked.map_err(super::failed)?.as_deref() {
                 // Nobody has told its backend yet that we are gone.
                 Some("in progress") => Err(StoreError::Again("the commit is under way".into())),
-                fate => {
-                    self.idle().push(connection);
-                    Ok(fate == Some("committed"))
-                }
-            }
+                fate => Ok(fate == Some("committed")),
+            };
+            self.give_back(connection);
+            committed
         });
-        match fate {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(StoreError::Again(format!("a commit was cut off: {why}"))),
-            Err(_) => Err(StoreError::Unknown(why.to_owned())),
+        match committed {
+            Ok(false) => StoreError::Again(format!("a commit was cut off: {why}")),
+            Ok(true) | Err(_) => StoreError::Unknown(why),
         }
     }
 

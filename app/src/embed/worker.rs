@@ -21,6 +21,8 @@ use std::time::Duration;
 const NICE: i32 = 10;
 /// Threads of a question, where the machine has as many.
 const THREADS_MAX: usize = 4;
+/// How long a few texts of rows stand still while questions come one after the other.
+const ROWS_WAIT: Duration = Duration::from_millis(500);
 /// Threads of rows: niced, they take what nobody else wants.
 const ROWS_THREADS_MAX: usize = 2;
 
@@ -184,7 +186,7 @@ fn reply(id: u64, said: Result<Questions, Trouble>) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Who may run: rows stand still while a question does.
+/// Who may run: rows stand still while a question does, but not for ever.
 #[derive(Default)]
 struct Turn {
     questions: Mutex<usize>,
@@ -205,7 +207,8 @@ impl Turn {
             .questions
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let waited = self.ended.wait_while(questions, |running| *running > 0);
+        let runs = |running: &mut usize| *running > 0;
+        let waited = self.ended.wait_timeout_while(questions, ROWS_WAIT, runs);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -218,5 +221,17 @@ impl Drop for First<'_> {
         let questions = &self.0.questions;
         *questions.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_without_end_do_not_hold_rows_up_for_ever() {
+        let turn = Turn::default();
+        let _question = turn.first();
+        turn.wait();
     }
 }

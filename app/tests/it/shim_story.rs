@@ -676,7 +676,9 @@ fn a_send_that_a_busy_server_refuses_is_sent_again_and_a_full_inbox_is_final() {
         assert_eq!(wire.refusals_left(), 1, "{code} is asked once");
     }
     wire.refuse(&[]);
-    assert!(ids(&texi.call("prism_signals_pending", json!({}))).is_empty());
+    // The first one may come once more where its end was not said yet.
+    let left = texi.call("prism_signals_pending", json!({}));
+    assert!(ids(&left).iter().all(|id| *id == sent["signal_id"]));
 }
 
 #[test]

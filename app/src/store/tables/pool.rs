@@ -5,7 +5,7 @@
 //! and empties inboxes, and that is what there is much of, holds only its inbox.
 //!
 //! A database that is away for a moment holds everybody up and refuses nobody; a commit whose answer was
-//! cut off is asked after by its number, so that it is neither lost nor written twice.
+//! cut off is asked after by its number: it is run again where it did not happen, and taken for done by nobody.
 
 use super::{Alone, Result, StoreError};
 use crate::config::failpoint;
@@ -150,7 +150,7 @@ impl Pool {
             false => connection.commit().map(|()| None),
         };
         let touched = match committed.map_err(super::failed) {
-            Err(StoreError::Again(why)) => self.fate(connection.number(), &why).map(|()| None),
+            Err(StoreError::Again(why)) => Err(self.cut_off(connection.number().as_deref(), why)),
             committed => committed,
         }?;
         match touched {
@@ -171,29 +171,29 @@ impl Pool {
         }
     }
 
-    /// What became of a commit that was cut off: the database knows by the transaction's number. One without a
-    /// number had not begun.
-    fn fate(&self, number: Option<String>, why: &str) -> Result<()> {
-        let cut_off = || Err(StoreError::Again(format!("a commit was cut off: {why}")));
+    /// What is to be said of a commit that was cut off. The database is asked by the transaction's number: one that did
+    /// not commit is run again. Of one that did, nothing is known for sure: a database that crashed gives numbers which
+    /// it had not written down to others, so whoever asked hears that, and asks again under a key.
+    fn cut_off(&self, number: Option<&str>, why: String) -> StoreError {
+        let again = |why| StoreError::Again(format!("a commit was cut off: {why}"));
+        // One without a number had not begun.
         let Some(number) = number else {
-            return cut_off();
+            return again(why);
         };
-        let fate = patiently(|| {
+        let committed = patiently(|| {
             let connection = self.connection()?;
             let asked = connection.said(&format!("select pg_xact_status('{number}')"));
-            match asked.map_err(super::failed)?.as_deref() {
+            let committed = match asked.map_err(super::failed)?.as_deref() {
                 // Nobody has told its backend yet that we are gone.
                 Some("in progress") => Err(StoreError::Again("the commit is under way".into())),
-                fate => {
-                    self.idle().push(connection);
-                    Ok(fate == Some("committed"))
-                }
-            }
+                fate => Ok(fate == Some("committed")),
+            };
+            self.give_back(connection);
+            committed
         });
-        match fate {
-            Ok(true) => Ok(()),
-            Ok(false) => cut_off(),
-            Err(_) => Err(StoreError::Unknown(why.to_owned())),
+        match committed {
+            Ok(false) => again(why),
+            Ok(true) | Err(_) => StoreError::Unknown(why),
         }
     }
 

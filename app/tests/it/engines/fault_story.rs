@@ -292,6 +292,12 @@ fn two_servers_lose_nothing_while_one_thing_after_the_other_is_taken_from_them()
             sent.extend(mine);
         }
         assert_eq!(sent.len(), sends, "every send has a signal of its own");
+        let kept = "select count(*) from signal_queue where idempotency_key is not null";
+        assert_eq!(
+            database.sql(kept).trim(),
+            sends.to_string(),
+            "what was accepted is kept"
+        );
         let began = std::time::Instant::now();
         while pushed.load(Ordering::Acquire) < sends {
             assert!(began.elapsed() < PATIENCE, "the sockets lack some");

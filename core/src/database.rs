@@ -4,6 +4,10 @@ use crate::limits::{CLOCK_OFF_MS_MAX, CLOCK_SLACK_US, POSTGRES_MIN};
 use crate::problem::{Code, Problem};
 use serde::{Deserialize, Serialize};
 
+/// What is to be done about a pooler that keeps no sessions.
+pub const POOLER: &str =
+    "let the pooler keep sessions (PgBouncer: pool_mode = session), or leave it out";
+
 /// What was found out about the database in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -25,6 +29,9 @@ pub struct Facts {
     /// What keeps the rows of tenants apart, where there may be several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<Apart>,
+    /// Something in front of it gives each transaction another connection.
+    #[serde(default)]
+    pub pooled: bool,
 }
 
 /// What keeps the rows of tenants apart.
@@ -79,6 +86,14 @@ impl Facts {
                     self.version
                 ),
                 "upgrade it, or point --database at a newer one",
+            );
+        }
+        if self.pooled {
+            return no(
+                "a pooler between the server and the database gives each transaction another \
+                 connection, and Prism keeps statements and listens on its own"
+                    .into(),
+                POOLER,
             );
         }
         if self.read_only {
@@ -191,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_refused_that_is_old_read_only_or_newer_than_this_prism() {
+    fn a_database_is_refused_that_is_old_pooled_read_only_or_newer_than_this_prism() {
         let with = |change: fn(&mut Facts)| {
             let mut facts = postgres("16.4 (Debian 16.4-1.pgdg120+1)");
             change(&mut facts);
@@ -207,6 +222,7 @@ mod tests {
             (with(|f| f.version = "9.6.3".into()), Some("PostgreSQL 9.6")),
             (with(|f| f.version = "17beta2".into()), None),
             (with(|f| f.read_only = true), Some("only be read")),
+            (with(|f| f.pooled = true), Some("a pooler between")),
             (with(|f| f.schema = 20), Some("newer prism")),
             (with(|f| f.apart = Some(Apart::Role)), None),
             (with(|f| f.apart = Some(Apart::Force)), None),

@@ -30,6 +30,9 @@ pub enum Error {
          which does not: as a superuser, `grant prism_member to USER`"
     )]
     Exposed,
+    /// A statement failed in the middle of a transaction, and somebody went on.
+    #[error("nothing was stored: a statement before the commit failed")]
+    Aborted,
     #[error("no row was found")]
     NoRows,
     #[error("column {column}: {why}")]
@@ -255,6 +258,18 @@ impl Statement<'_> {
         map(&row)
     }
 
+    /// All that it finds, where that may be much: a row is gone once something is made of it.
+    pub fn collect<T: Send>(
+        &mut self,
+        params: impl Params,
+        map: fn(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        match self {
+            Self::Postgres { link, sql } => link.collect(sql, &params.values(), map),
+            _ => self.query_map(params, map)?.collect(),
+        }
+    }
+
     pub fn exists(&mut self, params: impl Params) -> Result<bool> {
         Ok(self.query(params)?.next()?.is_some())
     }
@@ -380,6 +395,15 @@ impl Connection {
         }
     }
 
+    /// Says that a question will be asked in this transaction, word for word: where each is a way to the database and
+    /// back, it goes with the next one. For what nothing writes before it is asked.
+    pub fn ahead(&self, sql: &str, params: impl Params) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(link) => link.ahead(sql, &params.values()),
+        }
+    }
+
     /// Runs a statement of which nothing is to be known but that it ran. Where that takes a way to the database
     /// and back, it goes with the next one.
     pub fn put(&self, sql: &str, params: impl Params) -> Result<()> {
@@ -392,11 +416,11 @@ impl Connection {
         }
     }
 
-    /// Whether something was put that nobody has waited for.
-    pub fn has_put(&self) -> bool {
+    /// Takes back what was done since a savepoint.
+    pub fn back_to(&self, savepoint: &str) -> Result<()> {
         match self {
-            Self::Sqlite(_) => false,
-            Self::Postgres(link) => link.has_put(),
+            Self::Sqlite(_) => self.run(&format!("rollback to {savepoint}")),
+            Self::Postgres(link) => link.back_to(savepoint),
         }
     }
 
@@ -412,6 +436,17 @@ impl Connection {
         match self {
             Self::Sqlite(_) => self.run("commit"),
             Self::Postgres(link) => link.commit(),
+        }
+    }
+
+    /// Ends a transaction that has only read.
+    pub fn leave(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => self.run("commit"),
+            Self::Postgres(link) => {
+                link.leave();
+                Ok(())
+            }
         }
     }
 

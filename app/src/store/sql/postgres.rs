@@ -9,7 +9,7 @@ use ::postgres::error::SqlState;
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, Kind, ToSql as Bind, Type, to_sql_checked};
-use futures_util::{SinkExt, future};
+use futures_util::{SinkExt, TryStreamExt, future};
 use prism_core::database::Apart;
 use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage, Statement};
 use uuid::Uuid;
 
@@ -27,8 +28,10 @@ const STATEMENTS_MAX: usize = 512;
 /// The role that a transaction takes on, which no policy lets pass: a superuser would see everybody's rows.
 pub const MEMBER: &str = "prism_member";
 
+/// How long the other end may leave what was sent without a sign.
+const SILENT: Duration = Duration::from_secs(9);
 /// Statements that wait for the next one, at the most.
-const LATER_MAX: usize = 24;
+const LATER_MAX: usize = 64;
 /// Questions that are asked in one breath, at the most.
 const TOGETHER_MAX: usize = 64;
 /// What triggers have noted in the open transaction.
@@ -59,7 +62,16 @@ impl Server {
             config.application_name("prism");
         }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(std::time::Duration::from_secs(5));
+            config.connect_timeout(Duration::from_secs(5));
+        }
+        // A host that vanished says nothing: whoever waits for it hears that soon.
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENT);
+        }
+        if !url.contains("keepalives_idle") {
+            config.keepalives_idle(SILENT);
+            config.keepalives_interval(SILENT / 3);
+            config.keepalives_retries(3);
         }
         Ok(Self {
             config: Arc::new(config),
@@ -98,10 +110,13 @@ impl Server {
             talk: RefCell::new(Some(talk)),
             along: RefCell::default(),
             later: RefCell::default(),
+            ahead: RefCell::default(),
+            answers: RefCell::default(),
             number: RefCell::default(),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
             has_begun: Cell::new(false),
+            has_failed: Cell::new(false),
             tenant: Cell::new(None),
             kept_apart: apart.unwrap_or(Apart::Nothing),
             is_owner: Cell::new(false),
@@ -142,6 +157,13 @@ impl std::fmt::Display for Server {
 
 type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
 
+/// A question that is sent before it is asked.
+struct Ahead {
+    sql: String,
+    statement: Statement,
+    values: Vec<Bound>,
+}
+
 /// One connection and the statements it has ready.
 pub struct Link {
     /// None once it ends.
@@ -150,12 +172,17 @@ pub struct Link {
     along: RefCell<String>,
     /// Statements of which nothing is to be known but that they ran, sent along with the next one.
     later: RefCell<Vec<(Statement, Vec<Bound>)>>,
+    /// Questions that will be asked, sent along with the next one, and what was answered to them.
+    ahead: RefCell<Vec<Ahead>>,
+    answers: RefCell<Vec<(Ahead, Vec<Row>)>>,
     /// Under which number the database remembers the open transaction, where it was asked.
     number: RefCell<Option<String>>,
     ready: RefCell<Ready>,
     in_transaction: Cell<bool>,
     /// Whether anything was said in it.
     has_begun: Cell<bool>,
+    /// A statement of it failed: nothing of it will stay.
+    has_failed: Cell<bool>,
     /// Whose rows the next transaction is about; without anybody it comes to no row.
     tenant: Cell<Option<Uuid>>,
     /// What keeps it from the rows of others.
@@ -182,7 +209,8 @@ impl Link {
     ) -> Result<T> {
         ROUND_TRIPS.fetch_add(1, Ordering::Relaxed);
         self.has_begun.set(true);
-        let (along, later) = (self.along.take(), self.later.take());
+        let (along, later, ahead) = (self.along.take(), self.later.take(), self.ahead.take());
+        let questions = &ahead;
         let ask = async move |client: &Client| {
             let begins = async {
                 match along.is_empty() {
@@ -194,22 +222,32 @@ impl Link {
                 let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
                 client.execute(statement, &values).await
             });
+            let asked = questions.iter().map(async |asked| {
+                let values: Vec<&(dyn Bind + Sync)> = asked.values.iter().map(|v| v as _).collect();
+                client.query(&asked.statement, &values).await
+            });
             // Sent in this order before anything is waited for. Where one fails, the transaction takes nothing
             // more, so what follows fails as well.
-            let puts = future::try_join_all(puts);
-            let (begun, put, answer) = future::join3(begins, puts, ask(client)).await;
+            let (puts, asked) = (future::try_join_all(puts), future::try_join_all(asked));
+            let (begun, put, known, answer) = future::join4(begins, puts, asked, ask(client)).await;
             let said = begun.and_then(|begun| put.map(|_| last_of(&begun)));
-            said.and_then(|said| answer.map(|answer| (said, answer)))
+            said.and_then(|said| Ok((said, known?, answer?)))
         };
         let asked = match self.talk.borrow_mut().as_mut() {
             Some(talk) if self.apart => apart(|| talk.wait(ask)).map_err(Error::from),
             Some(talk) => talk.wait(ask).map_err(Error::from),
             None => Err(Error::NoRows),
         };
-        let (said, answer) = asked.inspect_err(|error| self.forget_plans(error))?;
+        let (said, known, answer) = asked.inspect_err(|error| {
+            self.has_failed.set(true);
+            self.forget_plans(error);
+        })?;
         if said.is_some() {
             self.number.replace(said);
         }
+        self.answers
+            .borrow_mut()
+            .extend(ahead.into_iter().zip(known));
         Ok(answer)
     }
 
@@ -236,9 +274,56 @@ impl Link {
 
     pub fn query(&self, sql: &str, values: &[&dyn ToSql]) -> Result<Vec<Row>> {
         let values = bound(values)?;
+        if let Some(known) = self.known(sql, &values)? {
+            return Ok(known);
+        }
         let statement = self.statement(sql, &types(&values))?;
         let values: Vec<&(dyn Bind + Sync)> = values.iter().map(|v| v as _).collect();
         self.client(async |c| c.query(&statement, &values).await)
+    }
+
+    /// The same, where there may be many rows: each is made into something as it comes.
+    pub fn collect<T: Send>(
+        &self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        map: fn(&super::Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let values = bound(values)?;
+        let statement = self.statement(sql, &types(&values))?;
+        let found = self.client(async |c| {
+            let mut rows = pin!(c.query_raw(&statement, values.iter()).await?);
+            let mut found = Vec::new();
+            while let Some(row) = rows.try_next().await? {
+                found.push(map(&super::Row::Postgres(&row)));
+            }
+            Ok(found)
+        })?;
+        found.into_iter().collect()
+    }
+
+    /// Has a question asked with the next one, whichever that is; whoever asks it then has the answer at once. For what
+    /// is read and not written before it is asked.
+    pub fn ahead(&self, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
+        let values = bound(values)?;
+        let statement = self.statement(sql, &types(&values))?;
+        self.ahead.borrow_mut().push(Ahead {
+            sql: sql.to_owned(),
+            statement,
+            values,
+        });
+        Ok(())
+    }
+
+    /// The answer to a question that was sent ahead.
+    fn known(&self, sql: &str, values: &[Bound]) -> Result<Option<Vec<Row>>> {
+        let is_asked = |asked: &Ahead| asked.sql == sql && asked.values == values;
+        if self.ahead.borrow().iter().any(is_asked) {
+            self.client(async |_| Ok(()))?;
+        }
+        let mut answers = self.answers.borrow_mut();
+        let at = answers.iter().position(|(asked, _)| is_asked(asked));
+        Ok(at.map(|at| answers.swap_remove(at).1))
     }
 
     /// The same for each of some values, a few of them in one breath.
@@ -283,6 +368,14 @@ impl Link {
         self.client(async |c| c.batch_execute(sql).await)
     }
 
+    /// Takes back what was done since a savepoint: from there on all is well again.
+    pub fn back_to(&self, savepoint: &str) -> Result<()> {
+        self.forget();
+        self.batch(&format!("rollback to {savepoint}"))?;
+        self.has_failed.set(false);
+        Ok(())
+    }
+
     /// The same, and the first value of the last row.
     pub fn said(&self, sql: &str) -> Result<Option<String>> {
         let messages = self.client(async |c| c.simple_query(sql).await)?;
@@ -302,11 +395,12 @@ impl Link {
 
     /// Begins when the first statement does.
     pub fn begin(&self, how: &str) {
-        self.along.take();
+        self.forget();
         self.number.take();
         self.say_along(how);
         self.in_transaction.set(true);
         self.has_begun.set(false);
+        self.has_failed.set(false);
     }
 
     /// Has statements run before the next one of a transaction, without waiting for them by themselves.
@@ -383,26 +477,56 @@ impl Link {
         self.kept_apart == Apart::Role && !self.is_owner.get()
     }
 
+    /// Commits, together with what was put: where one of these failed, it takes all back, and says so. PostgreSQL itself
+    /// ends a transaction in which something failed without a word.
     pub fn commit(&self) -> Result<()> {
-        if self.has_put() {
-            self.flush()?;
+        if self.has_failed.get() {
+            self.rollback()?;
+            return Err(Error::Aborted);
         }
-        self.end("commit")
+        let nothing = !self.has_begun.get() && !self.has_put();
+        self.in_transaction.set(false);
+        self.ahead.take();
+        self.answers.take();
+        if nothing {
+            self.forget();
+            return Ok(());
+        }
+        self.batch("commit")
     }
 
     pub fn rollback(&self) -> Result<()> {
-        self.end("rollback")
-    }
-
-    fn end(&self, how: &str) -> Result<()> {
         self.in_transaction.set(false);
-        self.later.take();
-        self.along.take();
+        self.forget();
         match self.has_begun.get() {
-            true => self.batch(how),
+            true => self.batch("rollback"),
             // Nothing was asked since it was to begin.
             false => Ok(()),
         }
+    }
+
+    /// Ends a transaction that has only read. Nothing depends on it, so nobody waits for it.
+    pub fn leave(&self) {
+        self.in_transaction.set(false);
+        self.forget();
+        if !self.has_begun.get() {
+            return;
+        }
+        if let Some(talk) = self.talk.borrow_mut().as_mut() {
+            let ended = async |client: &Client| client.batch_execute("commit").await;
+            match self.apart {
+                true => apart(|| talk.say(ended)),
+                false => talk.say(ended),
+            }
+        }
+    }
+
+    /// Lets go of what was to go along with a statement that did not come.
+    fn forget(&self) {
+        self.along.take();
+        self.later.take();
+        self.ahead.take();
+        self.answers.take();
     }
 
     /// Has triggers note which rows this transaction writes.
@@ -412,11 +536,8 @@ impl Link {
 
     /// Commits, and says what they have noted.
     pub fn commit_noted(&self) -> Result<String> {
-        if self.has_put() {
-            self.flush()?;
-        }
-        if !self.has_begun.get() {
-            return self.end("commit").map(|()| String::new());
+        if self.has_failed.get() || (!self.has_begun.get() && !self.has_put()) {
+            return self.commit().map(|()| String::new());
         }
         let statement = self.statement(NOTED, &[])?;
         self.in_transaction.set(false);
@@ -447,7 +568,7 @@ fn last_of(messages: &[SimpleQueryMessage]) -> Option<String> {
 }
 
 /// A value on its way into a statement.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Bound(Value);
 
 fn bound(values: &[&dyn ToSql]) -> Result<Vec<Bound>> {

@@ -4,7 +4,7 @@ use super::secure::{Secure, Secured};
 use super::{Error, Result};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
@@ -13,6 +13,8 @@ pub struct Talk {
     runtime: Runtime,
     connection: Connection<Socket, Secured<Socket>>,
     client: Client,
+    /// The connection broke.
+    is_over: bool,
 }
 
 impl Talk {
@@ -24,6 +26,7 @@ impl Talk {
             runtime,
             connection,
             client,
+            is_over: false,
         })
     }
 
@@ -36,26 +39,66 @@ impl Talk {
             runtime,
             connection,
             client,
+            is_over,
         } = self;
         let mut asking = pin!(ask(client));
         runtime.block_on(poll_fn(|context| {
             if let Poll::Ready(answer) = asking.as_mut().poll(context) {
                 return Poll::Ready(answer);
             }
-            loop {
-                match connection.poll_message(context) {
-                    // A notice: what matters comes as an answer.
-                    Poll::Ready(Some(Ok(_))) => {}
-                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
-                    Poll::Ready(None) | Poll::Pending => break,
-                }
+            if let Err(error) = moved(connection, context, is_over) {
+                return Poll::Ready(Err(error));
             }
             // What came may be the answer.
             asking.as_mut().poll(context)
         }))
     }
 
+    /// Says something whose answer nobody waits for: it is passed over when the next one is waited for.
+    pub fn say<T>(
+        &mut self,
+        what: impl AsyncFnOnce(&Client) -> std::result::Result<T, tokio_postgres::Error>,
+    ) {
+        let Self {
+            runtime,
+            connection,
+            client,
+            is_over,
+        } = self;
+        let mut saying = pin!(what(client));
+        runtime.block_on(poll_fn(|context| {
+            if saying.as_mut().poll(context).is_pending() {
+                // That it broke is seen by whoever asks next.
+                drop(moved(connection, context, is_over));
+            }
+            Poll::Ready(())
+        }));
+    }
+
     pub fn is_over(&self) -> bool {
-        self.client.is_closed()
+        self.is_over || self.client.is_closed()
+    }
+}
+
+/// Sends what is to be sent, and takes in what has come.
+fn moved(
+    connection: &mut Connection<Socket, Secured<Socket>>,
+    context: &mut Context<'_>,
+    is_over: &mut bool,
+) -> std::result::Result<(), tokio_postgres::Error> {
+    loop {
+        match connection.poll_message(context) {
+            // A notice: what matters comes as an answer.
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(Some(Err(error))) => {
+                *is_over = true;
+                return Err(error);
+            }
+            Poll::Ready(None) => {
+                *is_over = true;
+                return Ok(());
+            }
+            Poll::Pending => return Ok(()),
+        }
     }
 }

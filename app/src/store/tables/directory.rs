@@ -4,7 +4,7 @@ use super::{Result, Tables, column, failed};
 use crate::clock;
 use crate::store::sql::ValueRef;
 use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
-use crate::store::{KeyRow, Loaded, Persona, Project, StoreError};
+use crate::store::{KeyRow, Loaded, Persona, Project};
 use prism_core::limits::BROWSER_DAYS;
 use prism_core::{Code, Identity, Moment, Problem};
 use uuid::Uuid;
@@ -302,13 +302,11 @@ fn insert_persona(c: &Connection, tenant: Uuid, persona: &Persona) -> Result<()>
     Ok(())
 }
 
-pub(super) fn rows<T>(
+pub(super) fn rows<T: Send>(
     statement: &mut sql::Statement<'_>,
     map: fn(&Row<'_>) -> sql::Result<T>,
 ) -> Result<Vec<T>> {
-    let rows = statement.query_map([], map).map_err(failed)?;
-    rows.collect::<sql::Result<Vec<_>>>()
-        .map_err(|e| StoreError::Failed(e.to_string()))
+    statement.collect([], map).map_err(failed)
 }
 
 fn project(row: &Row<'_>) -> sql::Result<Project> {

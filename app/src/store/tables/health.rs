@@ -7,17 +7,50 @@ use ::postgres::error::SqlState;
 use prism_core::database::{Apart, Facts};
 use prism_core::{Code, Problem};
 
+/// How often a pooler is looked for.
+const POOLER_LOOKS: usize = 3;
+
 /// Looks at a database that servers share, without changing anything in it.
 pub fn look_at_shared(url: &str) -> Result<Facts> {
     let server = super::super::Store::server(url)?;
     let link = connect(&server)?;
-    facts(&Connection::Postgres(link)).map_err(failed)
+    look(&server, link).map(|(_, facts)| facts)
+}
+
+/// What is to be known of a database when one comes to it.
+fn look(server: &Server, link: Box<Link>) -> Result<(Connection, Facts)> {
+    // Asked first, since it may be why nothing else can be.
+    let pooled = is_pooled(server, &link)?;
+    let connection = Connection::Postgres(link);
+    let found = match facts(&connection).map_err(failed) {
+        Err(_) if pooled => Facts::default(),
+        found => found?,
+    };
+    Ok((connection, Facts { pooled, ..found }))
+}
+
+/// Whether a pooler lends connections for a transaction: then two that are open at once may meet the same backend.
+fn is_pooled(server: &Server, one: &Link) -> Result<bool> {
+    let backend = |link: &Link, how: &str| {
+        let pid = link.said(&format!("{how}select pg_backend_pid()"));
+        pid.map_err(failed)
+    };
+    let other = connect(server)?;
+    // Others who are at it at the same moment may hide it once.
+    for _ in 0..POOLER_LOOKS {
+        let mine = backend(one, "")?;
+        let same = backend(&other, "begin; ")? == mine;
+        other.batch("rollback").map_err(failed)?;
+        if same {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The first connection of a server: it says what is wrong, and what should be known.
 pub fn begin(server: &Server) -> Result<Box<Link>> {
-    let connection = Connection::Postgres(connect(server)?);
-    let facts = facts(&connection).map_err(failed)?;
+    let (connection, facts) = look(server, connect(server)?)?;
     if let Some(refusal) = facts.refusal(migrate::NEWEST as u64) {
         return Err(refusal.into());
     }

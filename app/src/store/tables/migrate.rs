@@ -178,7 +178,8 @@ fn embedded(connection: &mut rusqlite::Connection) -> Result<()> {
 /// The same on PostgreSQL, one server at a time: whoever comes second finds it done.
 fn shared(link: &Link) -> Result<()> {
     link.begin(
-        "begin; select pg_advisory_xact_lock(hashtextextended('prism schema', 0));
+        "begin; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0;
+         select pg_advisory_xact_lock(hashtextextended('prism schema', 0));
          create table if not exists prism_schema (version bigint not null)",
     );
     let done = migrate_shared(link);

@@ -28,7 +28,7 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         ),
         (
             "looking for room in an inbox",
-            signals::FIRST_WAITING.to_owned(),
+            signals::NEXT_PLACE.to_owned(),
             &["ix_signal_waiting"],
         ),
         ("draining", signals::free_rows(), &["ix_signal_waiting"]),

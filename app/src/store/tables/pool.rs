@@ -12,8 +12,11 @@ use crate::config::failpoint;
 use crate::live::{self, Live};
 use crate::store::sql::{Connection, Server};
 use ::postgres::error::SqlState;
+use prism_core::database::POOLER;
 use prism_core::limits::WRITER_JOBS_MAX;
 use prism_core::{Code, Problem};
+use std::error::Error as _;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,10 +31,6 @@ const AWAY: Duration = Duration::from_secs(8);
 /// How long to wait before the next try at first; then twice as long each time, up to the longest.
 const WAIT: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_millis(500);
-
-/// What a statement that is not where it was prepared means.
-const POOLER: &str = "a pooler between the server and the database gives each transaction another \
-    connection: let it keep sessions (PgBouncer: pool_mode = session), or leave it out";
 
 /// A tenant's way to the connections that all tenants share.
 pub struct Pool {
@@ -126,11 +125,6 @@ impl Pool {
             catch_unwind(AssertUnwindSafe(|| job(&connection)))
                 .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())))
         });
-        // A job that wrote nothing has nothing to wait for.
-        let done = done.and_then(|value| match connection.has_put() {
-            true => connection.flush().map(|()| value).map_err(super::failed),
-            false => Ok(value),
-        });
         let done = match done {
             Ok(value) => self.commit(&connection, watched).map(|()| value),
             Err(error) => {
@@ -175,10 +169,9 @@ impl Pool {
     /// not commit is run again. Of one that did, nothing is known for sure: a database that crashed gives numbers which
     /// it had not written down to others, so whoever asked hears that, and asks again under a key.
     fn cut_off(&self, number: Option<&str>, why: String) -> StoreError {
-        let again = |why| StoreError::Again(format!("a commit was cut off: {why}"));
-        // One without a number had not begun.
+        // One that was answered nothing at all may have been heard to its end.
         let Some(number) = number else {
-            return again(why);
+            return StoreError::Unknown(why);
         };
         let committed = patiently(|| {
             let connection = self.connection()?;
@@ -192,7 +185,7 @@ impl Pool {
             committed
         });
         match committed {
-            Ok(false) => again(why),
+            Ok(false) => StoreError::Again(format!("a commit was cut off: {why}")),
             Ok(true) | Err(_) => StoreError::Unknown(why),
         }
     }
@@ -272,11 +265,15 @@ fn locks(alone: &Alone) -> String {
 pub fn failed(error: &::postgres::Error) -> StoreError {
     let said = crate::store::sql::Error::said(error);
     let Some(code) = error.code() else {
-        // The connection is gone, and with it all that was not committed.
-        return StoreError::Again(said);
+        // The connection is gone, and with it all that was not committed; or what was asked cannot be said.
+        let gone = error.is_closed() || error.source().is_some_and(|cause| cause.is::<io::Error>());
+        return match gone {
+            true => StoreError::Again(said),
+            false => StoreError::Failed(said),
+        };
     };
     let away = [
-        "57P01", "57P02", "57P03", "08006", "08001", "08003", "53300",
+        "57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "08006", "08001", "08003", "53300",
     ];
     match *code {
         SqlState::FOREIGN_KEY_VIOLATION => StoreError::Dangling,
@@ -288,7 +285,7 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
         SqlState::UNIQUE_VIOLATION | SqlState::FEATURE_NOT_SUPPORTED => StoreError::Changed(said),
         SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => Problem::new(
             Code::StorageFull,
-            format!("the database answered: {said}"),
+            format!("a pooler mixes up whose statements are whose: {said}"),
             POOLER,
         )
         .into(),

@@ -71,8 +71,9 @@ impl Readers {
         let (pool, tenant) = (self.pool.clone(), self.tenant);
         let (answer, answered) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            pool.run(tenant, query, |result| drop(answer.send(result)));
+            let read = pool.run(tenant, query);
             drop(place);
+            drop(answer.send(read));
         });
         answered
             .await
@@ -86,11 +87,7 @@ impl Readers {
     ) -> Result<T> {
         let is_near = matches!(self.pool.source, Source::File { .. });
         match self.places.try_acquire() {
-            Ok(_place) if is_near => {
-                let mut answer = Err(StoreError::Closed);
-                self.pool.run(self.tenant, query, |result| answer = result);
-                answer
-            }
+            Ok(_place) if is_near => self.pool.run(self.tenant, query),
             place => {
                 drop(place);
                 self.read(query).await
@@ -104,16 +101,13 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a query and answers with its result. Where the end of a read is a question of its own, nobody
-    /// waits for it.
+    /// Runs a query in a snapshot of its own.
     fn run<T>(
         &self,
         tenant: Option<Uuid>,
         query: impl FnOnce(&Connection) -> Result<T> + Clone,
-        answer: impl FnOnce(Result<T>),
-    ) {
-        let mut open = None;
-        let read = pool::patiently(|| {
+    ) -> Result<T> {
+        pool::patiently(|| {
             let connection = self.connection()?;
             connection.becomes(tenant);
             let read = catch_unwind(AssertUnwindSafe(|| {
@@ -121,26 +115,14 @@ impl Pool {
                 query.clone()(&connection)
             }));
             let read = read.map_err(|_| StoreError::Failed("a read panicked".into()))?;
-            match read {
-                Ok(value) if matches!(connection, Connection::Postgres(_)) => {
-                    open = Some(connection);
-                    Ok(value)
-                }
-                read => {
-                    let ended = self.end(connection);
-                    read.and_then(|value| ended.map(|()| value))
-                }
-            }
-        });
-        answer(read);
-        if let Some(connection) = open {
-            drop(self.end(connection));
-        }
+            let ended = self.end(connection);
+            read.and_then(|value| ended.map(|()| value))
+        })
     }
 
     /// Ends a read, and keeps its connection for the next.
     fn end(&self, connection: Connection) -> Result<()> {
-        let ended = connection.commit().map_err(failed);
+        let ended = connection.leave().map_err(failed);
         if connection.is_closed() {
             // What cut this one off has cut off the others as well.
             self.idle().clear();

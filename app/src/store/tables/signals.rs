@@ -66,13 +66,16 @@ pub(super) const WAITING: &str = "select q.to_persona_id, q.category, count(*) a
 pub(super) const UNDRAINED: &str = "select id from signal_queue indexed by ix_signal_waiting
     where to_persona_id = ?1 and drained_at is null and ended_at is null
         and signal_type <> 'Loopback' order by seq desc limit ?2";
+/// The next place in an inbox and the first that is still taken there: for a signal that the sender's key has not made
+/// before, of a project that is there.
+pub(super) const NEXT_PLACE: &str = "update personas set inbox_seq = inbox_seq + 1
+    where id = ?1 and exists (select 1 from projects where id = ?2)
+        and not exists (select 1 from signal_queue where idempotency_key = ?3 and from_identity = ?4)
+    returning inbox_seq, (select min(q.seq) from signal_queue q indexed by ix_signal_waiting
+        where q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null) as first";
 /// The signal that a sender's key made before.
 pub(super) const SENT_BEFORE: &str = "select id, body_sha256, project_id from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
-/// The first place that is still taken in an inbox.
-pub(super) const FIRST_WAITING: &str = "select min(seq)
-    from signal_queue indexed by ix_signal_waiting
-    where to_persona_id = ?1 and drained_at is null and ended_at is null";
 /// When the first of an inbox's leases runs out.
 pub(super) const FIRST_RETURN: &str = "select min(leased_until)
     from signal_queue indexed by ix_signal_waiting
@@ -393,41 +396,49 @@ enum Leased {
 
 fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written> {
     let sender = new.from_persona.identity.as_str();
-    if let Some(id) = sent_before(c, &new, sender)? {
-        return Ok(Written::Before(id));
+    let to_persona = new.to_persona.id.to_string();
+    let project = new.project.id.to_string();
+    // What goes to nobody has no place in the inbox: a place that no socket gets is a gap.
+    let to_nobody = new.failed || new.audience == Audience::Nobody;
+    let place: Option<(i64, Option<i64>)> = match to_nobody {
+        true => None,
+        false => c
+            .prepare_cached(NEXT_PLACE)
+            .and_then(|mut s| {
+                let of = params![to_persona, project, new.send.idempotency_key, sender];
+                s.query_row(of, |r| Ok((r.get(0)?, r.get(1)?))).optional()
+            })
+            .map_err(failed)?,
+    };
+    if place.is_none() {
+        if let Some(id) = sent_before(c, &new, sender)? {
+            return Ok(Written::Before(id));
+        }
+        let there = "select count(*) from projects where id = ?";
+        let there = c.query_row(there, [&project], |r| r.get::<_, i64>(0));
+        beside_its_project(there.map_err(failed)? as usize)?;
+        if !to_nobody {
+            return Err(gone().into());
+        }
     }
     let in_reply_to = match &new.send.in_reply_to {
         Some(quoted) => Some(answer(c, &new, quoted)?),
         None => None,
     };
-    let to_persona = new.to_persona.id.to_string();
-    // What goes to nobody has no place in the inbox: a place that no socket gets is a gap.
-    let seq: Option<i64> = match new.failed || new.audience == Audience::Nobody {
-        true => None,
-        false => Some(
-            c.prepare_cached(
-                "update personas set inbox_seq = inbox_seq + 1 where id = ? returning inbox_seq",
-            )
-            .and_then(|mut s| s.query_row([&to_persona], |r| r.get(0)).optional())
-            .map_err(failed)?
-            .ok_or_else(gone)?,
-        ),
-    };
-    if let Some(seq) = seq
+    if let Some((seq, first)) = place
         && new.send.signal_type != SignalType::Loopback
     {
-        check_room(c, &new, &to_persona, seq)?;
+        check_room(c, &new, &to_persona, seq, first)?;
     }
-    let rows = c.prepare_cached(
+    let seq = place.map(|(seq, _)| seq);
+    c.put(
         "insert into signal_queue (id, tenant_id, project_id, trace_id, to_persona_id, to_identity,
             seq, from_identity, from_session, signal_type, category, payload, in_reply_to,
             delivery_class, idempotency_key, body_sha256, created_at, expires_at, ended_at,
             ended_as, publish_path, escalate_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
             ?16, ?17, ?18, ?19, ?20 from projects where id = ?21",
-    )
-    .and_then(|mut s| {
-        s.execute(params![
+        params![
             new.signal_id.to_string(),
             new.trace_id.to_string(),
             to_persona,
@@ -448,11 +459,10 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
             new.failed.then_some(State::Failed.name()),
             expected.name(),
             new.escalates_after_us.map(|us| new.now.plus_us(us).0),
-            new.project.id.to_string(),
-        ])
-    })
+            project,
+        ],
+    )
     .map_err(failed)?;
-    beside_its_project(rows)?;
     let envelope = Envelope {
         signal_id: new.signal_id,
         signal_type: new.send.signal_type.name().into(),
@@ -478,12 +488,14 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
 }
 
 /// Refuses what would wait behind too many others.
-fn check_room(c: &Connection, new: &NewSignal, to_persona: &str, seq: i64) -> Result<()> {
+fn check_room(
+    c: &Connection,
+    new: &NewSignal,
+    to_persona: &str,
+    seq: i64,
+    first: Option<i64>,
+) -> Result<()> {
     let full = INBOX_WAITING_MAX as i64;
-    let first: Option<i64> = c
-        .prepare_cached(FIRST_WAITING)
-        .and_then(|mut s| s.query_row([to_persona], |r| r.get(0)))
-        .map_err(failed)?;
     // Numbers are given in order, so no more can wait than were given since the first of them.
     if first.is_none_or(|first| seq - first < full) {
         return Ok(());

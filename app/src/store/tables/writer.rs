@@ -357,7 +357,7 @@ fn in_savepoint<T>(
         .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())));
     let result = result.and_then(|value| connection.flush().map(|()| value).map_err(failed));
     if result.is_err() && !connection.is_autocommit() {
-        run("rollback to job")?;
+        connection.back_to("job").map_err(failed)?;
     }
     run("release job")?;
     result

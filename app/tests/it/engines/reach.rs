@@ -1,7 +1,7 @@
 //! How a database is reached, and what is said of one that cannot be used.
 
 use crate::harness::authority::{Authority, HERE, Pair};
-use crate::harness::engines::Postgres;
+use crate::harness::engines::{Pooler, Postgres};
 use crate::harness::{Server, wait_for};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -73,6 +73,29 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     database
         .sql("create table prism_schema (version bigint); insert into prism_schema values (999)");
     both_say(&refused(&server, &database.url), "schema 999");
+}
+
+#[test]
+fn a_pooler_that_keeps_no_sessions_is_refused_and_one_that_does_is_as_good_as_none() {
+    let database = Postgres::shared().database();
+    let mut pooler = Pooler::before(&database, "transaction");
+    let mut server = Server::none();
+    both_say(&refused(&server, &pooler.url), "pool_mode = session");
+    pooler.becomes("session");
+    server.resume_with(&[("PRISM_DATABASE", &pooler.url)]);
+    let note = |said: &str| server.cli(None, &["note", said]).status.success();
+    assert!(note("one"));
+    // Somebody sets it wrong under a running server: what is refused is said, and once it is right again all goes on.
+    pooler.becomes("transaction");
+    let meanwhile = note("two");
+    pooler.becomes("session");
+    wait_for("notes are taken again", || note("three").then_some(()));
+    let kept = |said: &str| {
+        let sql = format!("select count(*) from memory where text like '%{said}%'");
+        database.sql(&sql).trim() != "0"
+    };
+    assert!(kept("one") && kept("three"));
+    assert!(!meanwhile || kept("two"), "what was accepted is kept");
 }
 
 #[test]

@@ -21,9 +21,7 @@ fn what_is_put_runs_before_what_follows_and_one_that_fails_takes_all_back() {
 
     c.begin_writing().unwrap();
     put(1);
-    assert!(c.has_put());
     assert_eq!(count(&c), 1, "the next statement sees it");
-    assert!(!c.has_put());
     put(2);
     c.commit().unwrap();
     assert_eq!(count(&c), 2, "a commit waits for it");
@@ -34,6 +32,51 @@ fn what_is_put_runs_before_what_follows_and_one_that_fails_takes_all_back() {
     let failed = c.flush().unwrap_err().to_string();
     assert!(failed.contains("23505"), "{failed}");
     c.rollback().unwrap();
+    assert_eq!(count(&c), 2);
+
+    // What goes with the commit fails it, and what failed before it is not forgotten.
+    for noted in [false, true] {
+        let commit = || match noted {
+            true => c.commit_noted().map(drop),
+            false => c.commit(),
+        };
+        c.begin_writing().unwrap();
+        put(3);
+        put(1);
+        let failed = commit().unwrap_err().to_string();
+        assert!(failed.contains("23505"), "{failed}");
+        c.begin_writing().unwrap();
+        put(3);
+        assert!(c.run("insert into t values (1)").is_err());
+        let failed = commit().unwrap_err().to_string();
+        assert!(failed.contains("nothing was stored"), "{failed}");
+        assert!(c.is_autocommit());
+        assert_eq!(count(&c), 2);
+    }
+    c.begin_writing().unwrap();
+    c.run("savepoint job").unwrap();
+    assert!(c.run("insert into t values (1)").is_err());
+    c.back_to("job").unwrap();
+    c.commit().unwrap();
+
+    // What is asked ahead goes with the next question, and is answered once to who asks the same.
+    c.begin_writing().unwrap();
+    let above = |than: i64| {
+        let sql = "select count(*) from t where x > ?";
+        c.query_row(sql, [than], |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    c.ahead("select count(*) from t", []).unwrap();
+    assert_eq!(above(1), 1);
+    put(3);
+    assert_eq!([above(1), count(&c), count(&c)], [2, 2, 3]);
+    c.ahead("select count(*) from t", []).unwrap();
+    assert_eq!(count(&c), 3, "it need not wait for another");
+    c.rollback().unwrap();
+    c.begin_reading().unwrap();
+    c.ahead("select count(*) from t", []).unwrap();
+    c.leave().unwrap();
+    assert!(c.is_autocommit());
     assert_eq!(count(&c), 2);
 
     // More than go at once, and a list of what triggers noted: none here.

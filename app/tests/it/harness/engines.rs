@@ -68,6 +68,8 @@ fn start_shared() -> Shared {
 /// One engine of a test's own, which can be stopped and started again in its place.
 struct Engine {
     script: &'static str,
+    /// What the script is told besides folder and port.
+    more: Vec<String>,
     folder: TempDir,
     port: u16,
     process: Option<Child>,
@@ -75,13 +77,14 @@ struct Engine {
 }
 
 impl Engine {
-    fn start(name: &'static str, answers: fn(u16) -> bool) -> Self {
+    fn start(name: &'static str, more: &[&str], answers: fn(u16) -> bool) -> Self {
         postgres_bin();
         // A port that somebody else took meanwhile is given up for another.
         for _ in 0..3 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut engine = Self {
                 script: name,
+                more: more.iter().map(ToString::to_string).collect(),
                 // Not in TMPDIR: the path of a socket has room for a hundred letters.
                 folder: tempfile::tempdir_in("/tmp").unwrap(),
                 port: port.local_addr().unwrap().port(),
@@ -103,6 +106,7 @@ impl Engine {
         let mut process = Command::new(script(self.script))
             .arg(self.folder.path())
             .arg(self.port.to_string())
+            .args(&self.more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -170,7 +174,7 @@ impl Postgres {
 
     /// One of the test's own, to be stopped under it.
     pub fn start() -> Self {
-        let own = Engine::start("postgres", postgres_answers);
+        let own = Engine::start("postgres", &[], postgres_answers);
         Self {
             url: format!("postgres://prism@127.0.0.1:{}/postgres", own.port),
             own: Some(own),
@@ -296,7 +300,7 @@ impl Redis {
 
     /// One of the test's own, to be stopped under it.
     pub fn start() -> Self {
-        let own = Engine::start("redis", redis_answers);
+        let own = Engine::start("redis", &[], redis_answers);
         Self {
             url: format!("redis://127.0.0.1:{}", own.port),
             own: Some(own),
@@ -320,5 +324,36 @@ impl Drop for Redis {
         if let Some(own) = &mut self.own {
             own.stop(rustix::process::Signal::KILL);
         }
+    }
+}
+
+/// A PgBouncer in front of a database.
+pub struct Pooler {
+    pub url: String,
+    own: Engine,
+}
+
+impl Pooler {
+    /// With a mode of `session` or `transaction`.
+    pub fn before(database: &Database, mode: &str) -> Self {
+        let (place, name) = database.url.rsplit_once('/').unwrap();
+        let to = place.rsplit_once(':').unwrap().1;
+        let answers = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
+        let own = Engine::start("pooler", &[to, mode], answers);
+        let url = format!("postgres://prism@127.0.0.1:{}/{name}", own.port);
+        Self { url, own }
+    }
+
+    /// Cuts everybody off and goes on in another mode.
+    pub fn becomes(&mut self, mode: &str) {
+        self.own.stop(rustix::process::Signal::KILL);
+        self.own.more[1] = mode.to_owned();
+        assert!(self.own.go(), "the pooler does not start again");
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        self.own.stop(rustix::process::Signal::KILL);
     }
 }

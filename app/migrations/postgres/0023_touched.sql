@@ -36,3 +36,19 @@ create trigger note_touched after insert or update or delete on api_keys for eac
 -- The newest task that somebody has read and not acted on, without reading what else their inbox held.
 create index ix_signal_read_tasks on signal_queue (to_persona_id, seq)
     where category = 'TASK' and drained_at is not null and acted_at is null and dismissed_at is null and ended_at is null;
+
+-- Whose rows they are is asked once a statement, not once a row.
+do $$
+declare
+    held_in record;
+begin
+    for held_in in
+        select c.relname as name from pg_policy p join pg_class c on c.oid = p.polrelid
+        where c.relnamespace = current_schema()::regnamespace and p.polname = 'tenant'
+    loop
+        execute format('alter policy tenant on %I using (tenant_id = (select this_tenant()))
+                        with check (tenant_id = (select this_tenant()))', held_in.name);
+    end loop;
+    execute replace(pg_get_functiondef('keep_tenants_apart()'::regprocedure), '= this_tenant())', '= (select this_tenant()))');
+    execute replace(pg_get_functiondef('words_held(tsquery)'::regprocedure), '= this_tenant()', '= (select this_tenant())');
+end $$;

@@ -9,7 +9,7 @@ mod postgres;
 mod secure;
 mod talk;
 
-pub use self::postgres::{Link, MEMBER, Server, round_trips};
+pub use self::postgres::{Link, MAY_BECOME, MEMBER, Server, round_trips};
 pub use self::secure::{Secure, Secured};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
 use uuid::Uuid;
@@ -30,6 +30,9 @@ pub enum Error {
          which does not: as a superuser, `grant prism_member to USER`"
     )]
     Exposed,
+    /// The database is there, or was, and says nothing.
+    #[error("the database said nothing for {} s", .0.as_secs())]
+    Silent(std::time::Duration),
     /// A statement failed in the middle of a transaction, and somebody went on.
     #[error("nothing was stored: a statement before the commit failed")]
     Aborted,

@@ -348,6 +348,7 @@ fn failed(error: impl Into<sql::Error>) -> StoreError {
     match error.into() {
         sql::Error::Sqlite(error) => failed_embedded(&error),
         sql::Error::Postgres(error) => pool::failed(&error),
+        error @ sql::Error::Silent(_) => StoreError::Again(error.to_string()),
         error => StoreError::Failed(error.to_string()),
     }
 }

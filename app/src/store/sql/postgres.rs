@@ -28,6 +28,15 @@ const STATEMENTS_MAX: usize = 512;
 /// The role that a transaction takes on, which no policy lets pass: a superuser would see everybody's rows.
 pub const MEMBER: &str = "prism_member";
 
+/// The right to take on a role, as the database calls it: from version 16 on a member may lack it.
+pub const MAY_BECOME: &str =
+    "case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end";
+
+/// How long a statement may take, and a little more for the way: the database ends one before that, unless it is gone.
+const ANSWER: Duration = Duration::from_secs(63);
+const LIMITED: &str =
+    "set statement_timeout = 60000; set idle_in_transaction_session_timeout = 60000";
+const UNLIMITED: &str = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
 /// How long the other end may leave what was sent without a sign.
 const SILENT: Duration = Duration::from_secs(9);
 /// Statements that wait for the next one, at the most.
@@ -97,14 +106,15 @@ impl Server {
         // each question would cost more than it saves.
         let settings = format!(
             "set join_collapse_limit = 1; set client_min_messages = warning; set jit = off;
-             set synchronous_commit = on; set statement_timeout = 60000;
-             set idle_in_transaction_session_timeout = 60000;
+             set synchronous_commit = on; {LIMITED};
              select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
-                     and not rolbypassrls and pg_has_role(current_user, oid, 'member')) then 'role'
+                     and not rolbypassrls and pg_has_role(current_user, oid, {MAY_BECOME})) then 'role'
                  when rolsuper or rolbypassrls then 'nothing' else 'force' end
              from pg_roles where rolname = current_user"
         );
-        let said = talk.wait(async |client| client.simple_query(&settings).await)?;
+        let said = talk.wait(Some(ANSWER), async |client| {
+            client.simple_query(&settings).await
+        })?;
         let apart = last_of(&said).and_then(|name| Apart::from_name(&name));
         Ok(Box::new(Link {
             talk: RefCell::new(Some(talk)),
@@ -120,6 +130,7 @@ impl Server {
             tenant: Cell::new(None),
             kept_apart: apart.unwrap_or(Apart::Nothing),
             is_owner: Cell::new(false),
+            takes_time: Cell::new(false),
             apart: false,
         }))
     }
@@ -189,6 +200,8 @@ pub struct Link {
     kept_apart: Apart,
     /// It keeps the role that it came with.
     is_owner: Cell<bool>,
+    /// Its statements take as long as they take.
+    takes_time: Cell<bool>,
     /// Asked from threads that must not wait: each question waits on one of its own.
     apart: bool,
 }
@@ -233,9 +246,10 @@ impl Link {
             let said = begun.and_then(|begun| put.map(|_| last_of(&begun)));
             said.and_then(|said| Ok((said, known?, answer?)))
         };
+        let at_most = (!self.takes_time.get()).then_some(ANSWER);
         let asked = match self.talk.borrow_mut().as_mut() {
-            Some(talk) if self.apart => apart(|| talk.wait(ask)).map_err(Error::from),
-            Some(talk) => talk.wait(ask).map_err(Error::from),
+            Some(talk) if self.apart => apart(|| talk.wait(at_most, ask)),
+            Some(talk) => talk.wait(at_most, ask),
             None => Err(Error::NoRows),
         };
         let (said, known, answer) = asked.inspect_err(|error| {
@@ -366,6 +380,12 @@ impl Link {
     /// Runs statements as they stand: they are PostgreSQL's own.
     pub fn batch(&self, sql: &str) -> Result<()> {
         self.client(async |c| c.batch_execute(sql).await)
+    }
+
+    /// From here on statements take as long as they take, or no longer than any.
+    pub fn take_time(&self, takes: bool) -> Result<()> {
+        self.takes_time.set(takes);
+        self.batch(if takes { UNLIMITED } else { LIMITED })
     }
 
     /// Takes back what was done since a savepoint: from there on all is well again.

@@ -5,8 +5,12 @@ use super::{Error, Result};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, Connection, Socket};
+
+/// How long a database may take to let somebody in, or to say that it does not.
+const CONNECT: Duration = Duration::from_secs(6);
 
 /// One connection. Nothing is heard of it but while somebody waits.
 pub struct Talk {
@@ -21,7 +25,9 @@ impl Talk {
     pub fn begin(config: &Config, secure: Secure) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::Url(format!("no runtime: {error}")))?;
-        let (client, connection) = runtime.block_on(config.connect(secure))?;
+        let connected =
+            runtime.block_on(async { tokio::time::timeout(CONNECT, config.connect(secure)).await });
+        let (client, connection) = connected.map_err(|_| Error::Silent(CONNECT))??;
         Ok(Self {
             runtime,
             connection,
@@ -30,11 +36,13 @@ impl Talk {
         })
     }
 
-    /// Waits for an answer. What is asked before anything is waited for goes out in one piece.
+    /// Waits for an answer. What is asked before anything is waited for goes out in one piece. A database that says
+    /// nothing for so long is not waited for, and not asked again here.
     pub fn wait<T>(
         &mut self,
+        at_most: Option<Duration>,
         ask: impl AsyncFnOnce(&Client) -> std::result::Result<T, tokio_postgres::Error>,
-    ) -> std::result::Result<T, tokio_postgres::Error> {
+    ) -> Result<T> {
         let Self {
             runtime,
             connection,
@@ -42,7 +50,7 @@ impl Talk {
             is_over,
         } = self;
         let mut asking = pin!(ask(client));
-        runtime.block_on(poll_fn(|context| {
+        let answered = poll_fn(|context| {
             if let Poll::Ready(answer) = asking.as_mut().poll(context) {
                 return Poll::Ready(answer);
             }
@@ -51,7 +59,22 @@ impl Talk {
             }
             // What came may be the answer.
             asking.as_mut().poll(context)
-        }))
+        });
+        let answered = runtime.block_on(async {
+            match at_most {
+                Some(limit) => tokio::time::timeout(limit, answered)
+                    .await
+                    .map_err(|_| limit),
+                None => Ok(answered.await),
+            }
+        });
+        match answered {
+            Ok(answer) => Ok(answer?),
+            Err(limit) => {
+                self.is_over = true;
+                Err(Error::Silent(limit))
+            }
+        }
     }
 
     /// Says something whose answer nobody waits for: it is passed over when the next one is waited for.

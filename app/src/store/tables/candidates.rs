@@ -3,6 +3,7 @@
 
 use super::memory::list;
 use super::vectors::{RECALL_WAITS, ScanFilter};
+use super::word_counts;
 use super::words::{self, WordHits};
 use super::{Result, Tables, failed, held};
 use crate::store::memory::{Filter, Found, Phrasing, Search, Terms, WordHits as Hits, Words};
@@ -77,9 +78,11 @@ impl Tables {
         filter: Filter,
     ) -> Result<Vec<Words>> {
         self.read_memory(move |c| {
+            let project = project.to_string();
             let looked_up = |terms: &Terms| {
                 let started = Instant::now();
-                let hits = words::words(c, &project.to_string(), terms, &filter)?;
+                word_counts::ahead(c)?;
+                let hits = words::words(c, &project, terms, &filter)?;
                 Ok(Words {
                     hits: Hits::Found(Box::new(hits)),
                     us: started.elapsed().as_micros() as u64,
@@ -95,6 +98,9 @@ impl Tables {
         let (vectors, indexed) = (self.vectors.clone(), self.near.clone());
         self.read_memory(move |c| {
             let project = search.project_id.to_string();
+            for sql in [OLDEST, NEWEST, words::COUNTS] {
+                c.ahead(sql, [&project]).map_err(failed)?;
+            }
             let (span, years) = span(c, &project)?;
             let windows = search.question.windows(&years);
             let phrasings = std::mem::take(&mut search.phrasings);
@@ -438,7 +444,20 @@ fn beside(
     known: &mut HashMap<i64, Candidate>,
     filter: &Filter,
 ) -> Result<HashMap<i64, Vec<i64>>> {
+    let ids: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| known.get(row).map(|m| m.id.as_str()))
+        .collect();
+    let wanted = serde_json::to_string(&ids).unwrap_or_default();
+    for sql in [EDGES_OUT, EDGES_IN] {
+        c.ahead(sql, [&wanted]).map_err(failed)?;
+    }
     let mut pairs: Vec<(i64, i64)> = Vec::new();
+    for sql in [EDGES_OUT, EDGES_IN] {
+        pairs.extend(list(c, sql, params![wanted], |r| {
+            Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?))
+        })?);
+    }
     let in_session: Vec<i64> = rows
         .iter()
         .filter(|row| known.get(row).is_some_and(|m| m.session.is_some()))
@@ -446,6 +465,8 @@ fn beside(
         .collect();
     if !in_session.is_empty() {
         let wanted = serde_json::to_string(&in_session).unwrap_or_default();
+        c.ahead(AFTER, params![wanted, NEIGHBOUR_US])
+            .map_err(failed)?;
         for sql in [BEFORE, AFTER] {
             let found = list(c, sql, params![wanted, NEIGHBOUR_US], |r| {
                 Ok((r.get::<_, i64>(0)?, r.get::<_, Option<i64>>(1)?))
@@ -456,16 +477,6 @@ fn beside(
                     .filter_map(|(row, other)| Some((row, other?))),
             );
         }
-    }
-    let ids: Vec<&str> = rows
-        .iter()
-        .filter_map(|row| known.get(row).map(|m| m.id.as_str()))
-        .collect();
-    let wanted = serde_json::to_string(&ids).unwrap_or_default();
-    for sql in [EDGES_OUT, EDGES_IN] {
-        pairs.extend(list(c, sql, params![wanted], |r| {
-            Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?))
-        })?);
     }
     let missing: BTreeSet<i64> = pairs
         .iter()

@@ -2,7 +2,7 @@
 
 use super::{Result, StoreError, Tables, failed, migrate};
 use crate::clock;
-use crate::store::sql::{self, Connection, Link, Server};
+use crate::store::sql::{self, Connection, Link, MAY_BECOME, Server};
 use ::postgres::error::SqlState;
 use prism_core::database::{Apart, Facts};
 use prism_core::{Code, Problem};
@@ -113,15 +113,17 @@ fn facts(connection: &Connection) -> sql::Result<Facts> {
     }
     let (ahead_us, _) = clock_of(connection)?;
     let mut found = connection.query_row(
-        "select current_setting('server_version') as version,
+        &format!(
+            "select current_setting('server_version') as version,
                 (select extversion from pg_extension where extname = 'vector') as pgvector,
                 cast(pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on'
                      as int) as read_only,
                 case when u.rolsuper or u.rolcreaterole or exists (select 1 from pg_roles m
                         where m.rolname = 'prism_member' and not m.rolsuper and not m.rolbypassrls
-                            and pg_has_role(session_user, m.oid, 'member')) then 'role'
+                            and pg_has_role(session_user, m.oid, {MAY_BECOME})) then 'role'
                      when not u.rolbypassrls then 'force' else 'nothing' end as apart
-         from pg_roles u where u.rolname = session_user",
+         from pg_roles u where u.rolname = session_user"
+        ),
         [],
         |row| {
             Ok(Facts {
@@ -171,6 +173,9 @@ fn unreached(server: &Server, error: &sql::Error) -> Problem {
             "each prism holds up to 16 connections: raise max_connections, or run fewer servers"
         }
         Some(_) => "the database's log says more",
+        None if matches!(error, sql::Error::Silent(_)) => {
+            "something listens there and says nothing: is it PostgreSQL, and does a firewall let answers through?"
+        }
         None => "is it running, and is host and port right? `pg_isready` asks from here",
     };
     let message = format!("the database at {server} cannot be used: {error}");

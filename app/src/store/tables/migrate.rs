@@ -1,6 +1,6 @@
 //! Numbered migrations: only ever added, and run together or not at all.
 
-use super::{Result, StoreError, failed, moving};
+use super::{Result, StoreError, failed, moving, pool};
 use crate::store::sql::{Connection, Link};
 
 const MIGRATIONS: &[(&str, &str)] = &[
@@ -175,18 +175,23 @@ fn embedded(connection: &mut rusqlite::Connection) -> Result<()> {
     Ok(())
 }
 
-/// The same on PostgreSQL, one server at a time: whoever comes second finds it done.
+/// The same on PostgreSQL, one server at a time: whoever comes second finds it done. Servers of an older version that
+/// are at work there may be in the way once.
 fn shared(link: &Link) -> Result<()> {
-    link.begin(
-        "begin; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0;
-         select pg_advisory_xact_lock(hashtextextended('prism schema', 0));
-         create table if not exists prism_schema (version bigint not null)",
-    );
-    let done = migrate_shared(link);
-    match &done {
-        Ok(_) => link.commit().map_err(failed)?,
-        Err(_) => drop(link.rollback()),
-    }
+    link.take_time(true).map_err(failed)?;
+    let done = pool::patiently(|| {
+        link.begin(
+            "begin; select pg_advisory_xact_lock(hashtextextended('prism schema', 0));
+             create table if not exists prism_schema (version bigint not null)",
+        );
+        let done = migrate_shared(link);
+        match &done {
+            Ok(_) => link.commit().map_err(failed)?,
+            Err(_) => drop(link.rollback()),
+        }
+        done
+    });
+    link.take_time(false).map_err(failed)?;
     for name in done? {
         tracing::info!(migration = name, "Upgraded the database");
     }
@@ -203,8 +208,13 @@ fn migrate_shared(link: &Link) -> Result<Vec<&'static str>> {
     let mut done = Vec::new();
     for (number, name, sql) in POSTGRES_MIGRATIONS {
         if *number as i64 > found.unwrap_or(0) {
-            link.batch(sql)
-                .map_err(|e| StoreError::Failed(format!("migration {name}: {e}")))?;
+            link.batch(sql).map_err(|error| {
+                let why = format!("migration {name}: {error}");
+                match failed(error) {
+                    StoreError::Again(_) => StoreError::Again(why),
+                    _ => StoreError::Failed(why),
+                }
+            })?;
             done.push(*name);
         }
     }

@@ -186,11 +186,9 @@ fn refused(code: Code, message: impl Into<String>, hint: impl Into<String>) -> S
 /// A connection to PostgreSQL for work that takes as long as it takes.
 fn connect(server: &Server) -> Result<Connection> {
     let link = server.connect().map_err(failed)?;
-    link.batch(&format!(
-        "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0;
-         set application_name = '{APPLICATION}'"
-    ))
-    .map_err(failed)?;
+    link.take_time(true).map_err(failed)?;
+    link.batch(&format!("set application_name = '{APPLICATION}'"))
+        .map_err(failed)?;
     Ok(Connection::Postgres(link))
 }
 

@@ -62,9 +62,9 @@ const TABLES: &str = "drop table if exists memory_near, memory_near_state;
         primary key (tenant_id, model)
     );
     create policy tenant on memory_near
-        using (tenant_id = this_tenant()) with check (tenant_id = this_tenant());
+        using (tenant_id = (select this_tenant())) with check (tenant_id = (select this_tenant()));
     create policy tenant on memory_near_state
-        using (tenant_id = this_tenant()) with check (tenant_id = this_tenant());
+        using (tenant_id = (select this_tenant())) with check (tenant_id = (select this_tenant()));
     alter table memory_near enable row level security, force row level security;
     alter table memory_near_state enable row level security, force row level security";
 /// The vectors after those that were copied, in order.
@@ -657,9 +657,8 @@ fn copy_step(c: &Connection, of: &Generation) -> Result<usize> {
 fn build(link: &Link, of: &Generation) -> sql::Result<()> {
     let (index, n) = (name(of.tenant, of.model), of.dimensions);
     let within = within(of.tenant, of.model, "memory_near");
-    link.batch(&format!(
-        "set statement_timeout = 0; set maintenance_work_mem = '{BUILDING_MEMORY}'"
-    ))?;
+    link.take_time(true)?;
+    link.batch(&format!("set maintenance_work_mem = '{BUILDING_MEMORY}'"))?;
     link.batch(&format!("drop index concurrently if exists {index}"))?;
     link.batch(&format!(
         "create index concurrently {index} on memory_near

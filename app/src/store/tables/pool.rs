@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-/// Connections that write, at the most.
-const WRITERS: usize = 8;
+/// Connections that write, at the most, and those of them that one tenant may have: one whose writes wait for each other
+/// keeps nobody else from writing.
+const WRITERS: usize = 10;
+const WRITERS_OF_ONE: usize = 8;
 /// How long the database may be away, or others in the way, until whoever waits is told. A client gives a
 /// send up after ten seconds.
 const AWAY: Duration = Duration::from_secs(8);
@@ -42,6 +44,8 @@ pub struct Pool {
     /// Whoever finds no place waits, so that what waits is bounded.
     places: Arc<Semaphore>,
     writers: Arc<Semaphore>,
+    /// The tenant's own share of them.
+    own: Arc<Semaphore>,
 }
 
 impl Pool {
@@ -53,6 +57,7 @@ impl Pool {
             idle: Arc::default(),
             places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS)),
+            own: Arc::new(Semaphore::new(WRITERS_OF_ONE)),
         }
     }
 
@@ -65,6 +70,7 @@ impl Pool {
             idle: self.idle.clone(),
             places: self.places.clone(),
             writers: self.writers.clone(),
+            own: Arc::new(Semaphore::new(WRITERS_OF_ONE)),
         }
     }
 
@@ -83,8 +89,12 @@ impl Pool {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| StoreError::Closed)?;
         let written = tokio::spawn(async move {
+            let own = self.own.clone().acquire_owned().await;
             let writer = self.writers.clone().acquire_owned().await;
-            let writer = writer.map_err(|_| StoreError::Closed)?;
+            let writer = (
+                own.map_err(|_| StoreError::Closed)?,
+                writer.map_err(|_| StoreError::Closed)?,
+            );
             let written = tokio::task::spawn_blocking(move || {
                 let written = self.run(&alone, job);
                 if failpoint("writer.answer_late") {

@@ -10,11 +10,18 @@ use prism_core::memory::recall::Standing;
 use std::collections::HashSet;
 use uuid::Uuid;
 
+const ROW: &str =
+    "select m.*, s.superseded_by from memory m left join entity_states s on s.node = m.id
+    where m.id = ? and m.project_id = ? and m.hidden = 0";
+
 impl Tables {
     /// Rows in the order asked for; what the project does not show is left out.
     pub async fn rows(&self, project: Uuid, ids: Vec<String>) -> Result<Vec<MemoryRow>> {
         self.read_memory(move |c| {
             let project = project.to_string();
+            for id in &ids {
+                c.ahead(ROW, [id, &project]).map_err(failed)?;
+            }
             let spoken_of = spoken_of(c, &ids)?;
             ids.iter()
                 .filter_map(|id| row(c, &project, id, spoken_of.contains(id)).transpose())
@@ -28,12 +35,16 @@ impl Tables {
 fn spoken_of(c: &Connection, ids: &[String]) -> Result<HashSet<String>> {
     let wanted = serde_json::to_string(ids).unwrap_or_default();
     let mut touched = HashSet::new();
-    for sql in [
+    let ways = [
         "select j.value from json_each(?) j where exists (select 1 from edges e where e.dst = j.value and e.kind in ('CONFIRMS','LABELS','RULED_OUT_IN'))",
         "select j.value from json_each(?) j where exists (select 1 from edges e where e.src = j.value and e.kind in ('CONFIRMS','LABELS'))",
         verdicts::NAMES_JUDGED,
         verdicts::JUDGED_SPECS,
-    ] {
+    ];
+    for sql in ways {
+        c.ahead(sql, [&wanted]).map_err(failed)?;
+    }
+    for sql in ways {
         touched.extend(list(c, sql, params![wanted], |r| r.get::<_, String>(0))?);
     }
     Ok(touched)
@@ -41,7 +52,7 @@ fn spoken_of(c: &Connection, ids: &[String]) -> Result<HashSet<String>> {
 
 fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Option<MemoryRow>> {
     let found = c
-        .prepare_cached("select m.*, s.superseded_by from memory m left join entity_states s on s.node = m.id where m.id = ? and m.project_id = ? and m.hidden = 0")
+        .prepare_cached(ROW)
         .and_then(|mut s| {
             s.query_row(params![id, project], |r| {
                 Ok(MemoryRow {
@@ -51,7 +62,10 @@ fn row(c: &Connection, project: &str, id: &str, spoken_of: bool) -> Result<Optio
                     title: r.get("title")?,
                     text: r.get("text")?,
                     created_at: column::moment(r, "created_at")?,
-                    standing: Standing { superseded_by: r.get("superseded_by")?, ..Standing::default() },
+                    standing: Standing {
+                        superseded_by: r.get("superseded_by")?,
+                        ..Standing::default()
+                    },
                     verdicts: Vec::new(),
                     refers_to: None,
                     ruled_out: Vec::new(),

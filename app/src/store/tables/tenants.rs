@@ -4,7 +4,7 @@
 use super::directory::{insert_key, insert_project};
 use super::{Result, StoreError, Tables, column, failed, health, migrate, near};
 use crate::clock;
-use crate::store::sql::{self, Connection, Link, MEMBER, Row, Server, params};
+use crate::store::sql::{self, Connection, Link, MAY_BECOME, MEMBER, Row, Server, params};
 use crate::store::{KeyRow, Project, Tenant, TenantCounted};
 use prism_core::tenant::{DEFAULT, TenantName};
 use prism_core::{Code, Identity, Problem};
@@ -42,7 +42,7 @@ pub(super) fn let_members_in() -> String {
             exception when duplicate_object or unique_violation then
                 null;
             end;
-            if not pg_has_role(current_user, '{MEMBER}', 'member') then
+            if not pg_has_role(current_user, '{MEMBER}', {MAY_BECOME}) then
                 execute format('grant {MEMBER} to %I', current_user);
             end if;
             if not has_schema_privilege('{MEMBER}', current_schema(), 'usage') then

@@ -21,6 +21,7 @@ const TEXTS: &str =
         also, (select touched_files from session_deltas d where d.id = memory.id), '')
     from memory where rowid > ?1 and rowid <= ?2";
 pub(super) const COUNTED: &str = "select last from memory_words_counted";
+const LAST: &str = "select coalesce(max(rowid), 0) from memory";
 pub(super) const OF_WORD: &str = "select project_id = ?2, rows from memory_words where stem = ?1";
 /// The project's rows that are not counted yet.
 pub(super) const UNCOUNTED: &str = "select rowid from memory indexed by ix_memory_candidate
@@ -48,10 +49,13 @@ impl Tables {
 }
 
 fn newest(c: &Connection) -> Result<i64> {
-    c.query_row("select coalesce(max(rowid), 0) from memory", [], |r| {
-        r.get(0)
-    })
-    .map_err(failed)
+    c.query_row(LAST, [], |r| r.get(0)).map_err(failed)
+}
+
+/// Says that it will be asked how far rows are counted.
+pub fn ahead(c: &Connection) -> Result<()> {
+    c.ahead(COUNTED, []).map_err(failed)?;
+    c.ahead(LAST, []).map_err(failed)
 }
 
 /// The row that ends the step after one; none where fewer rows wait. Numbers between may be those of another tenant.

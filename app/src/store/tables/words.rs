@@ -9,7 +9,7 @@ use super::memory::list;
 use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
 use crate::store::memory::{Filter, Terms};
-use crate::store::sql::{Connection, OptionalExtension, params};
+use crate::store::sql::{self, Connection, OptionalExtension, Value, params};
 use prism_core::memory::question::TERMS_MAX;
 use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, Points, Word, best, idf, word_weight};
 use prism_core::memory::stem::{Sought, stem_of_term};
@@ -170,6 +170,15 @@ pub fn words(c: &Connection, project: &str, asked: &Terms, filter: &Filter) -> R
     let mut order: Vec<usize> = (0..terms.len()).collect();
     order.sort_by_key(|i| holding[*i].in_all);
 
+    let mut expected = 0;
+    for i in &order {
+        expected += holding[*i].in_all;
+        if expected > POSTINGS {
+            break;
+        }
+        let bound = Lookup::bound(c, &terms[*i]);
+        c.ahead(HOLDING, bound).map_err(failed)?;
+    }
     let mut found = Lookup::default();
     let total = counts.rows as f64;
     let counted = holding.iter().map(|h| (h.in_project as f64).min(total));
@@ -237,24 +246,25 @@ const fn row_of(packed: u64) -> i64 {
 }
 
 impl Lookup {
+    /// What is asked of a word: the same whatever was found before it, so that it can be asked ahead.
+    fn bound(c: &Connection, term: &str) -> sql::Many {
+        let sought = held::sought(c, &held::Sought::Phrase(term));
+        sql::params_from_iter([Value::Text(sought), Value::Integer(POSTINGS_MAX as i64 + 1)])
+    }
+
     /// The rows that hold a word; none when there are too many of them.
     fn look_up(&mut self, c: &Connection, term: &str, number: usize) -> Result<Option<&[u64]>> {
         let left = POSTINGS_MAX.saturating_sub(self.postings.len() as u64);
         let before = self.postings.len();
         let mut statement = c.prepare_cached(HOLDING).map_err(failed)?;
-        let mut rows = statement
-            .query(params![
-                held::sought(c, &held::Sought::Phrase(term)),
-                left as i64 + 1
-            ])
-            .map_err(failed)?;
+        let mut rows = statement.query(Self::bound(c, term)).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
+            if (self.postings.len() - before) as u64 == left {
+                self.postings.truncate(before);
+                return Ok(None);
+            }
             let row: i64 = row.get(0).map_err(failed)?;
             self.postings.push((row as u64) << 5 | number as u64);
-        }
-        if (self.postings.len() - before) as u64 > left {
-            self.postings.truncate(before);
-            return Ok(None);
         }
         self.complete |= 1 << number;
         Ok(Some(&self.postings[before..]))

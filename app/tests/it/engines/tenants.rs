@@ -321,8 +321,8 @@ pub fn open_tables(database: &Database) -> Vec<String> {
              and c.relkind in ('r', 'p', 'm', 'v')
              and not (c.relrowsecurity and (c.relforcerowsecurity or c.relname = 'memory_fts')
                  and (select count(*) = 1 and bool_and(p.polcmd = '*' and p.polpermissive
-                         and pg_get_expr(p.polqual, c.oid) = '(tenant_id = this_tenant())'
-                         and pg_get_expr(p.polwithcheck, c.oid) = '(tenant_id = this_tenant())')
+                         and pg_get_expr(p.polqual, c.oid) = '(tenant_id = ( SELECT this_tenant() AS this_tenant))'
+                         and pg_get_expr(p.polwithcheck, c.oid) = '(tenant_id = ( SELECT this_tenant() AS this_tenant))')
                       from pg_policy p where p.polrelid = c.oid))
          order by 1",
     );
@@ -673,6 +673,27 @@ fn a_plain_owner_serves_one_tenant_and_more_with_the_members_role() {
     postgres.sql(&format!(
         "alter database {name} owner to prism; drop role {plain}; drop role {passing}"
     ));
+}
+
+/// As on databases that somebody else runs: the user may make roles and is no superuser.
+#[test]
+fn a_user_who_may_make_roles_makes_the_members_role_and_serves_several_tenants() {
+    let postgres = Postgres::start();
+    let database = postgres.database();
+    let name = database.url.rsplit_once('/').unwrap().1.to_owned();
+    postgres.sql(&format!(
+        "create role maker login createrole; alter database {name} owner to maker"
+    ));
+    let url = database.url.replacen("prism@", "maker@", 1);
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    let (acme, _) = add(&server, &url, "acme");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        live_in(&server, &acme).await;
+        let other = server.operator().call(PID, "memory_list", json!({})).await;
+        assert!(!other.unwrap().to_string().contains(SECRET));
+    });
 }
 
 #[test]

@@ -213,13 +213,16 @@ fn doing(c: &Connection, personas: &[Uuid]) -> Result<Vec<Doing>> {
         .iter()
         .map(|p| vec![Value::Text(p.to_string())])
         .collect();
+    // Of one identity, said as a range, so that its own index is the only one in this order: another would be walked to
+    // its end for whoever has written nothing.
     let last_deltas = c
         .query_each(
             "select d.id, d.delta_kind, d.created_at, d.summary, d.operator_visible_effect
              from session_deltas d
              where d.project_id = (select project_id from personas where id = ?1)
-                 and d.identity = (select identity from personas where id = ?1)
-                 and d.delta_kind <> 'start' order by d.created_at desc limit 1",
+                 and d.identity >= (select identity from personas where id = ?1)
+                 and d.identity <= (select identity from personas where id = ?1)
+                 and d.delta_kind <> 'start' order by d.identity, d.created_at desc limit 1",
             &ids,
             |r| {
                 let line = |text: String| clip(&one_line(&text), PAGE_TEXT_CHARS);

@@ -241,6 +241,11 @@ impl Database {
         Ok(size.await? as f64)
     }
 
+    /// Has it look at its rows, as it does by itself once it is in use: plans made for empty tables are bad ones.
+    pub async fn analyze(&self) -> Result<()> {
+        run(&self.admin, "analyze".to_owned()).await
+    }
+
     /// The tables on which rows are kept apart by tenant.
     pub async fn secured_tables(&self) -> Result<Vec<String>> {
         ask(&self.admin, |link| {

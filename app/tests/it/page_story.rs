@@ -818,14 +818,14 @@ async fn what_is_left_to_review_is_found_behind_any_number_of_reviewed_rows() {
     let words = json!({"class": "correction", "prompt_text": "read the failing test first", "confidence": "high"});
     let kept = texi.call(PID, "operator_input", words).await.unwrap();
     // More than one window of rows that were reviewed since.
-    let database = rusqlite::Connection::open(server.home().path("prism.db")).unwrap();
-    database
+    server
+        .rows()
         .execute_batch(
             "with recursive n(i) as (select 1 union all select i + 1 from n where i < 10500)
              insert into operator_inputs (id, tenant_id, project_id, captured_via, captured_at, class,
                  prompt_text, confidence, operator_review)
              select 'past-' || i, tenant_id, project_id, 'Texi', captured_at + i, 'confirmation', 'yes',
-                 'high', 'accepted' from n, (select * from operator_inputs limit 1)",
+                 'high', 'accepted' from n, (select * from operator_inputs limit 1) first",
         )
         .unwrap();
     let browser = signed_in(&server).await;

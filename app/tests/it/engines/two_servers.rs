@@ -16,6 +16,7 @@ use prism::store::Store;
 use prism_core::Problem;
 use prism_core::api::{ClientFrame, ServerFrame};
 use prism_core::gate::Mode;
+use prism_core::limits::RATE_BURST;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -273,5 +274,27 @@ fn a_page_at_one_server_hears_what_the_other_writes() {
         };
         let told = tokio::time::timeout(PATIENCE, told).await;
         told.expect("the page is told");
+    });
+}
+
+#[test]
+fn two_servers_let_a_key_ask_no_more_than_one_would() {
+    by_every_carrier(async |by| {
+        let (_dir, one, two) = One::pair(&by).await;
+        for server in [&one, &two] {
+            wait_until("both know of each other", async || {
+                (server.prism.bus().carrier().servers() == 2).then_some(())
+            })
+            .await;
+        }
+        let key = new_id();
+        let taken = |server: &One| {
+            (0..)
+                .take_while(|_| server.prism.charge(key).is_ok())
+                .count()
+        };
+        let both = taken(&one) + taken(&two);
+        let burst = RATE_BURST as usize;
+        assert!((burst..burst * 3 / 2).contains(&both), "{both} of {burst}");
     });
 }

@@ -278,23 +278,25 @@ fn a_page_at_one_server_hears_what_the_other_writes() {
 }
 
 #[test]
-fn two_servers_let_a_key_ask_no_more_than_one_would() {
+fn several_servers_let_a_key_ask_no_more_than_twice_what_one_would() {
     by_every_carrier(async |by| {
-        let (_dir, one, two) = One::pair(&by).await;
-        for server in [&one, &two] {
-            wait_until("both know of each other", async || {
-                (server.prism.bus().carrier().servers() == 2).then_some(())
+        let dir = tempfile::tempdir().unwrap();
+        let channel = format!("prism_{}", new_id().simple());
+        let mut servers = Vec::new();
+        for name in ["one", "two", "three"] {
+            servers.push(One::start(&dir, name, &channel, &by).await);
+        }
+        for server in &servers {
+            wait_until("all know of each other", async || {
+                (server.prism.bus().carrier().servers() == servers.len()).then_some(())
             })
             .await;
         }
         let key = new_id();
-        let taken = |server: &One| {
-            (0..)
-                .take_while(|_| server.prism.charge(key).is_ok())
-                .count()
-        };
-        let both = taken(&one) + taken(&two);
+        let taken = |server: &One| (0..).take_while(|_| server.prism.charge(key).is_ok()).count();
+        let all: usize = servers.iter().map(taken).sum();
         let burst = RATE_BURST as usize;
-        assert!((burst..burst * 3 / 2).contains(&both), "{both} of {burst}");
+        // A few come back while they are taken.
+        assert!((burst..burst * 2).contains(&all), "{all} of {burst}");
     });
 }

@@ -293,7 +293,11 @@ fn several_servers_let_a_key_ask_no_more_than_twice_what_one_would() {
             .await;
         }
         let key = new_id();
-        let taken = |server: &One| (0..).take_while(|_| server.prism.charge(key).is_ok()).count();
+        let taken = |server: &One| {
+            (0..)
+                .take_while(|_| server.prism.charge(key).is_ok())
+                .count()
+        };
         let all: usize = servers.iter().map(taken).sum();
         let burst = RATE_BURST as usize;
         // A few come back while they are taken.

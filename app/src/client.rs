@@ -493,6 +493,9 @@ impl Client {
                 WasSent::Answered if failure.problem.is(Code::OutcomeUnknown) => {
                     perhaps_sent = true;
                 }
+                // This attempt stored nothing. What became of an earlier one that may have been stored, only an
+                // answer under its key says.
+                WasSent::Answered if perhaps_sent && failure.problem.status >= 500 => {}
                 WasSent::Answered => return Err(failure.problem),
                 WasSent::Perhaps => perhaps_sent = true,
                 // It is not the server that is missing.

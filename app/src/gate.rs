@@ -12,7 +12,9 @@ use prism_core::gate::{
     warning,
 };
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 /// Personas the cache holds; beyond that it is emptied and fills again.
@@ -115,16 +117,16 @@ impl Gate {
         let Some(actor) = self.actor(caller) else {
             return;
         };
-        // An assignment that comes from here on takes the note back.
-        let noted = self.note_of(actor.persona_id, actor.id());
         if store.bus().carrier().is_shared() {
             // Where others have the rows too, an assignment may have come without a word here: each output is
             // noted, and nobody waits for it but whoever is judged next.
-            self.waits.outputs().insert(actor.id(), clock::now());
-            let noting = note_waiting(store.clone(), actor, noted, self.waits.clone());
-            drop(tokio::spawn(noting));
+            if let Some(noting) = self.waits.add(actor.id(), clock::now()) {
+                drop(tokio::spawn(note_waiting(store.clone(), actor, noting)));
+            }
             return;
         }
+        // An assignment that comes from here on takes the note back.
+        let noted = self.note_of(actor.persona_id, actor.id());
         let mut noted = noted.lock().await;
         if !*noted {
             *noted = note_output(store, actor, clock::now()).await;
@@ -138,9 +140,14 @@ impl Gate {
         };
         let noted = self.note_of(actor.persona_id, actor.id());
         drop(noted.lock().await);
-        while self.waits.outputs().contains_key(&actor.id()) {
-            tokio::task::yield_now().await;
-            drop(noted.lock().await);
+        self.waits.noted(actor.id()).await;
+    }
+
+    /// Waits until everything that was produced so far is on record: the server stops.
+    pub async fn finish(&self) {
+        let actors: Vec<Uuid> = self.waits.outputs().keys().copied().collect();
+        for actor in actors {
+            self.waits.noted(actor).await;
         }
     }
 
@@ -157,15 +164,84 @@ impl Gate {
     }
 }
 
-/// By actor, when the newest output was made that waits to be noted.
+/// By actor, the outputs that wait to be noted.
 #[derive(Default)]
-struct Waits(Mutex<HashMap<Uuid, Moment>>);
+struct Waits(Mutex<HashMap<Uuid, Outputs>>);
+
+/// Of several outputs of one actor the last one is enough.
+struct Outputs {
+    newest: Moment,
+    /// Up to where they are on record, or cannot be; it ends with whoever notes them.
+    noted: watch::Sender<Moment>,
+}
 
 impl Waits {
-    fn outputs(&self) -> MutexGuard<'_, HashMap<Uuid, Moment>> {
+    fn outputs(&self) -> MutexGuard<'_, HashMap<Uuid, Outputs>> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Has an output wait to be noted; whoever gets the turn notes it, unless somebody has it already.
+    fn add(self: &Arc<Self>, actor: Uuid, at: Moment) -> Option<Noting> {
+        match self.outputs().entry(actor) {
+            Entry::Occupied(mut waits) => {
+                let outputs = waits.get_mut();
+                outputs.newest = outputs.newest.max(at);
+                None
+            }
+            Entry::Vacant(free) => {
+                free.insert(Outputs {
+                    newest: at,
+                    noted: watch::Sender::new(Moment(i64::MIN)),
+                });
+                Some(Noting {
+                    waits: self.clone(),
+                    actor,
+                    is_over: false,
+                })
+            }
+        }
+    }
+
+    /// Waits until what the actor has produced so far is on record, or nobody notes it any more.
+    async fn noted(&self, actor: Uuid) {
+        let waits = (self.outputs().get(&actor)).map(|o| (o.newest, o.noted.subscribe()));
+        if let Some((newest, mut noted)) = waits {
+            drop(noted.wait_for(|noted| *noted >= newest).await);
+        }
+    }
+}
+
+/// The turn to note an actor's outputs; whoever loses it lets go those who wait.
+struct Noting {
+    waits: Arc<Waits>,
+    actor: Uuid,
+    is_over: bool,
+}
+
+impl Noting {
+    /// The newest output that is to be noted, after this one; with the last of them the turn is over.
+    fn next(&mut self, noted: Option<Moment>) -> Option<Moment> {
+        let mut all = self.waits.outputs();
+        let outputs = all.get(&self.actor)?;
+        if let Some(noted) = noted {
+            outputs.noted.send_replace(noted);
+            if outputs.newest <= noted {
+                self.is_over = true;
+                all.remove(&self.actor);
+                return None;
+            }
+        }
+        Some(outputs.newest)
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.waits.outputs().remove(&self.actor);
+        }
     }
 }
 
@@ -178,20 +254,12 @@ async fn note_output(store: &Store, actor: Actor, at: Moment) -> bool {
     noted.is_ok()
 }
 
-/// Notes the newest output that waits, until none does. Of those that come meanwhile the last one is enough; whoever
-/// made another waits for its turn here and finds it done. It waits until it is on record, or cannot be.
-async fn note_waiting(store: Store, actor: Actor, noted: OnRecord, waits: Arc<Waits>) {
-    let mut noted = noted.lock().await;
-    loop {
-        let newest = waits.outputs().get(&actor.id()).copied();
-        let Some(at) = newest else {
-            return;
-        };
-        *noted = note_output(&store, actor.clone(), at).await;
-        let mut outputs = waits.outputs();
-        if outputs.get(&actor.id()) == Some(&at) {
-            outputs.remove(&actor.id());
-        }
+/// Notes the newest output that waits, until none does.
+async fn note_waiting(store: Store, actor: Actor, mut noting: Noting) {
+    let mut noted = None;
+    while let Some(at) = noting.next(noted) {
+        note_output(&store, actor.clone(), at).await;
+        noted = Some(at);
     }
 }
 
@@ -200,6 +268,8 @@ mod tests {
     use super::*;
     use crate::store::{Persona, Project};
     use prism_core::{Identity, ProjectName};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake};
 
     fn caller(id: Uuid) -> Caller {
         let project_id = Uuid::from_u128(1);
@@ -222,26 +292,54 @@ mod tests {
         }
     }
 
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[tokio::test]
-    async fn an_output_that_waits_is_noted_though_somebody_looks_just_then() {
+    async fn whoever_is_judged_sleeps_until_the_outputs_so_far_are_on_record() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open_embedded(&dir.path().join("x.db")).unwrap();
         let caller = caller(Uuid::from_u128(2));
         let gate = Gate::new(Mode::Advisory);
         let actor = gate.actor(&caller).unwrap();
-        let noted = gate.note_of(actor.persona_id, actor.id());
-        let looks = noted.clone().lock_owned().await;
-        gate.waits.outputs().insert(actor.id(), Moment(1));
-        let noting = note_waiting(store.clone(), actor, noted, gate.waits.clone());
-        let mut noting = Box::pin(noting);
-        assert!(futures_util::poll!(noting.as_mut()).is_pending());
+        let noting = gate.waits.add(actor.id(), Moment(1)).unwrap();
+        assert!(gate.waits.add(actor.id(), Moment(2)).is_none(), "one notes");
+        // What is known in memory may be thrown away while somebody waits.
+        gate.assignment_comes(caller.persona.id);
         let mut judged = Box::pin(gate.settled(&caller));
-        assert!(futures_util::poll!(judged.as_mut()).is_pending());
-        drop(looks);
-        noting.await;
+        let woken = Arc::<Woken>::default();
+        let waker = woken.clone().into();
+        let poll = judged.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(poll.is_pending());
+        let mut stops = Box::pin(gate.finish());
+        assert!(futures_util::poll!(stops.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        note_waiting(store.clone(), actor, noting).await;
         judged.await;
+        stops.await;
         assert!(gate.waits.outputs().is_empty());
         store.close().await;
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_an_output_that_nobody_notes_any_more() {
+        let gate = Gate::new(Mode::Advisory);
+        let caller = caller(Uuid::from_u128(2));
+        let actor = gate.actor(&caller).unwrap().id();
+        let noting = gate.waits.add(actor, Moment(1)).unwrap();
+        let mut judged = Box::pin(gate.settled(&caller));
+        assert!(futures_util::poll!(judged.as_mut()).is_pending());
+        drop(noting);
+        judged.await;
+        assert!(gate.waits.add(actor, Moment(2)).is_some());
     }
 
     #[tokio::test]

@@ -229,10 +229,14 @@ impl Prism {
         })
     }
 
-    /// Admits no more verbs and waits for those under way.
+    /// Admits no more verbs and waits for those under way, and for what they left to be noted.
     pub async fn finish_verbs(&self, at_most: Duration) {
         let all = self.under_way.acquire_many(VERBS_UNDER_WAY_MAX as u32);
-        if tokio::time::timeout(at_most, all).await.is_err() {
+        let finish = async {
+            let _all = all.await;
+            self.gate.finish().await;
+        };
+        if tokio::time::timeout(at_most, finish).await.is_err() {
             tracing::warn!("Stopping although verbs are still under way");
         }
         self.under_way.close();

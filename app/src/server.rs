@@ -666,6 +666,15 @@ async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
         return Ok(Map::new());
     }
     match serde_json::from_slice(&bytes) {
+        Ok(body @ Value::Object(_)) if prism_core::text::may_hold_nul(&bytes) => {
+            match prism_core::text::nul_in(&body) {
+                Some(field) => Err(Problem::field(
+                    &field,
+                    "holds the character U+0000, which no text may",
+                )),
+                None => Ok(body.as_object().cloned().unwrap_or_default()),
+            }
+        }
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(Problem::new(
             Code::InvalidRequest,

@@ -91,7 +91,8 @@ impl From<StoreError> for Problem {
             StoreError::Unwritable(why) => Problem::new(
                 Code::StorageFull,
                 format!("nothing was stored: {why}"),
-                "free space on the disk of $PRISM_HOME or make it writable, then send it again",
+                "free space on the disk that the database is on ($PRISM_HOME, or PostgreSQL's own) or make it \
+                 writable, then send it again",
             ),
             StoreError::Again(why) => Problem::new(
                 Code::StorageFull,

@@ -1,4 +1,6 @@
-//! Making other people's text safe to show.
+//! Making other people's text safe to show and to keep.
+
+use serde_json::Value;
 
 /// Cuts text to `max` characters, the last one an ellipsis when something was cut.
 pub fn clip(text: &str, max: usize) -> String {
@@ -80,6 +82,59 @@ pub fn escape_json(json: &str) -> String {
         }
     }
     out
+}
+
+/// Where something that was sent holds U+0000, which not every engine can keep: the way to it, by names and places.
+pub fn nul_in(value: &Value) -> Option<String> {
+    let below = |name: String, value: &Value| match nul_in(value)? {
+        rest if rest.is_empty() || rest.starts_with('[') => Some(name + &rest),
+        rest => Some(format!("{name}.{rest}")),
+    };
+    match value {
+        Value::String(text) => text.contains('\0').then(String::new),
+        Value::Array(list) => {
+            (list.iter().enumerate()).find_map(|(place, value)| below(format!("[{place}]"), value))
+        }
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let shown = name.replace('\0', "\u{fffd}");
+            match name.contains('\0') {
+                true => Some(shown),
+                false => below(shown, value),
+            }
+        }),
+        _ => None,
+    }
+}
+
+/// Whether JSON text may hold U+0000: nobody need look for it in any other.
+pub fn may_hold_nul(json: &[u8]) -> bool {
+    json.windows(6).any(|part| part == br"\u0000")
+}
+
+/// The same text with another sign where U+0000 was, or was meant in a JSON object or list; none when there is nothing
+/// to change.
+pub fn without_nul(text: &str) -> Option<String> {
+    if !text.contains('\0') && !may_hold_nul(text.as_bytes()) {
+        return None;
+    }
+    let changed = text.replace('\0', "\u{fffd}");
+    let is_json = changed.starts_with(['{', '[']) && may_hold_nul(changed.as_bytes());
+    if !is_json || serde_json::from_str::<serde::de::IgnoredAny>(&changed).is_err() {
+        return (changed != text).then_some(changed);
+    }
+    let mut rest = changed.as_str();
+    let mut out = String::with_capacity(changed.len());
+    while let Some(at) = rest.find('\\') {
+        let (before, escaped) = rest.split_at(at);
+        out.push_str(before);
+        // An escape is a backslash and one character of ASCII; what follows it stands for itself.
+        let taken = if escaped.starts_with(r"\u0000") { 6 } else { 2 };
+        let (escape, after) = escaped.split_at(taken);
+        out.push_str(if taken == 6 { r"\ufffd" } else { escape });
+        rest = after;
+    }
+    out.push_str(rest);
+    (out != text).then_some(out)
 }
 
 /// Blanks whatever looks like a key of ours.
@@ -165,6 +220,45 @@ fn is_invisible(c: char) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_character_that_no_engine_need_keep_is_found_wherever_it_stands() {
+        for (sent, found) in [
+            (json!({"text": "a\0b"}), Some("text")),
+            (
+                json!({"payload": {"paths": ["a", "b\0"]}}),
+                Some("payload.paths[1]"),
+            ),
+            (
+                json!({"payload": {"deep": [[{"x": "\0"}]]}}),
+                Some("payload.deep[0][0].x"),
+            ),
+            (json!({"payload": {"a\0": 1}}), Some("payload.a\u{fffd}")),
+            (json!({"text": "a\\u0000b", "n": 0, "no": null}), None),
+        ] {
+            assert_eq!(nul_in(&sent).as_deref(), found, "{sent}");
+            assert!(found.is_none() || may_hold_nul(sent.to_string().as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_text_is_kept_with_another_sign_in_place_of_the_one_that_cannot_be() {
+        for (text, kept) in [
+            ("a\0b", Some("a\u{fffd}b")),
+            (r#"{"a":"x\u0000y"}"#, Some(r#"{"a":"x\ufffdy"}"#)),
+            (
+                r#"{"a":"\\\u0000","b":"é\\u0000"}"#,
+                Some(r#"{"a":"\\\ufffd","b":"é\\u0000"}"#),
+            ),
+            (r#"{"a":"\\u0000"}"#, None),
+            (r"someone wrote of \u0000", None),
+            ("{ no JSON \\u0000", None),
+            ("plain", None),
+        ] {
+            assert_eq!(without_nul(text).as_deref(), kept, "{text:?}");
+        }
+    }
 
     #[test]
     fn whole_escape_sequences_leave_nothing_behind() {

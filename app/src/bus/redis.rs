@@ -16,7 +16,7 @@ pub(super) fn place(url: &str) -> Result<Place, Problem> {
         Problem::new(
             Code::InvalidRequest,
             format!("this is no address of a Redis: {error}"),
-            "write it as redis://[[user]:password@]host[:port][/database]",
+            "write it as redis://[[user]:password@]host[:port][/database], or rediss:// where it speaks TLS",
         )
     })
 }
@@ -65,5 +65,26 @@ pub(super) async fn listen(place: &Place, channel: &str, ear: &Ear) -> Result<()
             Ok(None) => return Err("Redis closed the connection".into()),
             Err(_) => return Err(format!("Redis brought nothing for {BUS_SILENCE_S} s")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::redis::ConnectionAddr;
+
+    #[test]
+    fn an_address_says_whether_it_is_spoken_to_in_secret() {
+        let of = |url: &str| place(url).map(|p| p.get_connection_info().addr().clone());
+        assert!(matches!(of("redis://h:1"), Ok(ConnectionAddr::Tcp(..))));
+        let secret = of("rediss://:word@h:1/2").unwrap();
+        assert!(matches!(
+            secret,
+            ConnectionAddr::TcpTls {
+                insecure: false,
+                ..
+            }
+        ));
+        assert!(of("http://h").is_err_and(|p| p.hint.contains("rediss://")));
     }
 }

@@ -100,6 +100,12 @@ fn tell(moved: &Moved, to: &Place) {
     } else if moved.resumed {
         out("It went on with a move that was cut off.");
     }
+    if moved.changed > 0 {
+        out(&format!(
+            "{} rows held the character U+0000, which PostgreSQL cannot keep: \u{fffd} stands in its place.",
+            moved.changed
+        ));
+    }
     out(&format!(
         "{} rows of {} tables are in {} now; every table was counted and hashed on both sides. {} is as it was.",
         moved.rows,

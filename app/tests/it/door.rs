@@ -265,3 +265,25 @@ async fn the_openapi_document_lists_every_verb_of_the_table() {
         assert!(text.contains(expected), "{path}: {text}");
     }
 }
+
+#[tokio::test]
+async fn a_text_that_not_every_engine_can_keep_is_refused_with_its_place() {
+    let server = Server::start();
+    server.identity("Texi").await;
+    let operator = server.operator();
+    let mut keyed = task("Texi", "x");
+    keyed["idempotency_key"] = "a\0".into();
+    for (verb, body, field) in [
+        ("note", json!({"text": "a\0b"}), "`text`"),
+        ("recall", json!({"query": "\0"}), "`query`"),
+        ("signal", task("Texi", "a\0b"), "`payload.summary`"),
+        ("signal", keyed, "`idempotency_key`"),
+    ] {
+        let refused = operator.call(PID, verb, body).await.unwrap_err();
+        assert!(refused.is(Code::InvalidRequest), "{verb}: {refused}");
+        assert!(refused.message.contains(field), "{verb}: {refused}");
+    }
+    // To speak of it is another matter.
+    let spoken = json!({"text": "it was \\u0000 that broke it"});
+    operator.call(PID, "note", spoken).await.unwrap();
+}

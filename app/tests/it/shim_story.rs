@@ -682,6 +682,45 @@ fn a_send_that_a_busy_server_refuses_is_sent_again_and_a_full_inbox_is_final() {
 }
 
 #[test]
+fn a_send_that_may_be_stored_is_never_told_as_not_stored() {
+    let server = Server::start();
+    let wire = Wire::to(&server);
+    let mut texi = server.agent("Texi");
+    let mut donna = agent_on(&server, &wire, "Donna");
+    let with = |status: u64, code: &str, retry_after_ms| {
+        let mut problem = refusal(code, retry_after_ms);
+        problem["status"] = status.into();
+        problem
+    };
+    // A second attempt that stored nothing says nothing of the first one.
+    wire.refuse(&[
+        with(504, "outcome_unknown", Some(1)),
+        with(503, "storage_unavailable", Some(1)),
+        with(500, "internal", Some(1)),
+    ]);
+    let sent = donna.call("prism_signal", task("Texi", "once"));
+    assert_eq!(wire.refusals_left(), 0);
+    let read = texi.call("prism_signals_pending", json!({}));
+    assert_eq!(json!(ids(&read)), json!([sent["signal_id"]]));
+    // Where no answer comes in time, the outcome stays unknown, and the key says how to ask again.
+    wire.refuse(&[
+        with(504, "outcome_unknown", Some(1)),
+        with(503, "storage_unavailable", Some(60_000)),
+    ]);
+    let refused = donna.refused("prism_signal", task("Texi", "perhaps"));
+    assert_eq!(refused["code"], "outcome_unknown", "{refused}");
+    assert!(refused["idempotency_key"].is_string(), "{refused}");
+    // What was surely not stored is told as that.
+    wire.refuse(&[
+        with(503, "storage_unavailable", None),
+        refusal("internal", None),
+    ]);
+    let refused = donna.refused("prism_signal", task("Texi", "surely not"));
+    assert_eq!(refused["code"], "storage_unavailable", "{refused}");
+    assert_eq!(wire.refusals_left(), 1);
+}
+
+#[test]
 fn what_a_killed_shim_left_behind_is_ignored_and_swept_by_the_next() {
     let server = Server::start();
     let mut texi = server.agent("Texi");

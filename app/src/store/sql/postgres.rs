@@ -67,9 +67,12 @@ impl Server {
         if secure.is_demanded() {
             config.ssl_mode(SslMode::Require);
         }
-        if config.get_application_name().is_none() {
-            config.application_name("prism");
-        }
+        // By this a move sees that somebody serves here, whatever a URL calls it.
+        let name = match config.get_application_name() {
+            Some(said) => format!("prism: {said}"),
+            None => "prism".to_owned(),
+        };
+        config.application_name(name);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
         }

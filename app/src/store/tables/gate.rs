@@ -4,7 +4,8 @@
 //! order: nothing here is decided from memory.
 
 use super::memory::list;
-use super::{Alone, Result, Tables, column, failed};
+use super::writer::in_savepoint;
+use super::{Alone, Result, StoreError, Tables, column, failed};
 use crate::clock;
 use crate::store::gate::{Actor, Assigned};
 use crate::store::sql::{self, Connection, OptionalExtension, params};
@@ -208,20 +209,27 @@ pub(super) fn recalled(c: &Connection, actor: &Actor, id: Uuid, now: Moment) -> 
     close_windows(c, actor, satisfied, &[id], now)
 }
 
-/// The gate's advice on an acknowledgment. An acknowledgment never fails for its sake.
-pub(super) fn acknowledged(c: &Connection, ack: &Ack, row: &TraceRow) -> Option<GateWarning> {
-    let actor = ack.gate.as_ref()?;
+/// The gate's advice on an acknowledgment. An acknowledgment never fails for its sake: what went wrong in judging is
+/// taken back by itself, and only what is worth another try tries all of it again.
+pub(super) fn acknowledged(
+    c: &Connection,
+    ack: &Ack,
+    row: &TraceRow,
+) -> Result<Option<GateWarning>> {
+    let Some(actor) = ack.gate.as_ref() else {
+        return Ok(None);
+    };
     if row.envelope.known_type() != Some(SignalType::TaskAssigned) {
-        return None;
+        return Ok(None);
     }
     let assignment = Assignment::of_payload(&row.envelope.payload);
     let class = classify(&assignment).class;
     if class == TaskClass::Unmatched {
-        return None;
+        return Ok(None);
     }
     let assignment_id = match AssignmentSource::Signal(row.envelope.signal_id).id() {
         Ok(id) => id,
-        Err(unknown) => return Some(*unknown),
+        Err(unknown) => return Ok(Some(*unknown)),
     };
     let assigned = Assigned {
         actor: actor.clone(),
@@ -231,12 +239,16 @@ pub(super) fn acknowledged(c: &Connection, ack: &Ack, row: &TraceRow) -> Option<
         trigger: Trigger::Ack,
         now: ack.now,
     };
-    match meet(c, &assigned) {
-        Ok(Some(GateOutcome::Warned)) => Some(warning(class, &assigned.assignment_id, &assignment)),
-        Ok(_) => None,
+    match in_savepoint(c, |c| meet(c, &assigned)) {
+        Ok(Some(GateOutcome::Warned)) => {
+            let advice = warning(class, &assigned.assignment_id, &assignment);
+            Ok(Some(advice))
+        }
+        Ok(_) => Ok(None),
+        Err(error @ (StoreError::Again(_) | StoreError::Changed(_))) => Err(error),
         Err(error) => {
             tracing::warn!(%error, "The gate could not judge an assignment");
-            None
+            Ok(None)
         }
     }
 }

@@ -170,7 +170,8 @@ fn unreached(server: &Server, error: &sql::Error) -> Problem {
             "make it first: `createdb NAME`, by a user who may"
         }
         Some(code) if code == SqlState::TOO_MANY_CONNECTIONS => {
-            "each prism holds up to 16 connections: raise max_connections, or run fewer servers"
+            "each prism holds up to 19 connections, and 3 more for each further tenant: raise max_connections, or \
+             run fewer servers"
         }
         Some(_) => "the database's log says more",
         None if matches!(error, sql::Error::Silent(_)) => {

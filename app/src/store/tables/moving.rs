@@ -77,6 +77,8 @@ pub struct Moved {
     pub resumed: bool,
     /// The source was no longer what another one had begun to copy.
     pub began_anew: bool,
+    /// Rows that were copied now and held U+0000, which PostgreSQL cannot keep: another sign stands there.
+    pub changed: u64,
     pub rows: u64,
     pub tables: Vec<MovedTable>,
 }
@@ -136,15 +138,16 @@ pub fn run(from: &Place, to: &Place, tenant: Option<&str>, tell: Tell<'_>) -> Re
         began_anew = true;
     }
     let c = &target.connection;
-    let (mut at, mut copied) = (0, Vec::new());
+    let (mut at, mut copied, mut changed) = (0, Vec::new(), 0);
     for table in &tables {
         let there = count(c, &table.name)?;
         at += there;
-        let now = copy(table, &source, c, there, &mut |rows| {
+        let (now, mended) = copy(table, &source, c, there, &mut |rows| {
             at += rows;
             tell("Copying", at, all);
         })?;
         copied.push(now);
+        changed += mended;
     }
     index_words(c, tell)?;
     if let Connection::Postgres(link) = c {
@@ -174,6 +177,7 @@ pub fn run(from: &Place, to: &Place, tenant: Option<&str>, tell: Tell<'_>) -> Re
         to: to.shown(),
         resumed: resumed && !began_anew,
         began_anew,
+        changed,
         rows: tables.iter().map(|t| t.rows).sum(),
         tables,
     })
@@ -309,7 +313,7 @@ pub(super) fn not_half_way(link: &Link) -> Result<()> {
 /// moment to be gone.
 fn nobody_serves(c: &Connection, shown: &str) -> Result<()> {
     let sql = "select count(*) from pg_stat_activity
-        where datname = current_database() and application_name = 'prism'";
+        where datname = current_database() and (application_name = 'prism' or application_name like 'prism: %')";
     let mut connections = 0;
     for _ in 0..GONE_TRIES {
         connections = c
@@ -618,13 +622,13 @@ fn copy(
     target: &Connection,
     there: u64,
     tell: &mut dyn FnMut(u64),
-) -> Result<u64> {
+) -> Result<(u64, u64)> {
     let most = if failpoint("moving.killed") {
         2
     } else {
         BATCH_ROWS
     };
-    let (mut batch, mut bytes, mut copied) = (Vec::new(), 0, 0);
+    let (mut batch, mut bytes, mut copied, mut changed) = (Vec::new(), 0, 0, 0);
     let mut flush = |batch: &mut Vec<_>| -> Result<()> {
         target.begin_writing().map_err(failed)?;
         table.write(target, batch)?;
@@ -637,7 +641,8 @@ fn copy(
         batch.clear();
         Ok(())
     };
-    table.read(source, Which::After(there), |row| {
+    table.read(source, Which::After(there), |mut row| {
+        changed += u64::from(tables::make_keepable(&mut row));
         bytes += tables::size(&row);
         batch.push(row);
         if batch.len() >= most || bytes >= BATCH_BYTES {
@@ -649,7 +654,7 @@ fn copy(
     if !batch.is_empty() {
         flush(&mut batch)?;
     }
-    Ok(copied)
+    Ok((copied, changed))
 }
 
 /// Makes the index of words, which each engine has in its own way, from the rows that are there.

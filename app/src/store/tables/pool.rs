@@ -29,10 +29,10 @@ const WRITERS: usize = 10;
 const WRITERS_OF_ONE: usize = 8;
 /// How long the database may be away, or others in the way, until whoever waits is told. A client gives a
 /// send up after ten seconds.
-const AWAY: Duration = Duration::from_secs(8);
+pub const AWAY: Duration = Duration::from_secs(8);
 /// How long to wait before the next try at first; then twice as long each time, up to the longest.
-const WAIT: Duration = Duration::from_millis(10);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+pub const WAIT: Duration = Duration::from_millis(10);
+pub const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// A tenant's way to the connections that all tenants share.
 pub struct Pool {
@@ -142,7 +142,11 @@ impl Pool {
                 Err(error)
             }
         };
-        self.give_back(connection);
+        match &done {
+            // One that is away without having said so, or in the way of others, is asked on another connection.
+            Err(StoreError::Again(_)) if !connection.is_closed() => drop(connection),
+            _ => self.give_back(connection),
+        }
         done
     }
 
@@ -299,7 +303,9 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
             POOLER,
         )
         .into(),
-        SqlState::DISK_FULL | SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::Unwritable(said),
+        SqlState::DISK_FULL => StoreError::Unwritable(said),
+        // After a failover the way may still lead to what only reads; the one that writes is found by another.
+        SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::Again(said),
         _ if away.contains(&code.code()) => StoreError::Again(said),
         _ => StoreError::Failed(said),
     }

@@ -10,7 +10,7 @@ use prism_core::Moment;
 use prism_core::bell::Strategy;
 use prism_core::limits::{BELL_NOTES_MAX, RIDING_FACTS_MAX};
 use prism_core::receipt::{Layer, PublishPath, SessionReceipt, State};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -20,6 +20,10 @@ use uuid::Uuid;
 pub const RIDE: Duration = Duration::from_millis(20);
 /// Deliveries whose facts are kept when they cannot be written: there stays room for new ones.
 const KEPT_FACTS_MAX: usize = RIDING_FACTS_MAX / 2;
+/// How long a report waits for its push, which is noted beside it or at another server, until it is looked at again.
+const SECOND_LOOK: Duration = Duration::from_millis(250);
+/// Deliveries of which reports wait for their push; more are not waited for.
+const STRANGERS_MAX: usize = RIDING_FACTS_MAX / 8;
 /// How long what could not be written waits until it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -34,6 +38,10 @@ pub struct Riding {
 struct Waiting {
     /// What is known of one signal in one session, in the order it was reported.
     facts: HashMap<(Uuid, Uuid), Vec<Fact>>,
+    /// Reports whose push nobody knew when they were written: who writes the one may be quicker than who notes the
+    /// other. They are looked at once more.
+    strangers: HashMap<(Uuid, Uuid), Vec<Fact>>,
+    look_again_at: Option<Instant>,
     /// Pushes that came to something else than their row says.
     paths: Vec<(Uuid, PublishPath)>,
     /// What is told of bells, behind the facts it speaks of.
@@ -50,6 +58,9 @@ struct Waiting {
 /// What a commit carries; it comes back when the commit fails.
 pub struct Taken {
     facts: HashMap<(Uuid, Uuid), Vec<Fact>>,
+    /// Of these there was a look before: who is a stranger now stays one.
+    looked_at: HashSet<(Uuid, Uuid)>,
+    strangers: Vec<(Uuid, Uuid)>,
     paths: Vec<(Uuid, PublishPath)>,
     bells: Vec<BellReport>,
     written: Result<()>,
@@ -85,7 +96,8 @@ impl Riding {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Notes a push, on the writer's own thread: before any receipt of it can be written.
+    /// Notes a push. Where one thread writes everything, that is before any receipt of it can be written; elsewhere a
+    /// receipt may have come before it.
     pub fn pushed(&self, signal_id: Uuid, expected: PublishPath, pushed: &Pushed) {
         if pushed.took.is_empty() && pushed.path == expected {
             return;
@@ -93,6 +105,7 @@ impl Riding {
         let mut waiting = self.waiting();
         for session in &pushed.took {
             waiting.add(signal_id, *session, Fact::new(State::Pushed, pushed.at));
+            waiting.is_known((signal_id, *session));
         }
         if pushed.path != expected {
             waiting.paths.push((signal_id, pushed.path));
@@ -157,10 +170,11 @@ impl Riding {
         if waiting.retry_at.is_some() {
             return waiting.retry_at;
         }
-        match (waiting.since, waiting.facts.len() >= RIDING_FACTS_MAX / 2) {
+        let leaves_at = match (waiting.since, waiting.facts.len() >= RIDING_FACTS_MAX / 2) {
             (Some(since), true) => Some(since),
             (since, _) => since.map(|at| at + RIDE),
-        }
+        };
+        leaves_at.into_iter().chain(waiting.look_again_at).min()
     }
 
     /// Whether it has ridden long enough, or somebody wants to read it.
@@ -174,18 +188,50 @@ impl Riding {
             on_its_way: true,
             ..Waiting::default()
         };
-        let Waiting {
-            facts,
-            paths,
-            bells,
-            ..
-        } = std::mem::replace(&mut *self.waiting(), on_its_way);
+        let mut waiting = self.waiting();
+        let mut taken = std::mem::replace(&mut *waiting, on_its_way);
+        let mut looked_at = HashSet::new();
+        if taken.look_again_at.is_some_and(|at| at <= Instant::now()) {
+            looked_at.extend(taken.strangers.keys().copied());
+            looked_at.iter().for_each(|key| taken.is_known(*key));
+        } else {
+            waiting.strangers = taken.strangers;
+            waiting.look_again_at = taken.look_again_at;
+        }
         self.room.notify_waiters();
         Taken {
-            facts,
-            paths,
-            bells,
+            facts: taken.facts,
+            looked_at,
+            strangers: Vec::new(),
+            paths: taken.paths,
+            bells: taken.bells,
             written: Ok(()),
+        }
+    }
+
+    /// Keeps what was reported of a push that nobody knows yet, for one more look.
+    pub fn keep_strangers(&self, taken: Taken) {
+        let Taken {
+            mut facts,
+            looked_at,
+            strangers,
+            ..
+        } = taken;
+        let mut waiting = self.waiting();
+        for key in strangers {
+            let Some(facts) = facts.remove(&key).filter(|_| !looked_at.contains(&key)) else {
+                continue;
+            };
+            if let Some(newer) = waiting.facts.get_mut(&key) {
+                let newer = std::mem::replace(newer, facts);
+                newer
+                    .into_iter()
+                    .for_each(|fact| waiting.add(key.0, key.1, fact));
+            } else if waiting.strangers.len() < STRANGERS_MAX {
+                waiting.strangers.insert(key, facts);
+                let look_at = Instant::now() + SECOND_LOOK;
+                waiting.look_again_at.get_or_insert(look_at);
+            }
         }
     }
 
@@ -231,12 +277,12 @@ impl Riding {
 }
 
 impl Taken {
-    /// Notes what came of writing it.
-    pub fn tried(mut self, written: Result<()>) -> Self {
+    /// Notes what came of writing it, and of whom no push was known.
+    pub fn tried(mut self, written: Result<Vec<(Uuid, Uuid)>>) -> Self {
         if let Err(error) = &written {
             tracing::warn!(%error, "Could not write receipts");
         }
-        self.written = written;
+        self.written = written.map(|strangers| self.strangers = strangers);
         self
     }
 
@@ -255,21 +301,26 @@ impl Taken {
         self.facts.keys().map(|(signal, _)| *signal)
     }
 
-    pub fn write(&self, c: &Connection) -> Result<()> {
+    /// Writes it, and says of which deliveries no push is known.
+    pub fn write(&self, c: &Connection) -> Result<Vec<(Uuid, Uuid)>> {
         for (signal_id, path) in &self.paths {
             c.prepare_cached("update signal_queue set publish_path = ? where id = ?")
                 .and_then(|mut s| s.execute(params![path.name(), signal_id.to_string()]))
                 .map_err(failed)?;
         }
-        let mut news = Vec::new();
+        let (mut news, mut strangers) = (Vec::new(), Vec::new());
         // In one order, so that two who write the same rows do not wait for each other.
         let mut facts: Vec<_> = self.facts.iter().collect();
         facts.sort_unstable_by_key(|(key, _)| **key);
-        for ((signal_id, session_id), facts) in facts {
-            news.extend(write(c, *signal_id, *session_id, facts)?);
+        for (key, facts) in facts {
+            match write(c, key.0, key.1, facts)? {
+                Some(written) => news.extend(written),
+                None => strangers.push(*key),
+            }
         }
         proven::prove(c, &news)?;
-        self.bells.iter().try_for_each(|bell| write_bell(c, bell))
+        self.bells.iter().try_for_each(|bell| write_bell(c, bell))?;
+        Ok(strangers)
     }
 }
 
@@ -282,6 +333,16 @@ impl Waiting {
         }
     }
 
+    /// What was reported before its push was known belongs to it.
+    fn is_known(&mut self, key: (Uuid, Uuid)) {
+        for fact in self.strangers.remove(&key).unwrap_or_default() {
+            self.add(key.0, key.1, fact);
+        }
+        if self.strangers.is_empty() {
+            self.look_again_at = None;
+        }
+    }
+
     /// Something rides now; true when nothing did before.
     fn rides(&mut self) -> bool {
         let first = self.since.is_none();
@@ -291,13 +352,13 @@ impl Waiting {
 }
 
 /// Writes facts about one signal in one session, and says which were news. A report counts only from a session that the
-/// signal was pushed or leased to.
+/// signal was pushed or leased to: none of another.
 pub fn write(
     c: &Connection,
     signal_id: Uuid,
     session_id: Uuid,
     reported: &[Fact],
-) -> Result<Vec<Report>> {
+) -> Result<Option<Vec<Report>>> {
     let (signal, session) = (signal_id.to_string(), session_id.to_string());
     let known = c
         .prepare_cached(
@@ -322,7 +383,7 @@ pub fn write(
         .iter()
         .any(|fact| matches!(fact.state, State::Pushed | State::Drained));
     if known.is_none() && !by_server && !was_leased(c, &signal, &session)? {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let mut receipt = known.unwrap_or_default();
     let mut news = Vec::new();
@@ -340,7 +401,7 @@ pub fn write(
         }
     }
     if news.is_empty() {
-        return Ok(news);
+        return Ok(Some(news));
     }
     // Only what is news says how: a rung's bell and the one that was rendered may differ.
     let new = |state: State| news.iter().find(|r| r.state == state);
@@ -379,7 +440,7 @@ pub fn write(
         ])
     })
     .map_err(failed)?;
-    Ok(news)
+    Ok(Some(news))
 }
 
 /// Writes what was told of a bell: once, of a signal that the session was sent, and not for ever.
@@ -427,8 +488,8 @@ mod tests {
         let wrong = || Err(StoreError::Failed("no such signal".into()));
         let riding = Riding::default();
         for (written, committed, settled) in [
-            (Ok(()), true, true),
-            (Ok(()), false, false),
+            (Ok(Vec::new()), true, true),
+            (Ok(Vec::new()), false, false),
             (full(), true, false),
             (wrong(), true, true),
             (wrong(), false, true),
@@ -436,6 +497,73 @@ mod tests {
             let told = format!("{written:?}, committed: {committed}");
             let taken = riding.take().tried(written);
             assert_eq!(taken.is_settled(committed), settled, "{told}");
+        }
+    }
+
+    /// Writes what rides into a store that knows of no signals and sessions.
+    fn write_all(riding: &Riding, c: &Connection) {
+        let taken = riding.take();
+        let written = taken.write(c);
+        assert!(written.is_ok(), "{written:?}");
+        riding.keep_strangers(taken.tried(written));
+        riding.arrived();
+    }
+
+    fn store() -> Connection {
+        let mut c = Connection::open_in_memory().unwrap();
+        super::super::migrate::migrate(&mut c).unwrap();
+        c.execute_batch("pragma foreign_keys = off").unwrap();
+        c
+    }
+
+    fn known(c: &Connection) -> Option<(i64, i64)> {
+        let times = "select pushed_at, received_at from deliveries";
+        c.query_row(times, [], |r| Ok((r.get(0)?, r.get(1)?)))
+            .optional()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_receipt_that_is_written_before_its_push_is_noted_counts_all_the_same() {
+        let (c, riding) = (store(), Riding::default());
+        let (signal, session) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let received = Fact::new(State::Received, Moment(2));
+        riding.waiting().add(signal, session, received);
+        write_all(&riding, &c);
+        assert_eq!(known(&c), None);
+        let pushed = Pushed {
+            at: Moment(1),
+            took: vec![session],
+            reading: Vec::new(),
+            path: PublishPath::PushedToWs,
+        };
+        riding.pushed(signal, PublishPath::PushedToWs, &pushed);
+        write_all(&riding, &c);
+        assert_eq!(known(&c), Some((1, 2)));
+        assert!(riding.due_at().is_none());
+    }
+
+    #[test]
+    fn a_report_of_a_push_that_nobody_knows_is_looked_at_once_more_and_then_forgotten() {
+        let (signal, session) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let received = Fact::new(State::Received, Moment(2));
+        for pushed_elsewhere in [true, false] {
+            let (c, riding) = (store(), Riding::default());
+            riding.waiting().add(signal, session, received);
+            write_all(&riding, &c);
+            assert!(riding.is_settled() && riding.due_at().is_some());
+            if pushed_elsewhere {
+                // By another server, into the rows alone.
+                let pushed = [Fact::new(State::Pushed, Moment(1))];
+                write(&c, signal, session, &pushed).unwrap();
+            }
+            // Not before its time, whoever else wants something written.
+            write_all(&riding, &c);
+            assert_eq!(riding.waiting().strangers.len(), 1);
+            riding.waiting().look_again_at = Some(Instant::now());
+            write_all(&riding, &c);
+            assert_eq!(known(&c), pushed_elsewhere.then_some((1, 2)));
+            assert!(riding.due_at().is_none() && riding.waiting().strangers.is_empty());
         }
     }
 

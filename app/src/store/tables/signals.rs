@@ -117,7 +117,10 @@ impl Tables {
             Ok((committed, pushed)) => return Ok(SendOutcome::Stored(committed, pushed)),
             Err(signal_id) => signal_id,
         };
-        self.settle().await?;
+        // It is stored, and that is what was asked: receipts that cannot be written yet are told later.
+        if let Err(error) = self.settle().await {
+            tracing::warn!(%error, "A signal that was sent before is answered without its newest receipts");
+        }
         let row = self.read(move |c| trace(c, &signal_id)).await?;
         Ok(SendOutcome::Repeated(Box::new(row)))
     }
@@ -234,7 +237,7 @@ impl Tables {
                 )
                 .map_err(failed)?;
             }
-            Ok(super::gate::acknowledged(c, &ack, &facts(c, &id)?))
+            super::gate::acknowledged(c, &ack, &facts(c, &id)?)
         })
         .await
     }
@@ -699,7 +702,8 @@ fn confirm(
             .map_err(failed)?;
         if let Some(session) = row.by_session {
             let drained = [riding::Fact::new(State::Drained, row.at)];
-            news.extend(riding::write(c, row.signal_id, session, &drained)?);
+            let written = riding::write(c, row.signal_id, session, &drained)?;
+            news.extend(written.into_iter().flatten());
         }
     }
     proven::prove(c, &news)?;

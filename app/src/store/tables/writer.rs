@@ -158,15 +158,23 @@ impl Writer {
         drop(self.jobs.send(Message::Riding));
     }
 
-    /// Waits until everything handed over so far can be read.
+    /// Waits until everything handed over so far can be read; as long as any write for a database that is away.
     pub async fn settle(&self) -> Result<()> {
-        // A job gives its place back when it is committed.
-        let none_later = self.later_places.available_permits() == LATER_JOBS_MAX;
-        if none_later && self.riding.is_settled() {
-            return Ok(());
+        let (began, mut wait) = (Instant::now(), pool::WAIT);
+        loop {
+            // A job gives its place back when it is committed.
+            let none_later = self.later_places.available_permits() == LATER_JOBS_MAX;
+            if none_later && self.riding.is_settled() {
+                return Ok(());
+            }
+            self.riding.want();
+            match self.write(|_| Ok(()), |()| ()).await {
+                Err(StoreError::Again(_)) if began.elapsed() < pool::AWAY => {}
+                settled => return settled,
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(pool::WAIT_MAX);
         }
-        self.riding.want();
-        self.write(|_| Ok(()), |()| ()).await
     }
 
     /// Commits what is queued and ends the thread.
@@ -267,9 +275,9 @@ fn next_group(inbox: &Receiver<Message>, riding: &Riding) -> (Vec<Queued>, bool)
             }
             Ok(Message::Later(job)) => {
                 group.push(job);
-                leave_at.get_or_insert_with(|| Instant::now() + RIDE);
+                leave_at = leave_at.into_iter().chain([Instant::now() + RIDE]).min();
             }
-            Ok(Message::Riding) => leave_at = leave_at.or_else(|| riding.due_at()),
+            Ok(Message::Riding) => leave_at = leave_at.into_iter().chain(riding.due_at()).min(),
             Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return (group, true),
             Err(RecvTimeoutError::Timeout) => break,
         }
@@ -321,9 +329,15 @@ fn commit(connection: Result<&Connection>, group: Vec<Queued>, riding: &Riding, 
         _ => Vec::new(),
     };
     telling.settle(fate.is_ok(), unwatched, reported);
-    let to_keep = carried.filter(|taken| !taken.is_settled(fate.is_ok()));
+    // Before anybody is answered: what the answers bring is newer.
+    let to_keep = carried.and_then(|taken| match taken.is_settled(fate.is_ok()) {
+        true => {
+            riding.keep_strangers(taken);
+            None
+        }
+        false => Some(taken),
+    });
     if fate.is_err() || to_keep.is_some() {
-        // Before anybody is answered: what the answers bring is newer.
         riding.keep(to_keep);
     }
     riding.arrived();
@@ -340,7 +354,7 @@ fn commit(connection: Result<&Connection>, group: Vec<Queued>, riding: &Riding, 
 }
 
 /// A job that fails takes back its own writes and nobody else's.
-fn in_savepoint<T>(
+pub(super) fn in_savepoint<T>(
     connection: &Connection,
     job: impl FnOnce(&Connection) -> Result<T>,
 ) -> Result<T> {

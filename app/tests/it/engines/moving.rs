@@ -16,12 +16,12 @@ fn database() -> Database {
         .database()
 }
 
-fn serve(server: &mut Server, database: Option<&Database>) {
+fn serve(server: &mut Server, database: Option<&str>) {
     let mut serve = server.command(None);
     serve.env_remove("PRISM_DATABASE");
     serve.args(["serve", "--port", "0"]);
     if let Some(database) = database {
-        serve.args(["--database", &database.url]);
+        serve.args(["--database", database]);
     }
     server.resume_as(serve);
 }
@@ -163,7 +163,7 @@ fn every_row_of_every_table_goes_to_postgresql_and_back() {
     let found = recalled(&server);
     assert!(!found.is_empty());
     server.terminate();
-    serve(&mut server, Some(&database));
+    serve(&mut server, Some(&database.url));
     assert_eq!(recalled(&server), found);
     server.ok(None, &["note", "written after the move"]);
     server.terminate();
@@ -227,7 +227,7 @@ fn a_move_that_was_cut_off_goes_on_and_doubles_nothing() {
     assert_eq!(again["resumed"], true);
     assert_eq!(tables(&again), tables(&there));
     assert!(!server.folder().join("back.db.moving").exists());
-    serve(&mut server, Some(&database));
+    serve(&mut server, Some(&database.url));
     assert!(!recalled(&server).is_empty());
 }
 
@@ -254,7 +254,7 @@ fn what_changed_since_a_move_was_cut_off_makes_it_begin_anew() {
     let again = moved(&server, &database.url, &sqlite(&back));
     assert_eq!(again["began_anew"], true);
     assert_ne!(tables(&again), tables(&there));
-    serve(&mut server, Some(&database));
+    serve(&mut server, Some(&database.url));
     assert!(!recalled(&server).is_empty());
 }
 
@@ -357,9 +357,12 @@ fn a_move_is_refused_where_something_could_be_lost() {
     serve(&mut server, None);
     refused(&server, &from, &empty.url, "a server runs on");
     server.terminate();
-    serve(&mut server, Some(&full));
-    refused(&server, &full.url, &fresh, "a server runs on");
-    server.terminate();
+    // Whatever its URL calls it.
+    for said in ["", "?application_name=ours"] {
+        serve(&mut server, Some(&format!("{}{said}", full.url)));
+        refused(&server, &full.url, &fresh, "a server runs on");
+        server.terminate();
+    }
     let newest = full.sql("select version from prism_schema");
     full.sql("update prism_schema set version = 999");
     refused(&server, &full.url, &fresh, "newer prism");
@@ -375,6 +378,28 @@ fn a_move_is_refused_where_something_could_be_lost() {
     assert!(there["rows"].as_u64() > Some(0));
 }
 
+#[test]
+fn what_postgresql_cannot_keep_is_moved_with_another_sign_and_told() {
+    let server = lived_in();
+    let (database, file) = (database(), file_of(&server));
+    let c = rusqlite::Connection::open(&file).unwrap();
+    c.execute_batch(
+        "update session_deltas set summary = 'a' || char(0) || 'b' where rowid in
+            (select rowid from session_deltas limit 1);
+         update signal_queue set payload = '{\"summary\":\"c\\u0000d\"}' where rowid in
+            (select rowid from signal_queue limit 1);",
+    )
+    .unwrap();
+    c.close().unwrap();
+    let there = moved(&server, &sqlite(&file), &database.url);
+    assert_eq!(there["changed"], 2, "{there}");
+    let kept = database.sql(
+        "select (select count(*) from session_deltas where summary = 'a\u{fffd}b'),
+            (select count(*) from signal_queue where payload::jsonb->>'summary' = 'c\u{fffd}d')",
+    );
+    assert_eq!(kept.trim(), "1|1");
+}
+
 /// What docs/moving.md tells people to type.
 #[test]
 fn pg_dump_and_pg_restore_copy_a_store_as_the_page_says() {
@@ -388,7 +413,7 @@ fn pg_dump_and_pg_restore_copy_a_store_as_the_page_says() {
     let mut server = lived_in();
     let (one, two) = (database(), database());
     moved(&server, &sqlite(&file_of(&server)), &one.url);
-    serve(&mut server, Some(&one));
+    serve(&mut server, Some(&one.url));
     let found = recalled(&server);
     // While a server runs.
     for (line, url) in [
@@ -406,7 +431,7 @@ fn pg_dump_and_pg_restore_copy_a_store_as_the_page_says() {
         assert!(ran.status.success(), "{line}: {}", stderr(&ran));
     }
     server.terminate();
-    serve(&mut server, Some(&two));
+    serve(&mut server, Some(&two.url));
     assert_eq!(recalled(&server), found);
     server.ok(None, &["note", "written after the copy"]);
 }

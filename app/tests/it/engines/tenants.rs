@@ -1,14 +1,20 @@
 //! Tenants: two teams on one PostgreSQL, with the same names for everything, who know nothing of each other.
 
 use crate::harness::engines::{Database, Postgres};
-use crate::harness::{PID, Server, task, wait_until};
+use crate::harness::{PATIENCE, PID, Server, task, wait_until};
 use crate::stream::Stream;
+use futures_util::StreamExt;
 use prism::client::{Client, Locator};
 use prism::clock::new_id;
 use prism::verb::{Is, VERBS, Verb, Who};
 use prism_core::api::ServerFrame;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use uuid::Uuid;
+
+type Page = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// What the first tenant wrote, and nobody else ever says.
 const SECRET: &str = "zanzibar";
@@ -64,6 +70,38 @@ async fn seated(agent: &Client) -> (Client, Uuid) {
     let opened = agent.call(PID, "session_register", opened).await.unwrap();
     let session = opened["session_id"].as_str().unwrap().parse().unwrap();
     (agent.clone().with_session(Some(session)), session)
+}
+
+/// An open page of an operator.
+async fn watch(server: &Server, operator: &Client) -> Page {
+    let address = server.url().replace("http", "ws") + "/api/v1/watch";
+    let mut request = address.into_client_request().unwrap();
+    let bearer = format!("Bearer {}", operator.key());
+    (request.headers_mut()).insert("authorization", bearer.parse().unwrap());
+    let (mut page, _) = connect_async(request).await.unwrap();
+    let hello = tokio::time::timeout(PATIENCE, page.next()).await;
+    assert!(hello.is_ok(), "it watches once it was greeted");
+    page
+}
+
+/// All that a page is told until it hears of something that its operator does now.
+async fn told_of(page: &mut Page, operator: &Client) -> String {
+    let send = async || {
+        let sent = operator.call(PID, "signal", task("Texi", "look")).await;
+        sent.unwrap()["signal_id"].as_str().unwrap().to_owned()
+    };
+    let (mut id, mut told) = (send().await, String::new());
+    while !told.contains(&id) {
+        let frame = tokio::time::timeout(PATIENCE, page.next()).await;
+        let frame = frame.expect("the page is told").unwrap().unwrap();
+        let text = frame.to_text().unwrap_or_default();
+        // The carrier had just been found: everything is read again, and then one by one.
+        if text.contains("\"behind\"") {
+            id = send().await;
+        }
+        told.push_str(text);
+    }
+    told
 }
 
 /// What a caller may name of another tenant's rows; or of nobody's.
@@ -524,12 +562,18 @@ fn a_tenant_comes_while_servers_run_lives_beside_the_others_and_goes() {
         let (texi, session) = seated(&at_two).await;
         let mut stream = Stream::open(&two, &texi, Some(session), None, vec![]).await;
         assert!(stream.backlog().await.is_empty());
+        let mut pages = [watch(&one, &acme).await, watch(&two, &acme).await];
         let first = one
             .operator()
             .call(PID, "signal", task("Texi", SECRET))
             .await;
-        first.unwrap();
+        let first = first.unwrap()["signal_id"].as_str().unwrap().to_owned();
         let sent = acme.call(PID, "signal", task("Texi", "go")).await.unwrap();
+        // What the others write reaches none of its pages.
+        for page in &mut pages {
+            let told = told_of(page, &acme).await;
+            assert!(!told.contains(&first), "{told}");
+        }
         let heard = loop {
             if let ServerFrame::Signal { envelope, .. } = stream.next().await {
                 break envelope;

@@ -16,6 +16,7 @@ use prism::store::Store;
 use prism_core::Problem;
 use prism_core::api::{ClientFrame, ServerFrame};
 use prism_core::gate::Mode;
+use prism_core::limits::RATE_BURST;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -273,5 +274,33 @@ fn a_page_at_one_server_hears_what_the_other_writes() {
         };
         let told = tokio::time::timeout(PATIENCE, told).await;
         told.expect("the page is told");
+    });
+}
+
+#[test]
+fn several_servers_let_a_key_ask_no_more_than_twice_what_one_would() {
+    by_every_carrier(async |by| {
+        let dir = tempfile::tempdir().unwrap();
+        let channel = format!("prism_{}", new_id().simple());
+        let mut servers = Vec::new();
+        for name in ["one", "two", "three"] {
+            servers.push(One::start(&dir, name, &channel, &by).await);
+        }
+        for server in &servers {
+            wait_until("all know of each other", async || {
+                (server.prism.bus().carrier().servers() == servers.len()).then_some(())
+            })
+            .await;
+        }
+        let key = new_id();
+        let taken = |server: &One| {
+            (0..)
+                .take_while(|_| server.prism.charge(key).is_ok())
+                .count()
+        };
+        let all: usize = servers.iter().map(taken).sum();
+        let burst = RATE_BURST as usize;
+        // A few come back while they are taken.
+        assert!((burst..burst * 2).contains(&all), "{all} of {burst}");
     });
 }

@@ -78,7 +78,7 @@ impl Wire {
         self.set(Sockets::Script);
     }
 
-    /// The next plain requests are answered with 429 and these problems.
+    /// The next plain requests are answered with these problems: with 429, or the status that one says.
     pub fn refuse(&self, problems: &[Value]) {
         self.refusals
             .send_replace(problems.iter().cloned().collect());
@@ -175,8 +175,9 @@ async fn refuse(mut client: TcpStream, problem: &Value) {
         }
     }
     let body = json!({ "error": problem }).to_string();
+    let status = problem["status"].as_u64().unwrap_or(429);
     let answer = format!(
-        "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
+        "HTTP/1.1 {status} Not now\r\ncontent-type: application/json\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );

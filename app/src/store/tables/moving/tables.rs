@@ -2,6 +2,7 @@
 
 use super::super::{Result, StoreError, failed};
 use crate::store::sql::{self, Connection, Error, Link, Row, Value, params_from_iter};
+use prism_core::text::without_nul;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -273,7 +274,7 @@ impl Table {
         let name = quoted(&self.name);
         let mut lines = String::new();
         for row in rows {
-            self.line(&mut lines, row)?;
+            line(&mut lines, row);
         }
         let turn = |how: &str| match self.has_triggers {
             // Ends with the transaction if that does not come to its end.
@@ -290,50 +291,12 @@ impl Table {
         turn("enable").map_err(failed)
     }
 
-    /// A row as COPY reads it.
-    fn line(&self, out: &mut String, row: &[Value]) -> Result<()> {
-        for (at, value) in row.iter().enumerate() {
-            if at > 0 {
-                out.push('\t');
-            }
-            match value {
-                Value::Null => out.push_str("\\N"),
-                Value::Integer(n) => out.push_str(&n.to_string()),
-                Value::Real(x) => out.push_str(&x.to_string()),
-                Value::Text(text) => {
-                    for c in text.chars() {
-                        match c {
-                            '\\' => out.push_str("\\\\"),
-                            '\n' => out.push_str("\\n"),
-                            '\r' => out.push_str("\\r"),
-                            '\t' => out.push_str("\\t"),
-                            '\0' => return Err(self.unkept(at)),
-                            c => out.push(c),
-                        }
-                    }
-                }
-                Value::Blob(bytes) => {
-                    out.push_str("\\\\x");
-                    out.extend(bytes.iter().map(|b| format!("{b:02x}")));
-                }
-            }
-        }
-        out.push('\n');
-        Ok(())
-    }
-
-    fn unkept(&self, column: usize) -> StoreError {
-        StoreError::Failed(format!(
-            "a row of {} holds a NUL character in {}, which PostgreSQL cannot keep",
-            self.name, self.columns[column].name
-        ))
-    }
-
     /// Counts and hashes rows: equal on both sides when every value of every row is.
     pub fn tally(&self, c: &Connection, which: Which, mut tell: impl FnMut()) -> Result<Tally> {
         let (mut rows, mut hash) = (0, Sha256::new());
-        self.read(c, which, |row| {
+        self.read(c, which, |mut row| {
             rows += 1;
+            make_keepable(&mut row);
             for value in &row {
                 hash_value(&mut hash, value);
             }
@@ -343,6 +306,51 @@ impl Table {
         let sha256 = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
         Ok(Tally { rows, sha256 })
     }
+}
+
+/// Has a row hold only what both engines can keep: an older Prism took U+0000 into its file, and PostgreSQL would not.
+/// True when another sign stands there now.
+pub fn make_keepable(row: &mut [Value]) -> bool {
+    let mut is_changed = false;
+    for value in row {
+        if let Value::Text(text) = value
+            && let Some(kept) = without_nul(text)
+        {
+            *text = kept;
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
+/// A row as COPY reads it.
+fn line(out: &mut String, row: &[Value]) {
+    for (at, value) in row.iter().enumerate() {
+        if at > 0 {
+            out.push('\t');
+        }
+        match value {
+            Value::Null => out.push_str("\\N"),
+            Value::Integer(n) => out.push_str(&n.to_string()),
+            Value::Real(x) => out.push_str(&x.to_string()),
+            Value::Text(text) => {
+                for c in text.chars() {
+                    match c {
+                        '\\' => out.push_str("\\\\"),
+                        '\n' => out.push_str("\\n"),
+                        '\r' => out.push_str("\\r"),
+                        '\t' => out.push_str("\\t"),
+                        c => out.push(c),
+                    }
+                }
+            }
+            Value::Blob(bytes) => {
+                out.push_str("\\\\x");
+                out.extend(bytes.iter().map(|b| format!("{b:02x}")));
+            }
+        }
+    }
+    out.push('\n');
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -405,16 +413,6 @@ mod tests {
 
     #[test]
     fn a_line_for_copy_keeps_what_means_something_to_it() {
-        let column = |name: &str| Column {
-            name: name.into(),
-            is_text: true,
-        };
-        let table = Table {
-            name: "t".into(),
-            columns: ["a", "b", "c", "d"].map(column).into(),
-            key: Vec::new(),
-            has_triggers: false,
-        };
         let row = |text: &str| {
             vec![
                 Value::Text(text.into()),
@@ -424,9 +422,10 @@ mod tests {
             ]
         };
         let mut line = String::new();
-        table.line(&mut line, &row("\\N\t\\.\r\n'é")).unwrap();
+        super::line(&mut line, &row("\\N\t\\.\r\n'é"));
         assert_eq!(line, "\\\\N\\t\\\\.\\r\\n'é\t\\N\t-7\t\\\\x00ff\n");
-        let refused = table.line(&mut line, &row("a\0b")).unwrap_err();
-        assert!(refused.to_string().contains("NUL"), "{refused}");
+        let mut older = row("a\0b");
+        assert!(make_keepable(&mut older) && !make_keepable(&mut older));
+        assert_eq!(older, row("a\u{fffd}b"));
     }
 }

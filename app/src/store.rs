@@ -250,6 +250,8 @@ pub struct NewSignal {
     pub audience: Audience,
     /// Whether a session of the recipient is live, with a socket or without.
     pub recipient_live: bool,
+    /// Whether one of them has its socket at another server.
+    pub recipient_elsewhere: bool,
     /// A `sync` send that finds nobody is kept as failed.
     pub failed: bool,
     /// How long it may wait unread before it escalates.
@@ -266,6 +268,7 @@ pub struct Committed {
     pub to_persona: Uuid,
     pub audience: Audience,
     pub recipient_live: bool,
+    pub recipient_elsewhere: bool,
 }
 
 impl Committed {
@@ -878,6 +881,11 @@ impl Store {
     }
 
     /// Writes a row of memory with its text, edges and embed intent; answers its number.
+    /// Begins a session with its first row of memory; false when that was done before, here or at another server.
+    pub async fn open_session(&self, session: Uuid, first: NewMemory) -> Result<bool> {
+        self.0.open_session(session, first).await
+    }
+
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
         self.0.remember(new).await
     }

@@ -111,6 +111,25 @@ impl News {
     }
 }
 
+impl ServerFrame {
+    /// Whether one server has another say it to the sessions of an identity. Signals are read from the store: what
+    /// came by the bus would be nobody's.
+    pub const fn is_told(&self) -> bool {
+        matches!(
+            self,
+            Self::Drained { .. }
+                | Self::Ended { .. }
+                | Self::Returned { .. }
+                | Self::Escalated { .. }
+        )
+    }
+
+    /// Whether one server has another say it to everybody in a project.
+    pub const fn is_of_the_mesh(&self) -> bool {
+        matches!(self, Self::Event { .. })
+    }
+}
+
 fn frame_pieces(frame: ServerFrame) -> Vec<ServerFrame> {
     match frame {
         ServerFrame::Drained {

@@ -109,6 +109,11 @@ impl Store {
         self.0.take_link(sha256, now).await
     }
 
+    /// Two projects have become one at another server: what is kept by project is read again.
+    pub fn projects_moved(&self) {
+        self.0.projects_moved();
+    }
+
     /// Measures the database's clock, which all servers on it go by.
     pub async fn follow_clock(&self) -> Result<()> {
         self.0.follow_clock().await

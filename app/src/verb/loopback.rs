@@ -179,6 +179,7 @@ async fn send(
         now,
         audience: session.map_or(Audience::Nobody, Audience::Session),
         recipient_live: session.is_some(),
+        recipient_elsewhere: session.is_some() && prism.presence.is_elsewhere(to.id, now),
         failed: false,
     };
     // A probe has no key of its own, so it is never a repeat.

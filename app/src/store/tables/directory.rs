@@ -15,7 +15,7 @@ pub(super) const STARTED: &str = "select id from personas where started_at is no
 
 impl Tables {
     pub async fn load(&self) -> Result<Loaded> {
-        self.write(|c| {
+        let load = |c: &Connection| -> Result<Loaded> {
             let tenant_id = the_tenant(c)?;
             let all = |sql: &str| c.prepare(sql).map_err(failed);
             Ok(Loaded {
@@ -30,8 +30,12 @@ impl Tables {
                 started_personas: rows(&mut all(STARTED)?, |r| column::id(r, "id"))?,
                 names: super::servers::changes(c)?.0,
             })
-        })
-        .await
+        };
+        // A file gets its tenant on first use; elsewhere nobody waits for a snapshot.
+        match self.is_shared() {
+            true => self.read(load).await,
+            false => self.write(load).await,
+        }
     }
 
     /// Adds a project with its operator, or reads what is there under its name.

@@ -318,6 +318,7 @@ fn a_step_is_taken_and_the_operators_command_run_by_one_server() {
             now,
             audience: Audience::Everybody,
             recipient_live: false,
+            recipient_elsewhere: false,
             failed: false,
         });
         sent.await.unwrap();

@@ -132,6 +132,15 @@ impl Prism {
         embedder: Embedder,
         tenant_name: Option<TenantName>,
     ) -> Result<Arc<Self>, Problem> {
+        let mut config = config.clone();
+        // Servers of one database run under many logins; its operator has one name until somebody chooses another.
+        if store.is_shared()
+            && config.named_by_login
+            && let Some(name) = store.operator_name().await?
+        {
+            config.operator = name;
+        }
+        let config = &config;
         store.name_operator(config.operator.clone()).await?;
         let loaded = store.load().await?;
         let now = clock::now();

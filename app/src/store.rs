@@ -236,6 +236,9 @@ impl Audience {
     }
 }
 
+/// How the trace of a probe says that the model it was for has looked.
+pub const READ_ITS_INBOX: &str = "read its inbox";
+
 /// A send, ready for its row.
 #[derive(Clone, Debug)]
 pub struct NewSignal {
@@ -869,6 +872,11 @@ impl Store {
         self.0
             .note_model_ack(signal_id, session_id, detail, at)
             .await
+    }
+
+    /// Notes on the probes that wait for a session that its model has read its inbox.
+    pub async fn note_read(&self, persona: Uuid, session: Uuid, now: Moment) -> Result<()> {
+        self.0.note_read(persona, session, now).await
     }
 
     pub async fn loopback_runs(

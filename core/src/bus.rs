@@ -211,6 +211,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_server_has_another_say_a_signal() {
+        let envelope = r#"{"signal_id":"00000000-0000-0000-0000-000000000001","signal_type":"StatusUpdate","from_identity":"Donna","to_identity":"Texi","payload":{}}"#;
+        let frame = |kind: &str, rest: &str| -> ServerFrame {
+            serde_json::from_str(&format!(r#"{{"kind":"{kind}",{rest}}}"#)).unwrap()
+        };
+        let of = format!(r#""envelope":{envelope}"#);
+        for (frame, told, mesh) in [
+            (frame("drained", r#""signal_ids":[]"#), true, false),
+            (frame("returned", r#""signal_ids":[]"#), true, false),
+            (frame("escalated", r#""notices":[]"#), true, false),
+            (frame("event", &of), false, true),
+            (frame("signal", &of), false, false),
+            (frame("released", r#""reason":"x""#), false, false),
+            (ServerFrame::Live, false, false),
+        ] {
+            assert_eq!(frame.is_told(), told, "{frame:?}");
+            assert_eq!(frame.is_of_the_mesh(), mesh, "{frame:?}");
+        }
+    }
+
     fn every_kind() -> Vec<News> {
         vec![
             News::Session { session: id(4) },

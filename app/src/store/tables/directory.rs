@@ -83,6 +83,19 @@ impl Tables {
         .await
     }
 
+    /// What the operator is called, where there is a project yet.
+    pub async fn operator_name(&self) -> Result<Option<Identity>> {
+        self.read(|c| {
+            let name = c.query_row(
+                "select identity from personas where is_operator = 1 order by created_at, id limit 1",
+                [],
+                |r| column::parsed(r, "identity"),
+            );
+            name.optional().map_err(failed)
+        })
+        .await
+    }
+
     /// Gives the operator one name in every project; an agent that has it already is in the way.
     pub async fn name_operator(&self, operator: Identity) -> Result<()> {
         self.write(move |c| {

@@ -14,7 +14,7 @@ pub use health::{Condition, Health};
 
 use crate::clock;
 use crate::hub::Hub;
-use crate::store::{Audience, Committed};
+use crate::store::{Committed, NewSignal};
 use prism_core::Moment;
 use prism_core::api::ServerFrame;
 use prism_core::bus::News;
@@ -76,9 +76,10 @@ impl Bus {
     }
 
     /// What a push will most likely come to, so that the row can say it from the start.
-    pub fn expects(&self, persona: Uuid, audience: Audience, live: bool) -> PublishPath {
-        let subscribed = self.hub.is_subscribed(persona, audience);
-        PublishPath::of(subscribed, live, self.carrier().reaches_others())
+    pub fn expects(&self, new: &NewSignal) -> PublishPath {
+        let subscribed = self.hub.is_subscribed(new.to_persona.id, new.audience);
+        let carried = new.recipient_elsewhere && self.carrier().reaches_others();
+        PublishPath::of(subscribed, new.recipient_live, carried)
     }
 
     /// Offers a committed signal to the recipient's sockets and shows it to the project's watchers.
@@ -93,7 +94,7 @@ impl Bus {
             None => Default::default(),
         };
         let subscribed = !offered.took.is_empty() || !offered.reading.is_empty();
-        let carried = self.carrier().reaches_others();
+        let carried = committed.recipient_elsewhere && self.carrier().reaches_others();
         let path = PublishPath::of(subscribed, committed.recipient_live, carried);
         // Probes are no signals of the mesh, and what failed never went anywhere.
         if envelope.seq.is_some() && !envelope.is_loopback() {

@@ -328,6 +328,9 @@ pub struct Config {
     /// When what nobody reads climbs, and what is run for the operator then.
     #[serde(default)]
     pub escalation: Escalation,
+    /// Nobody has chosen the operator's name: it is the login's.
+    #[serde(skip)]
+    pub named_by_login: bool,
 }
 
 /// What hosts' hooks may say to an agent unasked.
@@ -504,8 +507,10 @@ impl Config {
     pub fn load_or_create(home: &Home, env: &Env) -> Result<Self> {
         home.create()?;
         let given = env.operator_key.as_ref().map(|key| key.trim().to_owned());
+        let login = login_name(env)?;
         if let Some(mut config) = Self::load(home)? {
             config.check()?;
+            config.named_by_login = config.operator == login;
             if let Some(key) = given.filter(|key| *key != config.api_key) {
                 config.api_key = key;
                 config.check()?;
@@ -513,14 +518,9 @@ impl Config {
             }
             return Ok(config);
         }
-        let operator = env.user.as_deref().and_then(|u| Identity::parse(u).ok());
-        let operator = operator.filter(|name| !name.is(prism_core::id::BOT));
-        let operator = match operator {
-            Some(name) => name,
-            None => Identity::parse("operator").map_err(|p| anyhow::anyhow!(p.message))?,
-        };
         let config = Self {
-            operator,
+            operator: login,
+            named_by_login: true,
             api_key: match given {
                 Some(key) => key,
                 None => clock::new_key()?,
@@ -534,6 +534,15 @@ impl Config {
         config.check()?;
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
         Ok(config)
+    }
+}
+
+/// What the operator is called until somebody chooses.
+fn login_name(env: &Env) -> Result<Identity> {
+    let login = env.user.as_deref().and_then(|u| Identity::parse(u).ok());
+    match login.filter(|name| !name.is(prism_core::id::BOT)) {
+        Some(name) => Ok(name),
+        None => Identity::parse("operator").map_err(|p| anyhow::anyhow!(p.message)),
     }
 }
 

@@ -48,18 +48,32 @@ impl Directory {
     /// Forgets everything and keeps what the store says; false when something was changed since
     /// `version`, which the store may not have said yet.
     pub fn replace(&self, version: u64, loaded: &Loaded) -> bool {
-        let fresh = std::mem::take(&mut *Self::new(loaded).write());
-        let mut inner = self.write();
-        // The lock itself counts as a change.
-        let now = inner.version;
-        let unchanged = now == version + 1;
+        let fresh = std::mem::take(&mut *Self::new(loaded).locked());
+        let mut inner = self.locked();
+        let unchanged = inner.version == version;
         if unchanged {
             *inner = Inner {
-                version: now,
+                version: version + 1,
                 ..fresh
             };
         }
         unchanged
+    }
+
+    /// Takes up what the store has and memory has not, whatever was changed meanwhile: what is gone from the store
+    /// stays until it is replaced.
+    pub fn take_up(&self, loaded: &Loaded) {
+        let fresh = std::mem::take(&mut *Self::new(loaded).locked());
+        let mut inner = self.locked();
+        for (pid, project) in fresh.projects {
+            inner.projects.entry(pid).or_insert(project);
+        }
+        for (place, persona) in fresh.personas {
+            inner.personas.entry(place).or_insert(persona);
+        }
+        for (hash, key) in fresh.keys {
+            inner.keys.entry(hash).or_insert(key);
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -68,12 +82,15 @@ impl Directory {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    fn locked(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// To change something.
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        let mut inner = self
-            .inner
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self.locked();
         inner.version += 1;
         inner
     }
@@ -243,5 +260,19 @@ mod tests {
         }]);
         assert!(directory.replace(directory.version(), &after));
         assert!(!directory.in_force(&key));
+    }
+
+    #[test]
+    fn a_load_that_is_not_taken_is_no_change_to_the_next_one() {
+        let directory = Directory::new(&loaded(Vec::new()));
+        let early = directory.version();
+        directory.add_project(Project {
+            id: Uuid::from_u128(1),
+            pid: prism_core::ProjectName::parse("P").unwrap(),
+        });
+        let late = directory.version();
+        assert!(!directory.replace(early, &loaded(Vec::new())));
+        assert!(directory.replace(late, &loaded(Vec::new())));
+        assert!(!directory.replace(late, &loaded(Vec::new())), "two loads");
     }
 }

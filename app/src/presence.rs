@@ -38,6 +38,8 @@ struct Live {
     read_at: Option<Moment>,
     /// Since when its newest socket is here.
     seated_at: Option<Moment>,
+    /// When its name, what it waits for or who looks was last said here.
+    said_at: Option<Moment>,
 }
 
 /// How a sign of life changes what the peers of a session know of it.
@@ -75,28 +77,36 @@ impl Live {
             dirty: false,
             read_at: None,
             seated_at: None,
+            said_at: None,
         }
     }
 
-    /// Takes over what its row says, and answers whether its socket has gone to another server.
-    fn learn(&mut self, row: SessionRow, own: Option<Uuid>) -> bool {
+    /// Takes over what its row said when it was read, and answers whether its socket has gone to another server.
+    fn learn(&mut self, row: SessionRow, own: Option<Uuid>, read_at: Moment) -> bool {
         let seat = row.seat.filter(|seat| Some(seat.server) != own);
         let moved = seat.zip(self.seated_at);
         let moved = moved.is_some_and(|(seat, here)| seat.since > here);
-        let known = &self.row;
-        let last_seen_at = known.last_seen_at.max(row.last_seen_at);
-        let released_at = known.released_at.or(row.released_at);
-        if self.sockets == 0 || moved {
-            self.left = row.left_at.is_some_and(|at| at >= last_seen_at);
-            self.row = SessionRow {
-                // What was heard here may not be written yet.
-                first_verb_at: row.first_verb_at.or(known.first_verb_at),
-                last_verb_at: row.last_verb_at.max(known.last_verb_at),
-                ..row
-            };
+        let known = self.row.clone();
+        // Wherever its socket is, it may call any server. What was heard here may not be written yet.
+        self.row = SessionRow {
+            last_seen_at: known.last_seen_at.max(row.last_seen_at),
+            released_at: known.released_at.or(row.released_at),
+            first_verb_at: row.first_verb_at.or(known.first_verb_at),
+            last_verb_at: row.last_verb_at.max(known.last_verb_at),
+            ..row
+        };
+        if self.said_at.is_some_and(|said| said >= read_at) {
+            self.row.name = known.name;
+            self.row.waits = known.waits;
+            self.row.attention = known.attention;
         }
-        self.row.last_seen_at = last_seen_at;
-        self.row.released_at = released_at;
+        if self.sockets == 0 || moved {
+            let left_at = self.row.left_at;
+            self.left = left_at.is_some_and(|at| at >= self.row.last_seen_at);
+        } else {
+            self.row.seat = known.seat;
+            self.row.left_at = known.left_at;
+        }
         moved
     }
 
@@ -196,7 +206,7 @@ impl Presence {
     /// began lately may not be in them yet.
     pub fn learn(&self, open: Vec<SessionRow>, read_at: Moment) -> Learned {
         let known: HashSet<Uuid> = open.iter().map(|row| row.id).collect();
-        let mut learned = self.learn_of(open);
+        let mut learned = self.learn_of(open, read_at);
         let mut inner = self.lock();
         let gone = |l: &&mut Live| !known.contains(&l.row.id) && l.row.released_at.is_none();
         for live in inner.sessions.values_mut().filter(gone) {
@@ -211,17 +221,21 @@ impl Presence {
     }
 
     /// The same of some sessions, in whatever state they are.
-    pub fn learn_of(&self, rows: Vec<SessionRow>) -> Learned {
+    pub fn learn_of(&self, rows: Vec<SessionRow>, read_at: Moment) -> Learned {
         let mut inner = self.lock();
         let mut learned = Learned::default();
         for row in rows {
             inner.started.insert(row.persona_id);
             match inner.sessions.get_mut(&row.id) {
                 Some(live) => {
-                    if live.learn(row, self.server) {
+                    let was_open = live.row.released_at.is_none();
+                    if live.learn(row, self.server, read_at) {
                         live.seated_at = None;
                         learned.moved.push(live.row.id);
                     }
+                    let is_over = was_open && live.row.released_at.is_some();
+                    let over = (is_over && live.sockets > 0).then_some(live.row.id);
+                    learned.over.extend(over);
                 }
                 None => {
                     inner.sessions.insert(row.id, Live::new(row));
@@ -291,21 +305,23 @@ impl Presence {
         }
     }
 
-    pub fn named(&self, session: Uuid, name: &str) {
-        if let Some(live) = self.lock().sessions.get_mut(&session) {
-            live.row.name = Some(name.to_owned());
-        }
+    pub fn named(&self, session: Uuid, name: &str, now: Moment) {
+        self.say(session, now, |row| row.name = Some(name.to_owned()));
     }
 
-    pub fn waits(&self, session: Uuid, waits: Option<WaitsFor>) {
-        if let Some(live) = self.lock().sessions.get_mut(&session) {
-            live.row.waits = waits;
-        }
+    pub fn waits(&self, session: Uuid, waits: Option<WaitsFor>, now: Moment) {
+        self.say(session, now, |row| row.waits = waits);
     }
 
-    pub fn attention(&self, session: Uuid, attention: Attention) {
+    pub fn attention(&self, session: Uuid, attention: Attention, now: Moment) {
+        self.say(session, now, |row| row.attention = Some(attention));
+    }
+
+    /// Follows what was just written to a session's row.
+    fn say(&self, session: Uuid, now: Moment, what: impl FnOnce(&mut SessionRow)) {
         if let Some(live) = self.lock().sessions.get_mut(&session) {
-            live.row.attention = Some(attention);
+            what(&mut live.row);
+            live.said_at = Some(now);
         }
     }
 
@@ -406,6 +422,18 @@ impl Presence {
         mine.fold((false, None), |(connected, waits), live| {
             let waiting = live.row.waits.as_ref().map(|w| w.r#for);
             (connected || live.is_connected(now), waits.or(waiting))
+        })
+    }
+
+    /// Whether a session of a persona is known to have its socket at another server.
+    pub fn is_elsewhere(&self, persona: Uuid, now: Moment) -> bool {
+        self.lock().sessions.values().any(|l| {
+            let there = l.row.seat.is_some_and(|s| Some(s.server) != self.server);
+            l.row.persona_id == persona
+                && l.row.released_at.is_none()
+                && there
+                && l.sockets == 0
+                && l.is_connected(now)
         })
     }
 
@@ -616,8 +644,16 @@ mod tests {
     #[test]
     fn a_session_that_rows_have_no_more_is_over_wherever_its_socket_is() {
         let presence = Presence::default();
-        presence.learn_of(vec![row(1, 0)]);
+        presence.learn_of(vec![row(1, 0), row(2, 0)], at(1));
         presence.connected(Uuid::from_u128(1), at(10));
+        presence.connected(Uuid::from_u128(2), at(10));
+        let ended = SessionRow {
+            released_at: Some(at(20)),
+            ..row(2, 20)
+        };
+        let over = |ended| presence.learn_of(vec![ended], at(21)).over;
+        assert_eq!(over(ended.clone()), [Uuid::from_u128(2)]);
+        assert!(over(ended).is_empty(), "once");
         assert_eq!(presence.learn(Vec::new(), at(30)), Learned::default());
         let learned = presence.learn(Vec::new(), at(70));
         assert_eq!(learned.over, [Uuid::from_u128(1)]);
@@ -631,8 +667,65 @@ mod tests {
             left_at: Some(at(200)),
             ..row(1, 0)
         };
-        presence.learn_of(vec![left]);
+        presence.learn_of(vec![left], at(201));
         assert_eq!(presence.seen(Uuid::from_u128(1), at(210)), Came::Back);
         assert_eq!(presence.seen(Uuid::from_u128(1), at(211)), Came::Known);
+    }
+
+    #[test]
+    fn a_call_through_another_server_is_seen_where_the_socket_is_and_what_was_said_here_since_stays()
+     {
+        let presence = Presence::of_rows(Vec::new(), Vec::new(), Uuid::from_u128(1));
+        let id = Uuid::from_u128(1);
+        let idle = SessionRow {
+            first_verb_at: None,
+            ..row(1, 0)
+        };
+        presence.learn(vec![idle], at(1));
+        presence.connected(id, at(2));
+        let here = Seat {
+            server: Uuid::from_u128(1),
+            since: at(2),
+        };
+        presence.seated(id, here);
+        let asks = WaitsFor {
+            r#for: prism_core::hook::Waiting::Permission,
+            since: at(3),
+        };
+        let called = SessionRow {
+            first_verb_at: Some(at(3)),
+            last_verb_at: Some(at(3)),
+            name: Some("there".into()),
+            waits: Some(asks.clone()),
+            attention: Some(Attention::Attended),
+            ..row(1, 3)
+        };
+        presence.learn(vec![called.clone()], at(4));
+        let seen = presence.get(id).unwrap();
+        assert_eq!(seen.first_verb_at, Some(at(3)));
+        assert_eq!(seen.last_verb_at, Some(at(3)));
+        assert_eq!(seen.name.as_deref(), Some("there"));
+        assert_eq!(seen.waits, Some(asks));
+        assert_eq!(seen.attention, Some(Attention::Attended));
+        assert_eq!(seen.seat, Some(here), "its socket is here");
+        presence.waits(id, None, at(6));
+        presence.learn_of(vec![called.clone()], at(5));
+        assert_eq!(presence.get(id).unwrap().waits, None, "read before");
+        presence.learn_of(vec![called], at(7));
+        assert!(presence.get(id).unwrap().waits.is_some(), "said since");
+    }
+
+    #[test]
+    fn a_socket_is_elsewhere_while_the_row_of_a_live_session_says_so() {
+        let presence = Presence::of_rows(Vec::new(), Vec::new(), Uuid::from_u128(1));
+        let texi = Uuid::from_u128(9);
+        presence.learn(vec![row(1, 0)], at(1));
+        assert!(!presence.is_elsewhere(texi, at(2)), "it has no socket");
+        presence.learn(vec![at_server(1, 2, 1, 2)], at(3));
+        assert!(!presence.is_elsewhere(texi, at(3)), "a seat that was here");
+        presence.learn(vec![at_server(1, 4, 2, 4)], at(5));
+        assert!(presence.is_elsewhere(texi, at(5)));
+        assert!(!presence.is_elsewhere(Uuid::from_u128(8), at(5)));
+        assert!(!presence.is_elsewhere(texi, at(95)), "nothing was heard");
     }
 }

@@ -35,7 +35,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -78,8 +78,10 @@ pub struct Prism {
     /// Held by whoever writes or removes the demonstration.
     pub demo: tokio::sync::Mutex<()>,
     pub counting: crate::verb::page::metrics::Counting,
-    /// The names in memory may be older than those of the store.
-    names_are_old: AtomicBool,
+    /// How often the names in memory were said to be older than those of the store, and up to which time they were
+    /// read since. Held while they are read.
+    names_wanted: AtomicU64,
+    names_read: tokio::sync::Mutex<u64>,
     names_wake: Notify,
     /// How far others' changes are known here.
     seen: Mutex<Signs>,
@@ -130,6 +132,15 @@ impl Prism {
         embedder: Embedder,
         tenant_name: Option<TenantName>,
     ) -> Result<Arc<Self>, Problem> {
+        let mut config = config.clone();
+        // Servers of one database run under many logins; its operator has one name until somebody chooses another.
+        if store.is_shared()
+            && config.named_by_login
+            && let Some(name) = store.operator_name().await?
+        {
+            config.operator = name;
+        }
+        let config = &config;
         store.name_operator(config.operator.clone()).await?;
         let loaded = store.load().await?;
         let now = clock::now();
@@ -168,7 +179,8 @@ impl Prism {
             ready_at: tokio::sync::Mutex::default(),
             demo: tokio::sync::Mutex::default(),
             counting: Default::default(),
-            names_are_old: AtomicBool::new(false),
+            names_wanted: AtomicU64::new(0),
+            names_read: tokio::sync::Mutex::default(),
             names_wake: Notify::new(),
             seen: Mutex::new(Signs {
                 names: loaded.names,

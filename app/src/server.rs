@@ -160,7 +160,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let said = |p: Problem| anyhow::anyhow!("{}; {}", p.message, p.hint);
     let prism = Prism::open(store, &config, home, gate_mode, embedder);
     let prism = prism.await.map_err(said)?;
-    let operator = config.operator.clone();
+    let operator = prism.operator.clone();
     let ground = database.map(|database| Ground {
         config,
         home: home.clone(),

@@ -237,6 +237,9 @@ impl Audience {
     }
 }
 
+/// How the trace of a probe says that the model it was for has looked.
+pub const READ_ITS_INBOX: &str = "read its inbox";
+
 /// A send, ready for its row.
 #[derive(Clone, Debug)]
 pub struct NewSignal {
@@ -251,6 +254,8 @@ pub struct NewSignal {
     pub audience: Audience,
     /// Whether a session of the recipient is live, with a socket or without.
     pub recipient_live: bool,
+    /// Whether one of them has its socket at another server.
+    pub recipient_elsewhere: bool,
     /// A `sync` send that finds nobody is kept as failed.
     pub failed: bool,
     /// How long it may wait unread before it escalates.
@@ -267,6 +272,7 @@ pub struct Committed {
     pub to_persona: Uuid,
     pub audience: Audience,
     pub recipient_live: bool,
+    pub recipient_elsewhere: bool,
 }
 
 impl Committed {
@@ -869,6 +875,11 @@ impl Store {
             .await
     }
 
+    /// Notes on the probes that wait for a session that its model has read its inbox.
+    pub async fn note_read(&self, persona: Uuid, session: Uuid, now: Moment) -> Result<()> {
+        self.0.note_read(persona, session, now).await
+    }
+
     pub async fn loopback_runs(
         &self,
         project: Uuid,
@@ -879,6 +890,11 @@ impl Store {
     }
 
     /// Writes a row of memory with its text, edges and embed intent; answers its number.
+    /// Begins a session with its first row of memory; false when that was done before, here or at another server.
+    pub async fn open_session(&self, session: Uuid, first: NewMemory) -> Result<bool> {
+        self.0.open_session(session, first).await
+    }
+
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
         self.0.remember(new).await
     }

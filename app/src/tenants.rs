@@ -36,10 +36,13 @@ struct Inner {
     others: RwLock<HashMap<String, Served>>,
     /// What the others are made of, where there may be others.
     ground: Option<Ground>,
-    /// When it was last looked which there are. Held while tenants come and go.
-    looked_at: tokio::sync::Mutex<Option<Instant>>,
+    /// When it was last looked which there are, and what came of it. Held while tenants come and go.
+    looked: tokio::sync::Mutex<Option<(Instant, Looked)>>,
     listens: OnceLock<(String, SocketAddr)>,
 }
+
+/// Those that could not be served, by name, each with its reason; or why nobody could look.
+type Looked = Result<HashMap<String, Problem>, Problem>;
 
 /// What every tenant of a server has in common.
 pub struct Ground {
@@ -96,7 +99,7 @@ impl Tenants {
             first,
             others: RwLock::default(),
             ground,
-            looked_at: tokio::sync::Mutex::default(),
+            looked: tokio::sync::Mutex::default(),
             listens: OnceLock::new(),
         }))
     }
@@ -124,23 +127,25 @@ impl Tenants {
     }
 
     /// Whom a key is to be shown to. A name that nobody has is the first one's to refuse, like any key that is not
-    /// known.
-    pub async fn of_key(&self, key: &str) -> Arc<Prism> {
+    /// known; of one that cannot be looked up nobody can say that it is not known.
+    pub async fn of_key(&self, key: &str) -> Result<Arc<Prism>, Problem> {
         let Some(name) = named_in(key).filter(|_| self.0.ground.is_some()) else {
-            return self.0.first.clone();
+            return Ok(self.0.first.clone());
         };
         let asked = Instant::now();
         if let Some(prism) = self.named(name) {
-            return prism;
+            return Ok(prism);
         }
-        if let Err(problem) = self.look(asked).await {
-            tracing::warn!(%problem, "Which tenants there are could not be looked up");
+        let mut unserved = self.look(asked).await?;
+        match (self.named(name), unserved.remove(name)) {
+            (Some(prism), _) => Ok(prism),
+            (None, Some(problem)) => Err(problem),
+            (None, None) => Ok(self.0.first.clone()),
         }
-        self.named(name).unwrap_or_else(|| self.0.first.clone())
     }
 
     /// Whose link into the page it is: it carries a name as a key does.
-    pub async fn of_link(&self, token: &str) -> Arc<Prism> {
+    pub async fn of_link(&self, token: &str) -> Result<Arc<Prism>, Problem> {
         self.of_key(&format!("{}{token}", tenant::KEY)).await
     }
 
@@ -180,30 +185,37 @@ impl Tenants {
 
     /// Looks which tenants there are, unless somebody has since `asked`: those that came are served, those that went
     /// are not.
-    async fn look(&self, asked: Instant) -> Result<(), Problem> {
+    async fn look(&self, asked: Instant) -> Looked {
         let Some(ground) = &self.0.ground else {
-            return Ok(());
+            return Ok(HashMap::new());
         };
-        let mut looked_at = self.0.looked_at.lock().await;
-        if looked_at.is_some_and(|at| at > asked) {
-            return Ok(());
-        }
-        if let Some(at) = *looked_at {
-            tokio::time::sleep_until((at + LOOK_PAUSE).into()).await;
+        let mut looked = self.0.looked.lock().await;
+        if let Some((at, outcome)) = &*looked {
+            if *at > asked {
+                return outcome.clone();
+            }
+            tokio::time::sleep_until((*at + LOOK_PAUSE).into()).await;
         }
         let began = Instant::now();
+        let outcome = self.see(ground).await;
+        *looked = Some((began, outcome.clone()));
+        outcome
+    }
+
+    async fn see(&self, ground: &Ground) -> Looked {
         let first = self.0.first.tenant;
         let mut there = self.0.first.store.tenants().await?;
         there.retain(|tenant| tenant.id != first);
         self.end_those_not_in(&there).await;
+        let mut unserved = HashMap::new();
         for tenant in there {
             let is_served = self.others().contains_key(&tenant.name);
             if !is_served && let Err(problem) = self.begin(ground, &tenant).await {
                 tracing::error!(tenant = tenant.name, %problem, "A tenant is not served");
+                unserved.insert(tenant.name, problem);
             }
         }
-        *looked_at = Some(began);
-        Ok(())
+        Ok(unserved)
     }
 
     async fn begin(&self, ground: &Ground, tenant: &Tenant) -> Result<(), Problem> {

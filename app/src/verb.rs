@@ -389,12 +389,17 @@ impl Verb {
         let Some(session) = &caller.session else {
             return Ok(());
         };
-        let came = prism.presence.verb(session.id, clock::now());
-        if came == Came::First
-            && let Err(problem) = lifecycle::opened(prism, caller, self.name).await
-        {
-            prism.presence.not_opened(session.id);
-            return Err(problem);
+        let mut came = prism.presence.verb(session.id, clock::now());
+        if came == Came::First {
+            match lifecycle::opened(prism, caller, session.id, self.name).await {
+                Ok(true) => {}
+                // Another server was quicker, and has told its peers.
+                Ok(false) => came = Came::Known,
+                Err(problem) => {
+                    prism.presence.not_opened(session.id);
+                    return Err(problem);
+                }
+            }
         }
         prism.announce_arrival(session, came);
         Ok(())

@@ -111,6 +111,25 @@ impl News {
     }
 }
 
+impl ServerFrame {
+    /// Whether one server has another say it to the sessions of an identity. Signals are read from the store: what
+    /// came by the bus would be nobody's.
+    pub const fn is_told(&self) -> bool {
+        matches!(
+            self,
+            Self::Drained { .. }
+                | Self::Ended { .. }
+                | Self::Returned { .. }
+                | Self::Escalated { .. }
+        )
+    }
+
+    /// Whether one server has another say it to everybody in a project.
+    pub const fn is_of_the_mesh(&self) -> bool {
+        matches!(self, Self::Event { .. })
+    }
+}
+
 fn frame_pieces(frame: ServerFrame) -> Vec<ServerFrame> {
     match frame {
         ServerFrame::Drained {
@@ -189,6 +208,27 @@ mod tests {
             persona: id(3),
             except: Some(id(4)),
             frame,
+        }
+    }
+
+    #[test]
+    fn no_server_has_another_say_a_signal() {
+        let envelope = r#"{"signal_id":"00000000-0000-0000-0000-000000000001","signal_type":"StatusUpdate","from_identity":"Donna","to_identity":"Texi","payload":{}}"#;
+        let frame = |kind: &str, rest: &str| -> ServerFrame {
+            serde_json::from_str(&format!(r#"{{"kind":"{kind}",{rest}}}"#)).unwrap()
+        };
+        let of = format!(r#""envelope":{envelope}"#);
+        for (frame, told, mesh) in [
+            (frame("drained", r#""signal_ids":[]"#), true, false),
+            (frame("returned", r#""signal_ids":[]"#), true, false),
+            (frame("escalated", r#""notices":[]"#), true, false),
+            (frame("event", &of), false, true),
+            (frame("signal", &of), false, false),
+            (frame("released", r#""reason":"x""#), false, false),
+            (ServerFrame::Live, false, false),
+        ] {
+            assert_eq!(frame.is_told(), told, "{frame:?}");
+            assert_eq!(frame.is_of_the_mesh(), mesh, "{frame:?}");
         }
     }
 

@@ -48,8 +48,8 @@ names! {
 
 impl PublishPath {
     /// A socket that has the frame, or reads the store and comes to it there, beats a session
-    /// without one, and that beats nobody. A socket that is not here may be at another server, if the
-    /// signal was `carried` there.
+    /// without one, and that beats nobody. A socket that is not here may be known to be at another
+    /// server, if the signal was `carried` there.
     pub const fn of(subscribed: bool, live: bool, carried: bool) -> Self {
         match (subscribed, live, carried) {
             (true, ..) => Self::PushedToWs,

@@ -9,6 +9,9 @@ use prism_core::tenant;
 use prism_core::{Code, Identity, Problem, ProjectName};
 use std::sync::atomic::Ordering;
 
+/// How often names are read for one who waits, while others change them here; the next sweep goes on.
+const NAMES_TRIES: usize = 3;
+
 /// What a project was called by the rule of earlier versions, and where that was asked.
 pub struct Formerly {
     pub name: ProjectName,
@@ -48,7 +51,10 @@ impl Prism {
             (Some(agent), _) => format!("is the key of the agent {agent}"),
             (None, Some(_)) => "was revoked".to_owned(),
             (None, None) => {
-                self.warn_of_other_operator_keys(&row);
+                // Other servers of one database have homes and keys of their own.
+                if !self.store.is_shared() {
+                    self.warn_of_other_operator_keys(&row);
+                }
                 return Ok(());
             }
         };
@@ -75,25 +81,36 @@ impl Prism {
         }
     }
 
-    /// Reads the names of projects and personas again, where memory's may be older than the store's.
+    /// Reads the names of projects and personas again, where memory's may be older than the store's. Whoever asks
+    /// has what was said to be old before: it waits for whoever reads, and reads only what that one has not.
     pub async fn read_names(&self) -> Result<(), Problem> {
-        // Taken back before they are read: whoever says so meanwhile is heard.
-        while self.names_are_old.swap(false, Ordering::AcqRel) {
+        let wanted = self.names_wanted.load(Ordering::Acquire);
+        let mut read = self.names_read.lock().await;
+        let mut tries = 0;
+        while *read < wanted && tries < NAMES_TRIES {
+            tries += 1;
+            // Whoever says so while they are read is heard by the next one.
+            let until = self.names_wanted.load(Ordering::Acquire);
             let (version, began) = (self.directory.version(), clock::now());
-            let loaded = self.store.load().await;
-            let replaced = loaded
-                .as_ref()
-                .is_ok_and(|loaded| self.directory.replace(version, loaded));
-            if !replaced {
-                self.names_are_old.store(true, Ordering::Release);
-            }
-            let loaded = loaded?;
+            let known = self.directory.projects();
+            let loaded = self.store.load().await?;
+            let is_gone = |old: &Project| loaded.projects.iter().all(|p| p.id != old.id);
+            let moved = known.iter().any(is_gone);
+            let replaced = self.directory.replace(version, &loaded);
             if replaced {
-                self.presence.have_started(loaded.started_personas);
+                *read = until;
+            } else {
+                self.directory.take_up(&loaded);
             }
+            self.presence.have_started(loaded.started_personas);
             if self.bus().carrier().is_shared() {
+                if moved {
+                    self.store.projects_moved();
+                }
+                if replaced {
+                    self.saw_names(loaded.names);
+                }
                 self.learnt(self.presence.learn(loaded.open_sessions, began));
-                self.names_read(loaded.names);
                 self.shut_revoked(&loaded.keys).await;
             }
         }

@@ -17,8 +17,10 @@ use uuid::Uuid;
 
 /// Between two readings of all names: many may be added at once.
 const NAMES_PAUSE: Duration = Duration::from_millis(100);
-/// Between two looks at the store for names that memory does not know: anybody may ask for any.
+/// Between two looks at the store for names that memory does not know: whoever has a key may ask for any.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Between two looks for keys that memory does not know: anybody may send any.
+const STRANGERS_PAUSE: Duration = Duration::from_secs(1);
 /// How often a server looks whether others have changed what it has in memory, whoever has told it.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// Sessions that are read one by one; of more, all open ones are read.
@@ -82,7 +84,7 @@ impl Prism {
     }
 
     /// The names in memory are of this change.
-    pub(super) fn names_read(&self, names: i64) {
+    pub(super) fn saw_names(&self, names: i64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.names = names;
     }
@@ -123,8 +125,9 @@ impl Prism {
         match heard.len() {
             0 => Ok(()),
             1..=SESSIONS_HEARD_MAX => {
+                let began = clock::now();
                 let rows = self.store.sessions_of(heard.into_iter().collect()).await?;
-                self.learnt(self.presence.learn_of(rows));
+                self.learnt(self.presence.learn_of(rows, began));
                 Ok(())
             }
             _ => self.read_sessions().await,
@@ -148,13 +151,13 @@ impl Prism {
 
     /// The names of the store have changed: here and everywhere they are read again.
     pub fn names_changed(&self) {
-        self.names_are_old.store(true, Ordering::Release);
+        self.names_wanted.fetch_add(1, Ordering::AcqRel);
         self.bus().directory_changed();
     }
 
     /// Somebody else has changed the names of the store.
     pub(super) fn names_heard(&self) {
-        self.names_are_old.store(true, Ordering::Release);
+        self.names_wanted.fetch_add(1, Ordering::AcqRel);
         self.names_wake.notify_one();
     }
 
@@ -164,7 +167,11 @@ impl Prism {
         let asked = Instant::now();
         match ask() {
             Err(problem) if self.may_be_news(&problem) => {
-                self.look_again(asked).await?;
+                let pause = match problem.is(Code::InvalidKey) {
+                    true => STRANGERS_PAUSE,
+                    false => LOOK_PAUSE,
+                };
+                self.look_again(asked, pause).await?;
                 ask()
             }
             answer => answer,
@@ -185,20 +192,29 @@ impl Prism {
             && unknown.iter().any(|code| problem.code == code.name())
     }
 
-    /// Reads names and sessions, unless somebody has begun to since `asked`.
-    async fn look_again(&self, asked: Instant) -> Result<(), Problem> {
-        let mut looked_at = self.looked_at.lock().await;
-        if looked_at.is_some_and(|at| at > asked) {
+    /// Reads what others have changed, if they have, unless somebody has begun to since `asked`. Whoever asks again
+    /// before the pause is over waits with others for the next look: it costs the store no more than one.
+    async fn look_again(&self, asked: Instant, pause: Duration) -> Result<(), Problem> {
+        loop {
+            let mut looked_at = self.looked_at.lock().await;
+            if looked_at.is_some_and(|at| at > asked) {
+                return Ok(());
+            }
+            let began = Instant::now();
+            if let Some(next) = looked_at.map(|at| at + pause).filter(|next| *next > began) {
+                drop(looked_at);
+                tokio::time::sleep_until(next.into()).await;
+                continue;
+            }
+            match self.store.is_shared() {
+                true => self.look().await?,
+                // Its rows say nothing of changes.
+                false => self.names_heard(),
+            }
+            self.read_names().await?;
+            *looked_at = Some(began);
             return Ok(());
         }
-        if let Some(at) = *looked_at {
-            tokio::time::sleep_until((at + LOOK_PAUSE).into()).await;
-        }
-        let began = Instant::now();
-        self.names_are_old.store(true, Ordering::Release);
-        self.read_names().await?;
-        *looked_at = Some(began);
-        Ok(())
     }
 
     async fn hear(&self, heard: Heard, show: &mpsc::Sender<ToShow>) {
@@ -226,12 +242,12 @@ impl Prism {
                 persona,
                 except,
                 frame,
-            } => self.hub.tell(persona, except, &frame),
+            } if frame.is_told() => self.hub.tell(persona, except, &frame),
             News::TellProject {
                 project,
                 except,
                 frame,
-            } => self.hub.tell_project(project, except, &frame),
+            } if frame.is_of_the_mesh() => self.hub.tell_project(project, except, &frame),
             News::Directory => self.names_heard(),
             News::Session { session } => self.session_heard(session),
             News::Revoked { key } => self.hear_revoked(key).await,
@@ -240,6 +256,8 @@ impl Prism {
                 self.hub.close_session(session, close::RELEASED, &reason);
             }
             News::Touched(rows) => self.hub.live().heard(rows),
+            // No server says other frames to another: whoever does is none.
+            News::Tell { .. } | News::TellProject { .. } => {}
             News::Lost | News::Here { .. } | News::Unknown => {}
         }
     }

@@ -256,7 +256,11 @@ impl Prism {
                 self.count_words().await;
             }
             if round.is_multiple_of(15) {
-                let dirty = self.presence.take_dirty();
+                // Elsewhere a socket is known by its row alone: it is written before anybody may take it for stale.
+                let dirty = match self.store.is_shared() {
+                    true => self.presence.take_seen(clock::now()),
+                    false => self.presence.take_dirty(),
+                };
                 if !dirty.is_empty() {
                     self.store.touch_sessions(dirty);
                 }

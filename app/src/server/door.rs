@@ -19,17 +19,18 @@ use std::sync::Arc;
 pub struct Whose(pub Arc<Prism>);
 
 impl FromRequestParts<Tenants> for Whose {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Refusal;
 
     async fn from_request_parts(
         parts: &mut Parts,
         tenants: &Tenants,
     ) -> Result<Self, Self::Rejection> {
-        Ok(Self(whose(tenants, &parts.headers).await))
+        let whose = whose(tenants, &parts.headers).await;
+        whose.map(Self).map_err(Refusal)
     }
 }
 
-async fn whose(tenants: &Tenants, headers: &HeaderMap) -> Arc<Prism> {
+async fn whose(tenants: &Tenants, headers: &HeaderMap) -> Result<Arc<Prism>, Problem> {
     if let Some(bearer) = text(headers, header::AUTHORIZATION.as_str()) {
         let key = bearer.strip_prefix("Bearer ").unwrap_or_default().trim();
         return tenants.of_key(key).await;
@@ -38,7 +39,7 @@ async fn whose(tenants: &Tenants, headers: &HeaderMap) -> Arc<Prism> {
     let with_cookie = || everybody.iter().filter(|p| sign_in::has_cookie(p, headers));
     let signed_in = with_cookie().find(|p| sign_in::signed_in(p, headers));
     let whose = signed_in.or_else(|| with_cookie().next());
-    whose.unwrap_or(tenants.first()).clone()
+    Ok(whose.unwrap_or(tenants.first()).clone())
 }
 
 pub async fn check(

@@ -71,7 +71,10 @@ pub async fn enter(
     }
     // What is no text is no link of ours.
     let token = token.map(|Path(token)| token).unwrap_or_default();
-    let prism = &tenants.of_link(&token).await;
+    let prism = &match tenants.of_link(&token).await {
+        Ok(prism) => prism,
+        Err(problem) => return Refusal(problem).into_response(),
+    };
     let taking = prism.clone();
     let taken = prism.to_its_end(async move { taking.take_link(&token).await });
     let taken = match taken.await {

@@ -1,7 +1,7 @@
 //! What several servers on one database keep of each other: who holds which session, who does what for all.
 
 use super::{Result, SessionRow, Store};
-use prism_core::Moment;
+use prism_core::{Identity, Moment};
 use uuid::Uuid;
 
 /// The server that holds a session's socket, and since when.
@@ -107,6 +107,16 @@ impl Store {
     /// Uses a link up; false when it is not good any more.
     pub async fn take_link(&self, sha256: String, now: Moment) -> Result<bool> {
         self.0.take_link(sha256, now).await
+    }
+
+    /// What the operator is called, where there is a project yet.
+    pub async fn operator_name(&self) -> Result<Option<Identity>> {
+        self.0.operator_name().await
+    }
+
+    /// Two projects have become one at another server: what is kept by project is read again.
+    pub fn projects_moved(&self) {
+        self.0.projects_moved();
     }
 
     /// Measures the database's clock, which all servers on it go by.

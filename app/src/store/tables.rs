@@ -220,9 +220,11 @@ impl Tables {
                 timing::of(Part::Store, pool.clone().write(alone, job, then)).await
             }
         };
-        // Projects and personas go in a merge alone; whoever was admitted before it is told.
+        // Projects and personas go in a merge alone, which another server may have made just now; whoever was
+        // admitted before it is told.
+        let merged = || self.is_shared() || self.merged.load(Ordering::Relaxed);
         written.map_err(|error| match error {
-            StoreError::Dangling if self.merged.load(Ordering::Relaxed) => gone().into(),
+            StoreError::Dangling if merged() => gone().into(),
             error => error,
         })
     }
@@ -308,7 +310,7 @@ impl Tables {
             ))
             .map_err(failed)
         };
-        self.write(nothing).await
+        self.noted(Alone::Inboxes(Vec::new()), nothing).await
     }
 
     pub async fn close(&self) {

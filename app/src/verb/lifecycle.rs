@@ -39,7 +39,8 @@ pub async fn start(
     let asked = request.name.as_deref().map(session_name);
     if let Some(name) = asked.as_ref().filter(|_| asked != session.name) {
         prism.store.name_session(session.id, name.clone()).await?;
-        prism.presence.named(session.id, name);
+        prism.presence.named(session.id, name, clock::now());
+        prism.bus().session_changed(session.id);
     }
     let sessions = prism.presence.sessions(caller.project.id, clock::now());
     // Who is here, on whatever machine, has not forgotten to wrap.
@@ -158,20 +159,24 @@ pub async fn left(
     .await
 }
 
-/// The first verb of a session opens it in memory, too.
-pub async fn opened(prism: &Prism, caller: &Caller, by_verb: &str) -> Result<(), Problem> {
-    bookkeeping(
-        prism,
-        caller,
-        DeltaKind::Start,
-        format!(
-            "{} started on {} ({by_verb})",
-            caller.persona.identity,
-            author(caller).surface
-        ),
-    )
-    .await
-    .map(drop)
+/// The first verb of a session opens it in memory, too; false when it was opened at another server.
+pub async fn opened(
+    prism: &Prism,
+    caller: &Caller,
+    session: Uuid,
+    by_verb: &str,
+) -> Result<bool, Problem> {
+    let summary = format!(
+        "{} started on {} ({by_verb})",
+        caller.persona.identity,
+        author(caller).surface
+    );
+    let new = line_of(caller, DeltaKind::Start, summary);
+    let opened = prism.store.open_session(session, new).await?;
+    if opened {
+        prism.bus().session_changed(session);
+    }
+    Ok(opened)
 }
 
 async fn bookkeeping(
@@ -180,9 +185,16 @@ async fn bookkeeping(
     kind: DeltaKind,
     summary: String,
 ) -> Result<Uuid, Problem> {
-    let id = clock::new_id();
-    let new = NewMemory {
-        id,
+    let new = line_of(caller, kind, summary);
+    let id = new.id;
+    prism.store.remember(new).await?;
+    Ok(id)
+}
+
+/// A delta that nobody looks for.
+fn line_of(caller: &Caller, kind: DeltaKind, summary: String) -> NewMemory {
+    NewMemory {
+        id: clock::new_id(),
         by: author(caller),
         row: Row::Delta(DeltaRow::of(kind, summary)),
         indexed: None,
@@ -190,9 +202,7 @@ async fn bookkeeping(
         edges: Vec::new(),
         supersedes: None,
         imported_session: None,
-    };
-    prism.store.remember(new).await?;
-    Ok(id)
+    }
 }
 
 pub async fn checkpoint(prism: &Prism, caller: &Caller, request: Wrap) -> Result<Wrapped, Problem> {

@@ -3,7 +3,9 @@
 use crate::clock;
 use crate::config;
 use crate::prism::{Caller, Prism};
-use crate::store::{Audience, NewSignal, Persona, SendOutcome, SessionRow, TraceRow};
+use crate::store::{
+    Audience, NewSignal, Persona, READ_ITS_INBOX, SendOutcome, SessionRow, TraceRow,
+};
 use prism_core::api;
 use prism_core::envelope::Envelope;
 use prism_core::id::BOT;
@@ -179,6 +181,7 @@ async fn send(
         now,
         audience: session.map_or(Audience::Nobody, Audience::Session),
         recipient_live: session.is_some(),
+        recipient_elsewhere: session.is_some() && prism.presence.is_elsewhere(to.id, now),
         failed: false,
     };
     // A probe has no key of its own, so it is never a repeat.
@@ -309,10 +312,9 @@ pub async fn model(
         read(prism, &issued, session),
     );
     if let (None, Some(at)) = (acknowledged, read) {
-        let detail = "read its inbox";
         prism
             .store
-            .note_model_ack(request.signal_id, session, detail, at)
+            .note_model_ack(request.signal_id, session, READ_ITS_INBOX, at)
             .await?;
     }
     let open = prism.presence.get(session);

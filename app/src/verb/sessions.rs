@@ -170,7 +170,9 @@ pub async fn waiting(
         // Memory follows the rows in their order: two hooks may come at once.
         prism
             .store
-            .session_waits(id, waits, move |waits| presence.waits(id, waits))
+            .session_waits(id, waits, move |waits| {
+                presence.waits(id, waits, clock::now());
+            })
             .await?;
         prism.bus().session_changed(id);
     }
@@ -185,7 +187,7 @@ pub async fn attention(
 ) -> Result<api::Ok, Problem> {
     if let Some(session) = &caller.session {
         let (presence, id) = (prism.presence.clone(), session.id);
-        let then = move |attention| presence.attention(id, attention);
+        let then = move |attention| presence.attention(id, attention, clock::now());
         let noted = prism.store.session_attention(id, request.attention, then);
         noted.await?;
         prism.bus().session_changed(id);

@@ -46,6 +46,7 @@ pub async fn send(
         from_session: caller.session_id(),
         audience: Audience::Everybody,
         recipient_live: recipient_state == RecipientState::Live,
+        recipient_elsewhere: prism.presence.is_elsewhere(to_persona.id, now),
         failed: send.delivery_class == DeliveryClass::Sync && nobody,
         escalates_after_us: prism.escalator.settings.window_us(send.category),
         to_persona,
@@ -137,11 +138,19 @@ pub async fn pending(
         signals: limit,
         payload_bytes: PENDING_BYTES_MAX,
     };
-    let drain = prism
-        .store
-        .lease(caller.persona.id, caller.session_id(), room, clock::now())
-        .await?;
-    Ok(match drain {
+    let now = clock::now();
+    let leased = (prism.store).lease(caller.persona.id, caller.session_id(), room, now);
+    // A probe may be asked about at another server, which has not seen this one.
+    let read = async {
+        let session = caller.session_id().filter(|_| prism.store.is_shared());
+        let Some(session) = session else { return };
+        let noted = prism.store.note_read(caller.persona.id, session, now).await;
+        if let Err(error) = noted {
+            tracing::warn!(%error, "That an inbox was read is not on the trace of its probes");
+        }
+    };
+    let (drain, ()) = tokio::join!(leased, read);
+    Ok(match drain? {
         Some(drain) => api::Pending {
             signals: drain.envelopes,
             lease_id: Some(drain.lease_id),

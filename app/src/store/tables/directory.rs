@@ -15,7 +15,7 @@ pub(super) const STARTED: &str = "select id from personas where started_at is no
 
 impl Tables {
     pub async fn load(&self) -> Result<Loaded> {
-        self.write(|c| {
+        let load = |c: &Connection| -> Result<Loaded> {
             let tenant_id = the_tenant(c)?;
             let all = |sql: &str| c.prepare(sql).map_err(failed);
             Ok(Loaded {
@@ -30,8 +30,12 @@ impl Tables {
                 started_personas: rows(&mut all(STARTED)?, |r| column::id(r, "id"))?,
                 names: super::servers::changes(c)?.0,
             })
-        })
-        .await
+        };
+        // A file gets its tenant on first use; elsewhere nobody waits for a snapshot.
+        match self.is_shared() {
+            true => self.read(load).await,
+            false => self.write(load).await,
+        }
     }
 
     /// Adds a project with its operator, or reads what is there under its name.
@@ -75,6 +79,19 @@ impl Tables {
             };
             insert_persona(c, tenant, &persona)?;
             Ok((persona, true))
+        })
+        .await
+    }
+
+    /// What the operator is called, where there is a project yet.
+    pub async fn operator_name(&self) -> Result<Option<Identity>> {
+        self.read(|c| {
+            let name = c.query_row(
+                "select identity from personas where is_operator = 1 order by created_at, id limit 1",
+                [],
+                |r| column::parsed(r, "identity"),
+            );
+            name.optional().map_err(failed)
         })
         .await
     }

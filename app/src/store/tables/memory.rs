@@ -25,6 +25,27 @@ const SUPERSEDED_BY: &str =
     "(select s.superseded_by from entity_states s where s.node = artifacts.id) as superseded_by";
 
 impl Tables {
+    /// Begins a session with a row of memory: once, whichever server its first verbs come to, and not again after a
+    /// crash.
+    pub async fn open_session(&self, session: Uuid, first: NewMemory) -> Result<bool> {
+        let opened = self
+            .write(move |c| {
+                let opened = c
+                    .prepare_cached(
+                        "update sessions set first_verb_at = ? where id = ? and first_verb_at is null",
+                    )
+                    .and_then(|mut s| s.execute(params![first.by.now.0, session.to_string()]))
+                    .map_err(failed)?;
+                if opened > 0 {
+                    remember(c, first)?;
+                }
+                Ok(opened > 0)
+            })
+            .await;
+        self.embed_wanted.notify_one();
+        opened
+    }
+
     pub async fn remember(&self, new: NewMemory) -> Result<Option<i64>> {
         let number = self.write(move |c| remember(c, new)).await;
         self.embed_wanted.notify_one();
@@ -443,14 +464,6 @@ fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<O
         && let Some(session) = by.session_id
     {
         refuse_released(c, session)?;
-    }
-    if d.kind == DeltaKind::Start {
-        // The session has begun with this row: after a crash it is not begun again.
-        c.prepare_cached(
-            "update sessions set first_verb_at = coalesce(first_verb_at, ?) where id = ?",
-        )
-        .and_then(|mut s| s.execute(params![by.now.0, by.session_id.map(|s| s.to_string())]))
-        .map_err(failed)?;
     }
     c.put(
         "insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, next, open_loops, touched_files, touched_files_source,

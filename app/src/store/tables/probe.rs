@@ -2,7 +2,8 @@
 
 use super::memory::list;
 use super::{Result, Tables, column, failed};
-use crate::store::sql;
+use crate::store::READ_ITS_INBOX;
+use crate::store::sql::{self, Connection};
 use prism_core::Moment;
 use prism_core::api::LoopbackRun;
 use prism_core::loopback::Probe;
@@ -15,6 +16,11 @@ pub(super) const END_PROBE: &str = "update signal_queue set ended_at = ?1, ended
     where id in (select ?3 union all select id from signal_queue
             where in_reply_to = ?3 and signal_type = 'Loopback' and ended_at is null)
         and signal_type = 'Loopback' and +project_id = ?2 and ended_at is null";
+
+/// The probes that wait for a session in its inbox, without their echoes.
+pub(super) const PROBES_OF: &str = "select id from signal_queue indexed by ix_signal_waiting
+    where to_persona_id = ?1 and drained_at is null and ended_at is null
+        and signal_type = 'Loopback' and from_session = ?2 and in_reply_to is null";
 
 impl Tables {
     pub async fn finish_probe(&self, project: Uuid, probe: Probe, now: Moment) -> Result<()> {
@@ -70,6 +76,26 @@ impl Tables {
             Ok(())
         })
         .await
+    }
+
+    /// Notes that a session's model has read its inbox, on the probes that wait for it there: whichever server is
+    /// asked about them finds it.
+    pub async fn note_read(&self, persona: Uuid, session: Uuid, now: Moment) -> Result<()> {
+        let asked = move |c: &Connection| {
+            c.prepare_cached(PROBES_OF)
+                .and_then(|mut s| {
+                    let ids = s.query_map([persona.to_string(), session.to_string()], |r| {
+                        column::id(r, "id")
+                    });
+                    ids?.collect::<sql::Result<Vec<Uuid>>>()
+                })
+                .map_err(failed)
+        };
+        for probe in self.read(asked).await? {
+            self.note_model_ack(probe, session, READ_ITS_INBOX, now)
+                .await?;
+        }
+        Ok(())
     }
 
     /// The newest results of a project's probes, of one identity when it is named.

@@ -118,11 +118,17 @@ impl Tables {
             move |()| inboxes.forget(),
         )
         .await?;
+        self.projects_moved();
+        Ok(())
+    }
+
+    /// Two projects have become one, here or at another server.
+    pub fn projects_moved(&self) {
         self.merged
             .store(true, std::sync::atomic::Ordering::Relaxed);
+        self.inboxes.forget();
         // The scan holds vectors by project; it reads them again.
         self.vectors.forget();
-        Ok(())
     }
 }
 

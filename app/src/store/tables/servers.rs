@@ -12,6 +12,10 @@ const TAKE_DUTY: &str = "insert into duties as d (tenant_id, duty, server_id, un
     on conflict (tenant_id, duty) do update set server_id = excluded.server_id, until = excluded.until
     where d.server_id = excluded.server_id or d.until <= ?5";
 
+/// Who has a duty, and until when.
+const HELD_DUTY: &str =
+    "select server_id, until from duties where tenant_id = this_tenant() and duty = ?";
+
 impl Tables {
     pub fn is_shared(&self) -> bool {
         self.pool.is_some()
@@ -39,6 +43,23 @@ impl Tables {
             return Ok(true);
         }
         let server = self.bus.server().to_string();
+        let held = move |c: &Connection| {
+            let held = c.query_row(HELD_DUTY, [duty.name()], |r| {
+                Ok((r.get::<_, String>(0)?, Moment(r.get(1)?)))
+            });
+            held.optional().map_err(failed)
+        };
+        // It is asked in every sweep: a write only where something changes, or half of the term is over.
+        match self.read(held).await? {
+            Some((holder, end)) if holder == server => {
+                let half = until.since_us(now) / 2;
+                if end.since_us(now) > half && end <= until {
+                    return Ok(true);
+                }
+            }
+            Some((_, end)) if end > now => return Ok(false),
+            _ => {}
+        }
         let take = move |c: &Connection| {
             let tenant = the_tenant(c)?.to_string();
             let taken = c.execute(

@@ -36,14 +36,9 @@ impl Tables {
 
     pub async fn sessions_of(&self, ids: Vec<Uuid>) -> Result<Vec<SessionRow>> {
         self.read(move |c| {
-            let one = |id: Uuid| -> Result<Option<SessionRow>> {
-                c.prepare_cached("select * from sessions where id = ?")
-                    .and_then(|mut s| s.query_row([id.to_string()], session).optional())
-                    .map_err(failed)
-            };
-            ids.into_iter()
-                .filter_map(|id| one(id).transpose())
-                .collect()
+            let each: Vec<_> = ids.iter().map(|id| vec![id.to_string().into()]).collect();
+            let found = c.query_each("select * from sessions where id = ?", &each, session);
+            Ok(found.map_err(failed)?.into_iter().flatten().collect())
         })
         .await
     }
@@ -239,20 +234,19 @@ impl Tables {
 
 /// What another write has put down meanwhile is never taken back.
 fn touch(c: &Connection, sessions: &[SessionRow]) -> Result<()> {
-    let mut update = c
-        .prepare_cached(
+    let mut sessions: Vec<&SessionRow> = sessions.iter().collect();
+    // All servers in the same order: none waits for one that waits for it.
+    sessions.sort_by_key(|s| s.id);
+    for s in sessions {
+        let last = s.last_verb_at.map(|m| m.0);
+        c.put(
             "update sessions set last_seen_at = max(last_seen_at, ?1),
                 left_at = case when left_at < ?1 then null else left_at end,
-                first_verb_at = coalesce(first_verb_at, ?2),
-                last_verb_at = max(coalesce(last_verb_at, ?3), coalesce(?3, last_verb_at))
-             where id = ?4",
+                last_verb_at = max(coalesce(last_verb_at, ?2), coalesce(?2, last_verb_at))
+             where id = ?3",
+            params![s.last_seen_at.0, last, s.id.to_string()],
         )
         .map_err(failed)?;
-    for s in sessions {
-        let (first, last) = (s.first_verb_at.map(|m| m.0), s.last_verb_at.map(|m| m.0));
-        update
-            .execute(params![s.last_seen_at.0, first, last, s.id.to_string()])
-            .map_err(failed)?;
     }
     Ok(())
 }

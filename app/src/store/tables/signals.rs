@@ -73,6 +73,8 @@ pub(super) const NEXT_PLACE: &str = "update personas set inbox_seq = inbox_seq +
         and not exists (select 1 from signal_queue where idempotency_key = ?3 and from_identity = ?4)
     returning inbox_seq, (select min(q.seq) from signal_queue q indexed by ix_signal_waiting
         where q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null) as first";
+/// How far an inbox reaches.
+const HEAD: &str = "select inbox_seq from personas where id = ?";
 /// The signal that a sender's key made before.
 pub(super) const SENT_BEFORE: &str = "select id, body_sha256, project_id from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
@@ -93,9 +95,7 @@ impl Tables {
     /// One transaction, then one offer to the bus on the writer's thread, then the answer. What
     /// became of the push is noted there, too: it does not depend on anybody waiting for it.
     pub async fn send(&self, new: NewSignal) -> Result<SendOutcome> {
-        let expected = self
-            .bus
-            .expects(new.to_persona.id, new.audience, new.recipient_live);
+        let expected = self.bus.expects(&new);
         let (bus, riding, inboxes) = (self.bus.clone(), self.riding.clone(), self.inboxes.clone());
         let inbox = Alone::Inboxes(vec![new.to_persona.id]);
         let written = self
@@ -326,11 +326,15 @@ impl Tables {
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {
         self.read(move |c| {
+            let each: Vec<_> = personas
+                .iter()
+                .map(|p| vec![p.to_string().into()])
+                .collect();
+            let heads = c.query_each(HEAD, &each, |r| r.get(0)).map_err(failed)?;
             // One that went away with its project has no inbox any more.
-            let known = personas
-                .into_iter()
-                .map(|p| Ok(known_head(c, p)?.map(|head| (p, head))));
-            known.filter_map(Result::transpose).collect()
+            let known = personas.into_iter().zip(heads);
+            let known = known.filter_map(|(p, head)| head.first().map(|head| (p, *head)));
+            Ok(known.collect())
         })
         .await
     }
@@ -487,6 +491,7 @@ fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written
         to_persona: new.to_persona.id,
         audience: new.audience,
         recipient_live: new.recipient_live,
+        recipient_elsewhere: new.recipient_elsewhere,
     })))
 }
 
@@ -826,7 +831,7 @@ fn head(c: &Connection, persona: Uuid) -> Result<i64> {
 }
 
 fn known_head(c: &Connection, persona: Uuid) -> Result<Option<i64>> {
-    c.prepare_cached("select inbox_seq from personas where id = ?")
+    c.prepare_cached(HEAD)
         .and_then(|mut s| {
             let head = s.query_row([persona.to_string()], |r| r.get(0));
             head.optional()

@@ -1,4 +1,5 @@
-//! Two servers on one store, without their housekeeping: whatever one learns of the other came by the carrier.
+//! Two servers on one SQLite file, without their housekeeping: whatever one learns of the other came by the carrier. What
+//! PostgreSQL's rows say to servers is told in `cluster_story.rs`.
 
 use crate::harness::engines::{Postgres, Redis};
 use crate::harness::{PATIENCE, PID, task, wait_until};

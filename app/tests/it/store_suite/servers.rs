@@ -2,7 +2,7 @@
 
 use super::{Opened, on_every_engine};
 use prism::clock::{self, new_id};
-use prism::store::memory::{Author, NewMemory};
+use prism::store::memory::{Author, DeltaRow, NewMemory, Row};
 use prism::store::{
     Audience, Duty, Escalated, NewSignal, Persona, Project, Room, SessionRow, Store,
 };
@@ -318,6 +318,7 @@ fn a_step_is_taken_and_the_operators_command_run_by_one_server() {
             now,
             audience: Audience::Everybody,
             recipient_live: false,
+            recipient_elsewhere: false,
             failed: false,
         });
         sent.await.unwrap();
@@ -348,5 +349,61 @@ fn a_step_is_taken_and_the_operators_command_run_by_one_server() {
         assert!(told(one).await.is_empty());
         one.not_notified(mine).await.unwrap();
         assert_eq!(told(other).await.len(), 1, "it could not be started there");
+    });
+}
+
+/// Nobody has told the other server yet: its memory still has the project.
+#[test]
+fn a_write_at_another_server_after_a_merge_is_told_of_it() {
+    on_two_servers(async |two: Two| {
+        let (new, _) = two.one.project("NEW", &[]).await;
+        let merged = two.one.store.merge_projects(two.project.clone(), new);
+        merged.await.unwrap();
+        let late = Persona {
+            id: new_id(),
+            identity: Identity::parse("Late").unwrap(),
+            ..two.texi.clone()
+        };
+        let refused = two.two.store.add_persona(late).await.unwrap_err();
+        let problem = prism_core::Problem::from(refused);
+        assert!(problem.message.contains("part of another"), "{problem:?}");
+    });
+}
+
+#[test]
+fn a_session_is_opened_once_by_whichever_server_and_its_row_of_memory_with_it() {
+    on_two_servers(async |two: Two| {
+        let now = clock::now();
+        let session = two.session(now).await;
+        // A sign of life that knows of a verb does not open it.
+        two.two.store.touch_sessions(vec![SessionRow {
+            first_verb_at: Some(now),
+            ..read(&two.two.store, session).await
+        }]);
+        two.two.store.settle().await.unwrap();
+        let first = || NewMemory {
+            id: new_id(),
+            by: Author {
+                project_id: two.project.id,
+                session_id: Some(session),
+                identity: Identity::parse("Texi").unwrap(),
+                surface: "test".into(),
+                now,
+            },
+            row: Row::Delta(DeltaRow::of(DeltaKind::Start, "it starts")),
+            indexed: None,
+            entities: Vec::new(),
+            edges: Vec::new(),
+            supersedes: None,
+            imported_session: None,
+        };
+        let (a, b) = tokio::join!(
+            two.one.store.open_session(session, first()),
+            two.two.store.open_session(session, first())
+        );
+        assert_ne!(a.unwrap(), b.unwrap());
+        assert!(!two.one.store.open_session(session, first()).await.unwrap());
+        let opened = read(&two.two.store, session).await.first_verb_at;
+        assert_eq!(opened, Some(now));
     });
 }

@@ -200,6 +200,7 @@ impl People {
             now,
             audience: Audience::Everybody,
             recipient_live: false,
+            recipient_elsewhere: false,
             failed: false,
         }
     }
@@ -486,6 +487,7 @@ fn a_send_into_a_project_that_has_gone_is_refused_and_takes_no_place() {
             now: Moment(1),
             audience: Audience::Everybody,
             recipient_live: false,
+            recipient_elsewhere: false,
             failed: false,
         };
         let refused = opened.store.send(new).await;

@@ -21,6 +21,7 @@ use prism_core::memory::generation::{Generation, Model};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use turns::Turns;
 
@@ -37,6 +38,8 @@ pub const QUESTION_PATIENCE: Duration = Duration::from_secs(4);
 const SETBACK: Duration = Duration::from_secs(5);
 /// How often waiting rows, and other models, are looked for without being told.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
+/// How often it is looked whether PostgreSQL's index of vectors is behind without being told.
+const TEND: Duration = Duration::from_secs(20);
 /// Rows taken from the queue at once, embedded at once and written at once.
 const BATCH_ROWS: usize = 16;
 /// Vectors of a generation that has gone which are removed at once, and the pause after that in
@@ -62,6 +65,8 @@ struct Shared {
     /// Whose questions these are: people of different tenants may have the same name.
     of: String,
     state: Mutex<State>,
+    /// Vectors were stored, which an index may lack.
+    added: Notify,
 }
 
 #[derive(Default)]
@@ -137,6 +142,7 @@ impl Embedder {
                 .map(|id| format!("{id} "))
                 .unwrap_or_default(),
             state: Mutex::new(state),
+            added: Notify::new(),
         });
         Ok((Self(shared.clone()), Task(shared)))
     }
@@ -375,22 +381,24 @@ enum Embedded {
 }
 
 impl Task {
-    /// Works through the queue, until dropped.
+    /// Works through the queue and keeps up the index of vectors, until dropped. To make an index takes long, and
+    /// rows are embedded meanwhile.
     pub async fn run(self, store: Store) {
+        tokio::join!(self.work(&store), self.tend(&store));
+    }
+
+    async fn work(&self, store: &Store) {
         let answering = self.0.state().answering;
         if let Some(answering) = answering {
             if let Err(error) = store.requeue_foreign(answering.id).await {
                 tracing::warn!(%error, "Could not look for vectors of other models");
             }
-            // Where PostgreSQL has an index of them, vectors need not be in memory.
-            let looked = store.tend_index(answering.id, answering.dimensions()).await;
-            drop(looked.inspect_err(|error| tracing::warn!(%error, "The index of vectors waits")));
-            warm(&store, answering);
+            warm(store, answering);
         }
         let mut clean = None;
         loop {
             let worked = match self.0.ready() {
-                true => self.step(&store, &mut clean).await,
+                true => self.step(store, &mut clean).await,
                 false => false,
             };
             if worked {
@@ -468,10 +476,36 @@ impl Task {
             }
             return clean.is_none() && self.0.ready();
         }
-        let tended = store.tend_index(answering.id, answering.dimensions()).await;
-        let tended =
-            tended.inspect_err(|error| tracing::warn!(%error, "The index of vectors waits"));
-        tended.unwrap_or_default()
+        false
+    }
+
+    /// Keeps PostgreSQL's index of vectors up with those that are there, also of the generation that is being made.
+    async fn tend(&self, store: &Store) {
+        if !store.is_shared() {
+            return;
+        }
+        loop {
+            let generations = {
+                let state = self.0.state();
+                let next = state.switching.as_ref().map(|switch| switch.to);
+                [state.answering, next]
+            };
+            let mut worked = false;
+            for generation in generations.into_iter().flatten() {
+                let tended = store.tend_index(generation.id, generation.dimensions());
+                let tended = tended
+                    .await
+                    .inspect_err(|error| tracing::warn!(%error, "The index of vectors waits"));
+                worked |= tended.unwrap_or_default();
+            }
+            if worked {
+                continue;
+            }
+            tokio::select! {
+                () = self.0.added.notified() => {}
+                () = tokio::time::sleep(TEND) => {}
+            }
+        }
     }
 
     /// A store without vectors begins with what is installed.
@@ -627,12 +661,18 @@ impl Task {
         to: &'static Generation,
     ) -> bool {
         let switched = async {
+            // As the one before it, it has its index first; meanwhile the one before answers.
+            if store.awaits_index(from.id, to.id).await? {
+                return Ok(None);
+            }
             store.warm_vectors(to.id).await?;
             let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);
-            store.switch_generation(Some((from.id, after)), to.id).await
+            let switched = store.switch_generation(Some((from.id, after)), to.id);
+            switched.await.map(Some)
         };
         match switched.await {
-            Ok(true) => {
+            Ok(None) => false,
+            Ok(Some(true)) => {
                 let mut state = self.0.state();
                 state.answering = Some(to);
                 state.switching = None;
@@ -640,7 +680,7 @@ impl Task {
                 true
             }
             // A row was embedded meanwhile that the walk did not see: it walks again.
-            Ok(false) => {
+            Ok(Some(false)) => {
                 if let Some(switch) = &mut self.0.state().switching {
                     switch.after = 0;
                 }
@@ -658,6 +698,7 @@ impl Task {
         match stored {
             Ok(()) => {
                 self.0.trouble(None);
+                self.0.added.notify_one();
                 true
             }
             Err(error) => {

@@ -1071,6 +1071,11 @@ impl Store {
         self.0.tend_index(model, dimensions).await
     }
 
+    /// Whether PostgreSQL is to have an index of a generation's vectors before it answers in place of another.
+    pub async fn awaits_index(&self, before: &'static str, model: &'static str) -> Result<bool> {
+        self.0.awaits_index(before, model).await
+    }
+
     /// The same, where the index is to be made of so many vectors: for comparing.
     pub async fn make_index(
         &self,

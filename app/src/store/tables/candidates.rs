@@ -615,7 +615,7 @@ mod tests {
             (EDGES_IN, params!["[]"]),
             (OLDEST, params!["p"]),
             (NEWEST, params!["p"]),
-            (super::super::vectors::NEWER, params![5, "x"]),
+            (super::super::vectors::NEWER, params![5, "x", 9]),
             (super::super::vectors::EXACT, params!["[]"]),
         ] {
             let steps = plan(sql, bound);
@@ -624,7 +624,7 @@ mod tests {
             assert!(!sorted, "{sql}: {steps:?}");
         }
         assert_searches(&plan(RELEASES, params!["x", "p", 9]));
-        let newer = plan(super::super::vectors::NEWER, params![5, "x"]);
+        let newer = plan(super::super::vectors::NEWER, params![5, "x", 9]);
         assert!(
             newer[0].contains("SEARCH v USING INTEGER PRIMARY KEY (rowid>?)"),
             "only new vectors are read: {newer:?}"

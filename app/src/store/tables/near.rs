@@ -2,7 +2,8 @@
 //!
 //! A copy of the vectors, as half floats, with an HNSW index for each generation. It is made once there are
 //! so many vectors that they take too much of every server's memory, beside whatever goes on: filled in steps, then indexed without holding anybody up, and used from then on. Each tenant has
-//! an index of its own, for which its own vectors count. What was embedded since the last step is compared by itself, so nothing is missed meanwhile. Without the extension, before there are so
+//! an index of its own, for which its own vectors count. What was embedded since the last step is compared by itself, as far as it is not too much: copying keeps pace with
+//! embedding, and what it lags behind by more than that is missed until it is copied. Without the extension, before there are so
 //! many, and whenever the index is gone, the scan in memory answers.
 
 use super::vectors::{self, Near, ROLES, ScanFilter};
@@ -23,19 +24,32 @@ use uuid::Uuid;
 const FROM_VECTORS: i64 = 250_000;
 /// The same where a test has few.
 const FROM_FEW: i64 = 10;
-/// Vectors that are copied in one step.
+/// Vectors that are copied in one step, and steps that are made by one connection.
 const STEP_VECTORS: usize = 1_000;
+const STEPS: usize = 20;
 /// Rows of a project up to which all of its vectors are compared: to seek a small project's in an index of
 /// all would look at many of others first.
 const ALL_UP_TO_ROWS: u64 = 2_000;
+/// The same where the index has looked at all it may and found too few that the filter lets through.
+const ALL_UP_TO_ROWS_AFTER: u64 = 10_000;
 /// Vectors that were not copied yet and are compared by themselves, at the most.
 const TAIL_MAX: i64 = 4_000;
-/// How many an index keeps in sight, and at how many it stops where a filter lets few through.
+/// How many an index keeps in sight, and at how many it stops where a filter lets few through; what it may use for
+/// that, in multiples of `work_mem`, of which one would not last so far.
 const IN_SIGHT_MIN: usize = 200;
 const IN_SIGHT_MAX: usize = 1_000;
 const LOOKED_AT_MAX: usize = 40_000;
-/// How soon it is looked again whether there is something to do: what came meanwhile is compared by itself.
+const LOOKED_AT_MEMORY: usize = 16;
+/// The same where a test has few.
+const LOOKED_AT_FEW: usize = 200;
+/// How soon it is looked again whether there is something to do; and where an index answers, whose copy is to keep
+/// pace with what is embedded.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
+const KEEP_PACE: Duration = Duration::from_secs(1);
+/// How long whoever takes an index away waits for one that is being made.
+const LET_BUILD: &str = "5s";
+/// Vectors up to which it is counted how many are not copied yet.
+const BEHIND_MAX: i64 = 100_000;
 /// What an index may take while it is made.
 const BUILDING_MEMORY: &str = "512MB";
 
@@ -58,7 +72,6 @@ const TABLES: &str = "drop table if exists memory_near, memory_near_state;
         tenant_id text collate \"C\" not null default this_tenant(),
         model     text collate \"C\" not null,
         last      bigint not null default 0,
-        vectors   bigint not null default 0,
         primary key (tenant_id, model)
     );
     create policy tenant on memory_near
@@ -75,14 +88,41 @@ const NEXT: &str = "select v.id, v.memory_row, v.ordinal, v.vector from memory_v
 const COPY: &str = "insert into memory_near (id, memory_row, ordinal, model, scanned, near)
     values (?, ?, ?, ?, ? <> 0, cast(cast(? as text) as halfvec))";
 
-/// What a server knows of the index: for which generation it is whole.
+/// Servers that copy vectors of one tenant take turns; the lock ends with the step.
+const TURN: &str =
+    "select pg_try_advisory_xact_lock(hashtextextended('prism near ' || this_tenant(), 0))";
+/// Indexes of all tenants are on one table: to make or drop one waits for any other that is being made.
+const ALONE: &str = "select pg_try_advisory_lock(hashtextextended('prism near', 0))";
+/// The indexes of tenants that are no more.
+const OF_NOBODY: &str = "select cast(cast(i.indexrelid as regclass) as text) from pg_index i
+    where i.indrelid = to_regclass('memory_near') and i.indpred is not null and not exists (
+        select 1 from tenants t where strpos(pg_get_expr(i.indpred, i.indrelid), t.id) > 0)";
+
+/// What a server knows of the index.
 #[derive(Default)]
 pub struct Indexed {
     /// Whose vectors; nobody's where there is no such index.
     tenant: Option<Uuid>,
-    whole: Mutex<Option<String>>,
-    /// When it was looked at and there was nothing to do.
-    rests_since: Mutex<Option<Instant>>,
+    generations: Mutex<HashMap<String, Seen>>,
+}
+
+/// A generation's index as it was seen last.
+#[derive(Clone, Copy)]
+struct Seen {
+    is_whole: bool,
+    at: Instant,
+    /// When there was nothing to do.
+    rests_since: Option<Instant>,
+    copying: Copying,
+}
+
+/// What is being done to an index, as whoever runs the server is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copying {
+    pub is_whole: bool,
+    pub is_being_made: bool,
+    /// Vectors that were not copied yet, as far as they are counted.
+    pub behind: u64,
 }
 
 impl Indexed {
@@ -93,20 +133,50 @@ impl Indexed {
         }
     }
 
-    pub fn is_whole(&self, model: &str) -> bool {
-        let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.as_deref() == Some(model)
-    }
-
-    fn set(&self, model: Option<&str>) {
-        let mut whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        *whole = model.map(str::to_owned);
-    }
-
-    fn rests(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.rests_since
+    fn generations(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
+        self.generations
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, model: &str, change: impl FnOnce(&mut Seen)) {
+        let mut generations = self.generations();
+        let seen = generations.entry(model.to_owned()).or_insert(Seen {
+            is_whole: false,
+            at: Instant::now(),
+            rests_since: None,
+            copying: Copying::default(),
+        });
+        change(seen);
+    }
+
+    /// Notes whether the index is there.
+    fn note(&self, model: &str, is_whole: bool) {
+        self.change(model, |seen| {
+            (seen.is_whole, seen.at) = (is_whole, Instant::now());
+            seen.copying.is_whole = is_whole;
+        });
+    }
+
+    /// Whether it need not be looked for: a moment ago there was none.
+    fn is_missing(&self, model: &str) -> bool {
+        let seen = self.generations().get(model).copied();
+        seen.is_some_and(|seen| !seen.is_whole && seen.at.elapsed() < LOOK_AGAIN)
+    }
+
+    /// Whether there was nothing to do a moment ago.
+    fn rests(&self, model: &str) -> bool {
+        let seen = self.generations().get(model).copied();
+        seen.is_some_and(|seen| {
+            let rest = if seen.is_whole { KEEP_PACE } else { LOOK_AGAIN };
+            seen.rests_since.is_some_and(|since| since.elapsed() < rest)
+        })
+    }
+
+    /// What is being done to a generation's index; none where there is nothing to be done.
+    pub fn copying(&self, model: &str) -> Option<Copying> {
+        let copying = self.generations().get(model).map(|seen| seen.copying);
+        copying.filter(|copying| *copying != Copying::default())
     }
 
     /// The index, as it can be asked in this transaction; none where the scan in memory answers.
@@ -116,19 +186,13 @@ impl Indexed {
         model: &str,
         dimensions: usize,
     ) -> Result<Option<Index<'c>>> {
-        let Some(tenant) = self.tenant.filter(|_| self.is_whole(model)) else {
+        let Some(tenant) = self.tenant.filter(|_| !self.is_missing(model)) else {
             return Ok(None);
         };
-        let there = c
-            .query_row(
-                "select to_regclass(?) is not null",
-                [&name(tenant, model)],
-                |r| r.get::<_, bool>(0),
-            )
-            .map_err(failed)?;
-        if !there {
-            // Taken away under us: what is in memory is read again.
-            self.set(None);
+        // It may have been taken away under us: then what is in memory is read again.
+        let is_whole = has_index(c, tenant, model)?;
+        self.note(model, is_whole);
+        if !is_whole {
             return Ok(None);
         }
         let last: Option<i64> = c
@@ -204,8 +268,12 @@ impl Index<'_> {
         }
         // Several fields of one row may be near.
         let wanted = n * 2;
-        let small = !from_few() && super::words::counts(self.c, project)?.rows <= ALL_UP_TO_ROWS;
+        let small = !from_few() && self.lets_few(project, filter, ALL_UP_TO_ROWS)?;
         let mut found = self.sought(project, question, filter, wanted, small)?;
+        // Those that the filter lets through may be farther than all that the index looked at.
+        if found.len() < wanted && !small && self.lets_few(project, filter, ALL_UP_TO_ROWS_AFTER)? {
+            found = self.sought(project, question, filter, wanted, true)?;
+        }
         let newer = self.tail(project, filter)?.into_iter();
         found.extend(newer.filter(|v| v.role.is_scanned()).map(|v| Near {
             id: v.id,
@@ -215,6 +283,23 @@ impl Index<'_> {
         found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
         found.truncate(wanted);
         vectors::by_row(self.c, &found, question, n)
+    }
+
+    /// Whether the filter lets no more rows of a project through than so many.
+    fn lets_few(&self, project: &str, filter: &ScanFilter, most: u64) -> Result<bool> {
+        if filter.lets_all() {
+            return Ok(super::words::counts(self.c, project)?.rows <= most);
+        }
+        let (narrowed, times) = filter.sql(3);
+        let sql = format!(
+            "select count(*) from
+                (select 1 from memory m where m.project_id = ?1{narrowed} limit ?2) r"
+        );
+        let limit = most as i64 + 1;
+        let mut bound: Vec<&dyn sql::ToSql> = vec![&project, &limit];
+        bound.extend(times.iter().map(|time| time as &dyn sql::ToSql));
+        let rows = super::memory::list(self.c, &sql, &bound, |r| r.get::<_, i64>(0))?;
+        Ok(rows.first().is_some_and(|n| *n < limit))
     }
 
     fn sought(
@@ -229,7 +314,8 @@ impl Index<'_> {
         let near = format!("cast(n.near as halfvec({n}))");
         let far = format!("{near} <#> cast(cast(?1 as text) as halfvec({n}))");
         let of = within(self.tenant, &self.model, "n");
-        let of_project = format!("m.project_id = ?2{}", filter.sql());
+        let (narrowed, times) = filter.sql(4);
+        let of_project = format!("m.project_id = ?2{narrowed}");
         let sql = match all {
             // Not in the index's order, so that it is not asked.
             true => format!(
@@ -239,10 +325,16 @@ impl Index<'_> {
             ),
             false => {
                 let in_sight = wanted.clamp(IN_SIGHT_MIN, IN_SIGHT_MAX);
+                let looked_at = if from_few() {
+                    LOOKED_AT_FEW
+                } else {
+                    LOOKED_AT_MAX
+                };
                 self.set(&format!(
                     "set local hnsw.ef_search = {in_sight};
                      set local hnsw.iterative_scan = strict_order;
-                     set local hnsw.max_scan_tuples = {LOOKED_AT_MAX};
+                     set local hnsw.max_scan_tuples = {looked_at};
+                     set local hnsw.scan_mem_multiplier = {LOOKED_AT_MEMORY};
                      set local enable_seqscan = off; set local enable_sort = off"
                 ));
                 format!(
@@ -252,8 +344,10 @@ impl Index<'_> {
                 )
             }
         };
-        let bound = params![written(question), project, wanted as i64];
-        let found = super::memory::list(self.c, &sql, bound, |r| {
+        let (question, limit) = (written(question), wanted as i64);
+        let mut bound: Vec<&dyn sql::ToSql> = vec![&question, &project, &limit];
+        bound.extend(times.iter().map(|time| time as &dyn sql::ToSql));
+        let found = super::memory::list(self.c, &sql, &bound, |r| {
             Ok(Near {
                 id: r.get(0)?,
                 row: r.get(1)?,
@@ -274,16 +368,17 @@ impl Index<'_> {
         }
     }
 
-    /// What was embedded since the last step.
+    /// What was embedded since the last step: the newest, where it is much.
     fn tail(&self, project: &str, filter: &ScanFilter) -> Result<Vec<Newer>> {
+        let (narrowed, times) = filter.sql(5);
         let sql = format!(
             "select v.id, v.memory_row, v.ordinal, v.vector from memory_vectors v
              join memory m on m.rowid = v.memory_row
-             where v.id > ?1 and v.model = ?2 and m.project_id = ?3{} order by v.id desc limit ?4",
-            filter.sql()
+             where v.id > ?1 and v.model = ?2 and m.project_id = ?3{narrowed} order by v.id desc limit ?4"
         );
-        let bound = params![self.last, self.model, project, TAIL_MAX];
-        let newer = super::memory::list(self.c, &sql, bound, |r| {
+        let mut bound: Vec<&dyn sql::ToSql> = vec![&self.last, &self.model, &project, &TAIL_MAX];
+        bound.extend(times.iter().map(|time| time as &dyn sql::ToSql));
+        let newer = super::memory::list(self.c, &sql, &bound, |r| {
             let vector = r.get_ref(3)?.as_blob().ok().and_then(from_bytes);
             Ok(Newer {
                 id: r.get(0)?,
@@ -352,14 +447,17 @@ impl Newer {
 }
 
 impl ScanFilter {
-    /// The filter as SQL on a row `m` of memory: numbers, and names of a closed list.
-    fn sql(&self) -> String {
-        let mut sql = String::new();
+    /// The filter as SQL on a row `m` of memory, and the times for its places, which are numbered from one on. Kinds are
+    /// names of a closed list; times are bound, so that the statement is the same one whenever it is asked.
+    fn sql(&self, first: usize) -> (String, Vec<i64>) {
+        let (mut sql, mut times) = (String::new(), Vec::new());
         if self.since > i64::MIN {
-            let _ = write!(sql, " and m.created_at >= {}", self.since);
+            let _ = write!(sql, " and m.created_at >= ?{first}");
+            times.push(self.since);
         }
         if self.until < i64::MAX {
-            let _ = write!(sql, " and m.created_at <= {}", self.until);
+            let _ = write!(sql, " and m.created_at <= ?{}", first + times.len());
+            times.push(self.until);
         }
         if let Some(kinds) = self.kinds {
             let allowed = Kind::ALL.iter().enumerate();
@@ -367,18 +465,14 @@ impl ScanFilter {
             let names: Vec<String> = allowed.map(|(_, kind)| format!("'{kind}'")).collect();
             let _ = write!(sql, " and m.kind in ({})", names.join(","));
         }
-        sql
+        (sql, times)
     }
 }
 
 impl Tables {
     /// Does the next piece of work on the index, where there is one to be; whether there was any.
     pub async fn tend_index(&self, model: &'static str, dimensions: usize) -> Result<bool> {
-        let rests = self
-            .near
-            .rests()
-            .is_some_and(|since| since.elapsed() < LOOK_AGAIN);
-        match rests && !from_few() {
+        match self.near.rests(model) && !from_few() {
             true => Ok(false),
             false => self.make_index(model, dimensions, from_vectors()).await,
         }
@@ -399,6 +493,7 @@ impl Tables {
             return Ok(false);
         };
         let tended = tokio::task::spawn_blocking(move || {
+            // A connection of its own: what it sets and locks ends with it.
             let link = pool.server().connect().map_err(failed)?;
             let c = Connection::Postgres(link);
             let Connection::Postgres(link) = &c else {
@@ -410,22 +505,46 @@ impl Tables {
                 model,
                 dimensions,
             };
-            let tended = tend(&c, link, &of, from);
-            // At once, and not when this connection has ended: the next step may be here before.
-            drop(link.batch("select pg_advisory_unlock_all()"));
-            let Tended { worked, is_whole } = tended?;
-            let was = near.is_whole(model);
-            near.set(is_whole.then_some(model));
-            if is_whole && !was {
-                tracing::info!(model, "Meaning is found by pgvector's index from now on");
-                vectors.forget();
+            let tended = Tending {
+                c: &c,
+                link,
+                of: &of,
+                near: &near,
             }
-            *near.rests() = (!worked).then(Instant::now);
+            .tend(from);
+            near.change(model, |seen| {
+                let worked = tended.as_ref().is_ok_and(|tended| tended.worked);
+                seen.rests_since = (!worked).then(Instant::now);
+            });
+            let Tended { worked, is_whole } = tended?;
+            near.note(model, is_whole);
+            if is_whole && vectors.let_go_of(model) {
+                tracing::info!(model, "Meaning is found by pgvector's index from now on");
+            }
             Ok(worked)
         });
         tended
             .await
             .map_err(|_| super::StoreError::Failed("tending the index was cut short".into()))?
+    }
+
+    /// Whether a generation is to have its index before it answers: the one before it has one, and there are so many
+    /// vectors that they are not to be read into memory.
+    pub async fn awaits_index(&self, before: &'static str, model: &'static str) -> Result<bool> {
+        let Some(tenant) = self.tenant.filter(|_| self.pool.is_some()) else {
+            return Ok(false);
+        };
+        self.read_memory(move |c| {
+            Ok(has_index(c, tenant, before)?
+                && !has_index(c, tenant, model)?
+                && is_enough(c, model, from_vectors())?)
+        })
+        .await
+    }
+
+    /// What is being done to a generation's index; none where there is nothing to be done.
+    pub fn index_copying(&self, model: &str) -> Option<Copying> {
+        self.near.copying(model)
     }
 
     /// What the index finds of the `n` nearest vectors to each question, as a share, and how long each took
@@ -494,117 +613,199 @@ fn with_rows<T>(c: &Connection, work: impl FnOnce() -> Result<T>) -> Result<T> {
     done
 }
 
-fn tend(c: &Connection, link: &Link, of: &Generation, from: i64) -> Result<Tended> {
-    let extension = "select exists (select 1 from pg_extension where extname = 'vector'
-        and string_to_array(extversion, '.')::int[] >= array[0, 8])";
-    if !is_there(c, extension)? {
-        return Ok(Tended::default());
-    }
-    let table = "select exists (select 1 from pg_attribute where attname = 'near'
-        and attrelid = to_regclass('memory_near') and not attisdropped)";
-    if !is_there(c, table)? {
-        let sql = "select count(*) from (select 1 from memory_vectors where model = ? limit ?) v";
-        let vectors: i64 = with_rows(c, || {
-            c.query_row(sql, params![of.model, from], |r| r.get(0))
-                .map_err(failed)
-        })?;
-        if vectors < from {
+/// A connection that works on one generation's index.
+struct Tending<'a> {
+    c: &'a Connection,
+    link: &'a Link,
+    of: &'a Generation,
+    near: &'a Indexed,
+}
+
+impl Tending<'_> {
+    fn tend(&self, from: i64) -> Result<Tended> {
+        let Self { c, link, of, near } = *self;
+        let extension = "select exists (select 1 from pg_extension where extname = 'vector'
+            and string_to_array(extversion, '.')::int[] >= array[0, 8])";
+        if !is_there(c, extension)? {
             return Ok(Tended::default());
         }
-        tracing::info!(
-            model = of.model,
-            "Vectors are copied into an index by pgvector"
-        );
-        tenants::in_transaction(link, || match is_there(c, table)? {
-            // Another server was quicker.
-            true => Ok(()),
-            false => {
-                let tables = format!("{TABLES}; {}", tenants::let_members_in());
-                link.batch(&tables).map_err(failed)
+        let table = "select exists (select 1 from pg_attribute where attname = 'near'
+            and attrelid = to_regclass('memory_near') and not attisdropped)";
+        let (has_table, has_index) = (is_there(c, table)?, has_index(c, of.tenant, of.model)?);
+        // What others have is not copied for a tenant that has few; an index that is there stays.
+        if !has_index && !with_rows(c, || is_enough(c, of.model, from))? {
+            return match has_table {
+                true => with_rows(c, || self.copies_none()),
+                false => Ok(Tended::default()),
+            };
+        }
+        if !has_table {
+            tracing::info!(
+                model = of.model,
+                "Vectors are copied into an index by pgvector"
+            );
+            tenants::in_transaction(link, || match is_there(c, table)? {
+                // Another server was quicker.
+                true => Ok(()),
+                false => {
+                    let tables = format!("{TABLES}; {}", tenants::let_members_in());
+                    link.batch(&tables).map_err(failed)
+                }
+            })?;
+        }
+        let is_whole = has_index;
+        for _ in 0..STEPS {
+            let copied = with_rows(c, || match is_there(c, TURN)? {
+                true => copy_step(c, of).map(Some),
+                // Another server is at it.
+                false => Ok(None),
+            })?;
+            match copied {
+                Some(STEP_VECTORS) => {}
+                Some(_) => {
+                    near.change(of.model, |seen| seen.copying.behind = 0);
+                    let made = self.alone(|| self.clear_and_build(has_index))?;
+                    return Ok(made.unwrap_or(Tended {
+                        worked: false,
+                        is_whole,
+                    }));
+                }
+                None => {
+                    let worked = false;
+                    return Ok(Tended { worked, is_whole });
+                }
             }
-        })?;
-    }
-    // One server at a time; the others look again later.
-    let mine = "select pg_try_advisory_lock(hashtextextended('prism near', 0))";
-    let has_index = has_index(c, of)?;
-    if !is_there(c, mine)? {
-        return Ok(Tended {
-            worked: false,
-            is_whole: has_index && is_enough(c, of, from)?,
-        });
-    }
-    forget_others(c, link, of)?;
-    let more = with_rows(c, || copy_step(c, of))? == STEP_VECTORS;
-    let enough = is_enough(c, of, from)?;
-    if !more && enough && !has_index {
-        build(link, of).map_err(failed)?;
-        return Ok(Tended {
+        }
+        let behind = with_rows(c, || behind(c, of.model))?;
+        near.change(of.model, |seen| seen.copying.behind = behind);
+        Ok(Tended {
             worked: true,
-            is_whole: true,
-        });
+            is_whole,
+        })
     }
-    Ok(Tended {
-        worked: more,
-        is_whole: has_index && enough,
-    })
+
+    /// Takes away what was copied though there are too few for an index, a part of it.
+    fn copies_none(&self) -> Result<Tended> {
+        let left = "delete from memory_near where id in
+            (select id from memory_near where model = ? limit ?)";
+        let bound = params![self.of.model, STEP_VECTORS as i64];
+        let gone = self.c.execute(left, bound).map_err(failed)?;
+        let state = "delete from memory_near_state where model = ?";
+        self.c.execute(state, [self.of.model]).map_err(failed)?;
+        Ok(Tended {
+            worked: gone == STEP_VECTORS,
+            is_whole: false,
+        })
+    }
+
+    /// Does what only one may do at a time, of all servers and for all tenants; none where another is at it. The lock
+    /// is this connection's, and ends with it at the latest.
+    fn alone<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        if !is_there(self.c, ALONE)? {
+            return Ok(None);
+        }
+        let done = work();
+        // At once: the next step may be here before this connection has ended.
+        drop(self.link.batch("select pg_advisory_unlock_all()"));
+        done.map(Some)
+    }
+
+    fn clear_and_build(&self, has_index: bool) -> Result<Tended> {
+        self.forget_others()?;
+        if !has_index {
+            let of = self.of;
+            tracing::info!(model = of.model, "The index of vectors is being made");
+            let is_being_made = |is| {
+                self.near
+                    .change(of.model, |seen| seen.copying.is_being_made = is);
+            };
+            is_being_made(true);
+            let built = build(self.link, of);
+            is_being_made(false);
+            built.map_err(failed)?;
+        }
+        Ok(Tended {
+            worked: !has_index,
+            is_whole: true,
+        })
+    }
+
+    /// What generations left of which no vector is there any more, and tenants that are no more.
+    fn forget_others(&self) -> Result<()> {
+        let Self { c, link, of, .. } = *self;
+        let gone = "select s.model from memory_near_state s where s.model <> ?
+            and not exists (select 1 from memory_vectors v where v.model = s.model)";
+        let gone = with_rows(c, || {
+            super::memory::list(c, gone, params![of.model], |r| r.get::<_, String>(0))
+        })?;
+        for gone in gone {
+            drop_index(link, &name(of.tenant, &gone))?;
+            with_rows(c, || {
+                let sql = "delete from memory_near_state where model = ?";
+                c.execute(sql, [&gone]).map(drop).map_err(failed)
+            })?;
+        }
+        let left = super::memory::list(c, OF_NOBODY, params![], |r| r.get::<_, String>(0))?;
+        for index in left {
+            drop_index(link, &index)?;
+        }
+        Ok(())
+    }
 }
 
-/// Whether so many vectors were copied.
-fn is_enough(c: &Connection, of: &Generation, from: i64) -> Result<bool> {
-    let sql = "select coalesce((select vectors from memory_near_state where model = ?), 0) >= ?";
-    with_rows(c, || {
-        c.query_row(sql, params![of.model, from], |r| r.get(0))
-            .map_err(failed)
-    })
+/// Takes an index away without holding up anybody who reads.
+fn drop_index(link: &Link, index: &str) -> Result<()> {
+    link.batch(&format!("drop index concurrently if exists {index}"))
+        .map_err(failed)
 }
 
-fn has_index(c: &Connection, of: &Generation) -> Result<bool> {
+/// Whether a model has so many vectors; no more of them are counted.
+fn is_enough(c: &Connection, model: &str, from: i64) -> Result<bool> {
+    let sql = "select count(*) from (select 1 from memory_vectors where model = ? limit ?) v";
+    let vectors: i64 = c
+        .query_row(sql, params![model, from], |r| r.get(0))
+        .map_err(failed)?;
+    Ok(vectors >= from)
+}
+
+/// How many vectors were not copied yet.
+fn behind(c: &Connection, model: &str) -> Result<u64> {
+    let sql = "select count(*) from (select 1 from memory_vectors v where v.model = ?1 and v.id >
+        (select coalesce(max(last), 0) from memory_near_state where model = ?1) limit ?2) v";
+    let behind: i64 = c
+        .query_row(sql, params![model, BEHIND_MAX], |r| r.get(0))
+        .map_err(failed)?;
+    Ok(behind as u64)
+}
+
+/// Whether there is an index that answers: one that is being made, or was cut off, does not.
+fn has_index(c: &Connection, tenant: Uuid, model: &str) -> Result<bool> {
     c.query_row(
         "select exists (select 1 from pg_index where indexrelid = to_regclass(?) and indisvalid)",
-        [&name(of.tenant, of.model)],
+        [&name(tenant, model)],
         |r| r.get(0),
     )
     .map_err(failed)
 }
 
-/// What generations left of which no vector is there any more.
-fn forget_others(c: &Connection, link: &Link, of: &Generation) -> Result<()> {
-    let gone = "select s.model from memory_near_state s where s.model <> ?
-        and not exists (select 1 from memory_vectors v where v.model = s.model)";
-    let gone = with_rows(c, || {
-        super::memory::list(c, gone, params![of.model], |r| r.get::<_, String>(0))
-    })?;
-    for gone in gone {
-        link.batch(&format!(
-            "drop index concurrently if exists {}",
-            name(of.tenant, &gone)
-        ))
-        .map_err(failed)?;
-        with_rows(c, || {
-            let sql = "delete from memory_near_state where model = ?";
-            c.execute(sql, [&gone]).map(drop).map_err(failed)
-        })?;
+/// Takes away the indexes of a tenant that is no more, outside of any transaction: whoever reads goes on. Where one is
+/// being made, they are left to whoever tends the next index.
+pub(super) fn forget_tenant(c: &Connection, link: &Link, tenant: &str) -> Result<()> {
+    let indexes = "select cast(cast(indexrelid as regclass) as text) from pg_index
+        where indrelid = to_regclass('memory_near')
+            and strpos(pg_get_expr(indpred, indrelid), ?) > 0";
+    let indexes = super::memory::list(c, indexes, params![tenant], |r| r.get::<_, String>(0))?;
+    if indexes.is_empty() {
+        return Ok(());
     }
-    Ok(())
-}
-
-/// Takes away the indexes of a tenant that is no more.
-pub(super) fn forget_tenant(link: &Link, tenant: &str) -> Result<()> {
-    let gone = format!(
-        "do $$
-        declare
-            gone regclass;
-        begin
-            for gone in
-                select indexrelid::regclass from pg_index
-                where indrelid = to_regclass('memory_near')
-                    and pg_get_expr(indpred, indrelid) like '%{tenant}%'
-            loop
-                execute format('drop index %s', gone);
-            end loop;
-        end $$"
-    );
-    link.batch(&gone).map_err(failed)
+    let wait = |how: &str| link.batch(&format!("set lock_timeout = '{how}'"));
+    wait(LET_BUILD).map_err(failed)?;
+    for index in indexes {
+        if let Err(error) = drop_index(link, &index) {
+            tracing::warn!(%error, index, "An index of vectors is left for later");
+        }
+    }
+    wait("0").map_err(failed)
 }
 
 /// Copies the next vectors; answers how many it came through.
@@ -629,7 +830,6 @@ fn copy_step(c: &Connection, of: &Generation) -> Result<usize> {
     let Some((reached, ..)) = next.last() else {
         return Ok(0);
     };
-    let mut taken = 0;
     for (id, row, ordinal, vector) in &next {
         // One of another length is passed over, as in memory.
         let Some(vector) = vector.as_ref().filter(|v| v.len() == of.dimensions) else {
@@ -641,13 +841,11 @@ fn copy_step(c: &Connection, of: &Generation) -> Result<usize> {
             params![id, row, ordinal, of.model, scanned, written(vector)],
         )
         .map_err(failed)?;
-        taken += 1;
     }
-    c.execute(
-        "insert into memory_near_state (model, last, vectors) values (?1, ?2, ?3)
-         on conflict (model) do update set last = excluded.last,
-            vectors = memory_near_state.vectors + excluded.vectors",
-        params![of.model, reached, taken],
+    c.put(
+        "insert into memory_near_state (model, last) values (?1, ?2)
+         on conflict (model) do update set last = excluded.last",
+        params![of.model, reached],
     )
     .map_err(failed)?;
     Ok(next.len())
@@ -675,16 +873,23 @@ mod tests {
 
     #[test]
     fn a_filter_is_the_same_in_sql() {
-        assert_eq!(ScanFilter::all().sql(), "");
+        assert_eq!(ScanFilter::all().sql(4), (String::new(), Vec::new()));
         let filter = Filter {
             kinds: vec![Kind::Fact, Kind::Note],
             since: Some(Moment(3)),
             until: Some(Moment(9)),
             ..Filter::default()
         };
-        let sql = ScanFilter::of(&filter).sql();
-        assert!(sql.starts_with(" and m.created_at >= 3 and m.created_at <= 9 and m.kind in ("));
+        let (sql, times) = ScanFilter::of(&filter).sql(4);
+        assert!(sql.starts_with(" and m.created_at >= ?4 and m.created_at <= ?5 and m.kind in ("));
         assert!(sql.contains("'fact'") && sql.contains("'note'"), "{sql}");
+        assert_eq!(times, [3, 9]);
+        let until = Filter {
+            until: Some(Moment(9)),
+            ..Filter::default()
+        };
+        let (sql, times) = ScanFilter::of(&until).sql(4);
+        assert_eq!((sql.as_str(), times), (" and m.created_at <= ?4", vec![9]));
     }
 
     #[test]

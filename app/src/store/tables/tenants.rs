@@ -338,7 +338,8 @@ pub fn remove(url: &str, wanted: &str) -> Result<u64> {
     let mut gone = 0;
     for _ in 0..REMOVAL_ROUNDS {
         let emptied = empty(&c, &id, &tables, &mut gone)
-            .and_then(|()| in_transaction(link, || forget(&c, link, &id)));
+            .and_then(|()| near::forget_tenant(&c, link, &id))
+            .and_then(|()| in_transaction(link, || forget(&c, &id)));
         match emptied {
             // Somebody wrote behind us.
             Err(StoreError::Dangling | StoreError::Again(_)) => std::thread::sleep(REMOVAL_PAUSE),
@@ -353,8 +354,7 @@ pub fn remove(url: &str, wanted: &str) -> Result<u64> {
     .into())
 }
 
-fn forget(c: &Connection, link: &Link, id: &str) -> Result<()> {
-    near::forget_tenant(link, id)?;
+fn forget(c: &Connection, id: &str) -> Result<()> {
     c.execute("delete from tenants where id = ?", [id])
         .map(drop)
         .map_err(failed)

@@ -43,10 +43,11 @@ const PATIENT: Duration = Duration::from_secs(60);
 const LET_GO_AFTER: Duration = Duration::from_secs(60);
 
 /// Vectors after the last one that is in memory, in order. By any index but the id's, each look would
-/// read and sort all of them.
+/// read and sort all of them; without a limit PostgreSQL would send them all for every step.
 pub(super) const NEWER: &str = "select v.id, v.memory_row, v.ordinal, m.kind, m.created_at,
         m.project_id, v.vector from memory_vectors v not indexed
-    cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ? order by v.id";
+    cross join memory m on m.rowid = v.memory_row where v.id > ? and v.model = ?
+    order by v.id limit ?";
 /// Vectors as they were made.
 pub(super) const EXACT: &str = "select v.id, v.vector from json_each(?) j
     cross join memory_vectors v on v.id = cast(j.value as integer)";
@@ -392,7 +393,7 @@ impl ScanFilter {
         }
     }
 
-    const fn lets_all(&self) -> bool {
+    pub(super) const fn lets_all(&self) -> bool {
         self.since == i64::MIN && self.until == i64::MAX && self.kinds.is_none()
     }
 
@@ -414,9 +415,10 @@ impl Tables {
     /// Reads the vectors into memory before anybody asks.
     pub async fn warm_vectors(&self, model: &'static str) -> Result<()> {
         let (vectors, near) = (self.vectors.clone(), self.near.clone());
-        let whole = move |c: &Connection| match near.is_whole(model) {
-            true => Ok(true),
-            false => vectors.catch_up(c, model, Duration::MAX),
+        // Where PostgreSQL has an index of them, they need not be in memory.
+        let whole = move |c: &Connection| match near.index(c, model, 0)? {
+            Some(_) => Ok(true),
+            None => vectors.catch_up(c, model, Duration::MAX),
         };
         self.read_memory(whole).await.map(drop)
     }
@@ -445,6 +447,17 @@ impl Vectors {
         let mut generations = self.change();
         generations.epoch += 1;
         generations.held.clear();
+    }
+
+    /// Lets go of one generation, where it is held: something else answers in its place.
+    pub fn let_go_of(&self, model: &str) -> bool {
+        let held = self.look().of(model).is_some();
+        if held {
+            let mut generations = self.change();
+            generations.epoch += 1;
+            generations.held.retain(|g| g.model != model);
+        }
+        held
     }
 
     /// Gives back the room of all other generations: their vectors are gone from the store.
@@ -530,7 +543,7 @@ impl Vectors {
             let last = generations.of(model).map_or(0, |g| g.last);
             (generations.epoch, last)
         };
-        let step = next_vectors(c, model, last, newest)?;
+        let step = next_vectors(c, model, last, newest, STEP_VECTORS)?;
         self.take_in(model, epoch, step);
         Ok(())
     }
@@ -761,50 +774,59 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The vectors after `last`, about [`STEP_VECTORS`] of them, and how far that is. A row's vectors
-/// are never parted, because a row that comes again replaces what it was.
-fn next_vectors(c: &Connection, model: &str, last: i64, newest: i64) -> Result<(Vec<Read>, i64)> {
-    let mut statement = c.prepare_cached(NEWER).map_err(failed)?;
-    let mut rows = statement.query(params![last, model]).map_err(failed)?;
-    let (mut step, mut reached, mut current) = (Vec::new(), last, None);
-    let mut seen = 0;
-    while let Some(row) = rows.next().map_err(failed)? {
-        let get = || -> sql::Result<(i64, i64, i64, String, i64, String)> {
-            Ok((
-                row.get(0)?,
-                row.get(1)?,
-                row.get(2)?,
-                row.get(3)?,
-                row.get(4)?,
-                row.get(5)?,
-            ))
-        };
-        let (id, memory_row, ordinal, kind, time, project) = get().map_err(failed)?;
-        if seen >= STEP_VECTORS && current != Some(memory_row) {
-            return Ok((step, reached));
-        }
-        (reached, current) = (id, Some(memory_row));
-        seen += 1;
-        let vector = row
-            .get_ref(6)
-            .ok()
-            .and_then(|v| v.as_blob().ok().and_then(from_bytes));
-        let (Some(vector), Some(kind)) = (vector, Kind::from_name(&kind)) else {
-            continue;
-        };
-        let (codes, worth) = quantise(&vector);
-        step.push(Read {
-            project,
-            id,
-            row: memory_row,
-            role: Role::of(ordinal),
-            kind: kind_number(kind),
-            time,
-            codes,
-            step: worth,
-        });
+/// The vectors after `last`, `step` of them or a few less, and how far that is. A row's vectors are never parted,
+/// because a row that comes again replaces what it was.
+fn next_vectors(
+    c: &Connection,
+    model: &str,
+    last: i64,
+    newest: i64,
+    step: usize,
+) -> Result<(Vec<Read>, i64)> {
+    // One more than is taken says whether the last row may go on behind it.
+    let bound = params![last, model, step as i64 + 1];
+    let mut found = super::memory::list(c, NEWER, bound, read)?;
+    if found.len() <= step {
+        let reached = found.last().map_or(last, |(id, ..)| *id).max(newest);
+        return Ok((
+            found.into_iter().filter_map(|(.., read)| read).collect(),
+            reached,
+        ));
     }
-    Ok((step, reached.max(newest)))
+    let cut = found.last().map(|(_, row, _)| *row);
+    while found.last().map(|(_, row, _)| *row) == cut {
+        found.pop();
+    }
+    match found.last().map(|(id, ..)| *id) {
+        Some(reached) => Ok((
+            found.into_iter().filter_map(|(.., read)| read).collect(),
+            reached,
+        )),
+        // One row has more vectors than a step.
+        None => next_vectors(c, model, last, newest, step * 2),
+    }
+}
+
+/// A vector's number and row, and the vector itself if it can be read.
+fn read(row: &sql::Row<'_>) -> sql::Result<(i64, i64, Option<Read>)> {
+    let (id, memory_row) = (row.get(0)?, row.get(1)?);
+    let kind: String = row.get(3)?;
+    let vector = row.get_ref(6)?.as_blob().ok().and_then(from_bytes);
+    let (Some(vector), Some(kind)) = (vector, Kind::from_name(&kind)) else {
+        return Ok((id, memory_row, None));
+    };
+    let (codes, step) = quantise(&vector);
+    let read = Read {
+        project: row.get(5)?,
+        id,
+        row: memory_row,
+        role: Role::of(row.get(2)?),
+        kind: kind_number(kind),
+        time: row.get(4)?,
+        codes,
+        step,
+    };
+    Ok((id, memory_row, Some(read)))
 }
 
 /// The length that most of these vectors have: one that was torn says nothing of the others.
@@ -912,6 +934,30 @@ mod tests {
     }
 
     #[test]
+    fn a_step_never_parts_the_vectors_of_a_row_and_comes_to_the_end_whatever_its_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let c = database(&dir, 9);
+        for length in 1..=19 {
+            let (mut last, mut seen) = (0, Vec::new());
+            loop {
+                let (step, reached) = next_vectors(&c, MODEL, last, 18, length).unwrap();
+                let rows: Vec<i64> = step.iter().map(|read| read.row).collect();
+                assert!(rows.len() <= length.max(2), "{length}: {rows:?}");
+                seen.extend(rows.chunks(2).map(|pair| {
+                    assert_eq!(pair, [pair[0]; 2], "{length}");
+                    pair[0]
+                }));
+                last = reached;
+                if step.is_empty() {
+                    break;
+                }
+            }
+            assert_eq!(seen, (1..=9).collect::<Vec<_>>(), "{length}");
+            assert_eq!(last, 18);
+        }
+    }
+
+    #[test]
     fn a_recall_neither_waits_for_ever_nor_reads_what_another_is_reading() {
         let dir = tempfile::tempdir().unwrap();
         let c = database(&dir, 3);
@@ -931,7 +977,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let c = database(&dir, 3);
         let vectors = Vectors::default();
-        let step = next_vectors(&c, MODEL, 0, 6).unwrap();
+        let step = next_vectors(&c, MODEL, 0, 6, STEP_VECTORS).unwrap();
         c.execute_batch("update memory set project_id = 'q'")
             .unwrap();
         vectors.forget();

@@ -68,15 +68,123 @@ fn lacking(database: &Database) -> String {
     database.sql(sql).trim().to_owned()
 }
 
+/// Servers with few vectors, which are enough for an index that is looked for at once.
+fn with_few(database: &Database) -> [(&'static str, &str); 2] {
+    [
+        ("PRISM_DATABASE", database.url.as_str()),
+        ("PRISM_FAILPOINTS", "near.from_few"),
+    ]
+}
+
+/// A connection that somebody else has to the database.
+async fn other(database: &Database) -> tokio_postgres::Client {
+    let connected = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await;
+    let (client, connection) = connected.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+#[tokio::test]
+async fn rows_are_embedded_while_the_index_is_made_and_copied_while_another_is() {
+    let database = Postgres::shared().database();
+    let mut server = Server::none();
+    server.resume_with(&with_few(&database));
+    give_model(&server);
+    let (mira, _) = server.session("Mira").await;
+    for text in TEXTS {
+        noted(&mira, text).await;
+    }
+    embedded(&mira).await;
+
+    // To make an index ends when whoever looks at the database from before has gone.
+    let other = other(&database).await;
+    let look = "begin isolation level repeatable read; select 1";
+    other.batch_execute(look).await.unwrap();
+    database.sql("create extension vector");
+    noted(&mira, "the extension has come").await;
+    wait_until("the index is being made", || async {
+        let sql = "select count(*) from pg_stat_activity
+            where query like 'create index concurrently%' and wait_event_type = 'Lock'
+                and datname = current_database()";
+        (database.sql(sql).trim() == "1").then_some(())
+    })
+    .await;
+    noted(&mira, "a row that came meanwhile").await;
+    embedded(&mira).await;
+    assert!(!indexed(&database));
+    other.batch_execute("commit").await.unwrap();
+    wait_until("the index is made", || async {
+        indexed(&database).then_some(())
+    })
+    .await;
+
+    // Another tenant's index is being made somewhere: this one's vectors are copied all the same.
+    let making = "select pg_advisory_lock(hashtextextended('prism near', 0))";
+    other.batch_execute(making).await.unwrap();
+    noted(&mira, "one more").await;
+    embedded(&mira).await;
+    wait_until("all is copied", || async {
+        (lacking(&database) == "0").then_some(())
+    })
+    .await;
+
+    // What was copied of a tenant that has too few is let go of.
+    let (acme, _) = tenants::add(&server, &database.url, "acme");
+    let copied = "insert into memory_near_state (tenant_id, model)
+        select t.id, s.model from tenants t, memory_near_state s where t.name = 'acme'";
+    database.sql(copied);
+    let ada = tenants::mint(&server, &acme, "Ada").await;
+    let (ada, _) = tenants::seated(&ada).await;
+    noted(&ada, "a single row").await;
+    wait_until("nothing of it is copied", || async {
+        let states = database.sql("select count(*) from memory_near_state");
+        (states.trim() == "1").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_project_whose_vectors_are_few_among_nearer_ones_of_others_finds_its_own() {
+    let database = Postgres::shared().database();
+    let mut server = Server::none();
+    server.resume_with(&with_few(&database));
+    give_model(&server);
+    let (mira, _) = server.session("Mira").await;
+    for text in TEXTS {
+        noted(&mira, text).await;
+    }
+    embedded(&mira).await;
+    let by_scan = answers(&mira).await;
+    assert!(by_scan.iter().all(|found| !found.is_empty()), "{by_scan:?}");
+
+    // Another project says each of these things five hundred times.
+    server.kill();
+    database.sql(
+        "select set_config('prism.tenant', (select id from tenants), false);
+         insert into projects (id, tenant_id, pid, created_at)
+            select '01890000-0000-7000-8000-000000000001', id, 'CROWD', 0 from tenants;
+         insert into memory (tenant_id, id, project_id, kind, identity, text, created_at)
+            select p.tenant_id, 'crowd' || n, p.id, 'note', 'A', 'x', n
+            from projects p, generate_series(1, 500) n where p.pid = 'CROWD';
+         insert into memory_vectors (tenant_id, memory_row, ordinal, model, vector)
+            select m.tenant_id, m.rowid, row_number() over (partition by m.rowid), v.model, v.vector
+            from memory m, memory_vectors v join memory o on o.rowid = v.memory_row
+            where m.id like 'crowd%' and o.id not like 'crowd%' and v.ordinal = 0;
+         create extension vector",
+    );
+    server.resume_with(&with_few(&database));
+    wait_until("the index is made of all of them", || async {
+        (indexed(&database) && lacking(&database) == "0").then_some(())
+    })
+    .await;
+    assert_eq!(answers(&mira).await, by_scan);
+}
+
 #[tokio::test]
 async fn an_extension_that_comes_later_is_taken_up_and_finds_what_the_scan_found() {
     let database = Postgres::shared().database();
     let mut server = Server::none();
-    let env = [
-        ("PRISM_DATABASE", database.url.as_str()),
-        // Few vectors are enough for an index, and it is looked for at once.
-        ("PRISM_FAILPOINTS", "near.from_few"),
-    ];
+    let env = with_few(&database);
     server.resume_with(&env);
     give_model(&server);
     let (mira, _) = server.session("Mira").await;

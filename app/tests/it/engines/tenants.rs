@@ -58,14 +58,14 @@ fn client(server: &Server, key: &str) -> Client {
         .creating_project()
 }
 
-async fn mint(server: &Server, operator: &Client, name: &str) -> Client {
+pub async fn mint(server: &Server, operator: &Client, name: &str) -> Client {
     let minted = operator.call(PID, "key_mint", json!({"identity": name}));
     let minted = minted.await.unwrap();
     let key = minted["key"].as_str().unwrap();
     Client::new(Locator::Home(server.home()), key.to_owned()).unwrap()
 }
 
-async fn seated(agent: &Client) -> (Client, Uuid) {
+pub async fn seated(agent: &Client) -> (Client, Uuid) {
     let opened = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
     let opened = agent.call(PID, "session_register", opened).await.unwrap();
     let session = opened["session_id"].as_str().unwrap().parse().unwrap();

@@ -476,6 +476,76 @@ fn vectors_end_the_job_they_were_made_for_and_no_newer_one() {
     });
 }
 
+/// A vector of its own for each number: no two are alike.
+fn vector_of(n: usize) -> Vec<f32> {
+    let mut vector = vec![0.0; DIMENSIONS];
+    let (one, other) = (n % DIMENSIONS, n / DIMENSIONS);
+    vector[one] = 0.8;
+    vector[(one + 1 + other) % DIMENSIONS] = 0.6;
+    vector
+}
+
+#[test]
+fn thousands_of_vectors_are_read_step_by_step_and_every_row_is_found_by_its_own() {
+    const ROWS: usize = 900;
+    const OF_A_ROW: usize = 3;
+    on_every_engine(async |opened| {
+        let (p, _) = two_projects(&opened).await;
+        let row = |n: usize| import_row(&n.to_string(), note(&p, n as i64, &format!("row {n}")));
+        for from in (0..ROWS).step_by(100) {
+            let rows = (from..from + 100).map(row).collect();
+            let imported = opened.store.import(p.id, "file".into(), rows).await;
+            assert!(imported.unwrap());
+        }
+        let mut ids = Vec::new();
+        loop {
+            let jobs = opened.store.embed_jobs(100, ATTEMPTS).await.unwrap();
+            if jobs.is_empty() {
+                break;
+            }
+            let mut done = Vec::new();
+            for job in jobs {
+                // Only the first is near to what the row is asked by.
+                let n = ids.len();
+                let vectors = (0..OF_A_ROW).map(|ordinal| VectorRow {
+                    ordinal: ordinal as i64,
+                    vector: vector_of(if ordinal == 0 { n } else { ROWS + n }),
+                });
+                ids.push(job.memory_id.clone());
+                done.push((job, vectors.collect()));
+            }
+            opened.store.add_vectors(MODEL, None, done).await.unwrap();
+        }
+        assert_eq!(ids.len(), ROWS);
+        let opened = opened.crash();
+        opened.store.warm_vectors(MODEL).await.unwrap();
+        // Around the end of every step, and some between.
+        let asked = (0..ROWS).filter(|n| n % 333 > 329 || n % 333 < 4 || n % 50 == 0);
+        for n in asked {
+            let phrasing = Phrasing {
+                vector: Some(vector_of(n)),
+                ..Phrasing::default()
+            };
+            let search = Search {
+                project_id: p.id,
+                question: Question::of("", &[], "frank"),
+                phrasings: vec![phrasing],
+                model: MODEL,
+                entities: Vec::new(),
+                filter: Filter::default(),
+                weights: Weights::default(),
+                neighbours: false,
+            };
+            let found = opened.store.candidates(search).await.unwrap();
+            let rows = found.candidates.rows.into_iter();
+            let it = rows.into_iter().find(|row| row.id == ids[n]);
+            let it = it.unwrap_or_else(|| panic!("row {n} is not found"));
+            let near = it.near.map(|near| near.field);
+            assert!(near > Some(0.99), "row {n}: {near:?}");
+        }
+    });
+}
+
 fn import_row(line: &str, new: NewMemory) -> ImportRow {
     ImportRow {
         line_id: line.into(),

@@ -113,8 +113,12 @@ fn what_runs_often_reads_what_waits_and_never_what_was() {
         (
             "finishing a probe",
             probe::END_PROBE.to_owned(),
-            probe::PROBES_OF.to_owned(),
             &["sqlite_autoindex_signal_queue_1", "ix_signal_echo"],
+        ),
+        (
+            "the probes that wait for a session",
+            probe::PROBES_OF.to_owned(),
+            &["ix_signal_waiting"],
         ),
         (
             "a look at what has waited too long",

@@ -20,6 +20,9 @@ pub struct Facts {
     /// The version of pgvector, where it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pgvector: Option<String>,
+    /// How far its index of meaning is, where there is one or is to be one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Index>,
     /// A replica, or a database that was set to be read only.
     #[serde(default)]
     pub read_only: bool,
@@ -32,6 +35,31 @@ pub struct Facts {
     /// Something in front of it gives each transaction another connection.
     #[serde(default)]
     pub pooled: bool,
+}
+
+/// How far pgvector's index of a tenant's vectors is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// It answers; before that the scan in memory does.
+    pub in_use: bool,
+    /// It is being made now, by this server.
+    pub being_made: bool,
+    /// Vectors that it lacks, as far as they were counted.
+    pub behind: u64,
+}
+
+impl Index {
+    fn line(&self) -> String {
+        let state = match (self.in_use, self.being_made) {
+            (true, _) => "index in use",
+            (false, true) => "index being made",
+            (false, false) => "vectors being copied for an index",
+        };
+        match self.behind {
+            0 => state.to_owned(),
+            n => format!("{state}, {n} vectors behind"),
+        }
+    }
 }
 
 /// What keeps the rows of tenants apart.
@@ -173,6 +201,9 @@ impl Facts {
         if let Some(pgvector) = &self.pgvector {
             line.push_str(&format!(", pgvector {pgvector}"));
         }
+        if let Some(index) = &self.index {
+            line.push_str(&format!(" ({})", index.line()));
+        }
         if self.is_shared() {
             line.push_str(&format!(", clock {} ms off", self.clock_off_ms.abs()));
         }
@@ -239,6 +270,23 @@ mod tests {
                 Some(says) => assert!(refusal.unwrap().contains(says), "{facts:?}"),
             }
         }
+    }
+
+    #[test]
+    fn the_index_of_meaning_is_said_with_how_far_it_is() {
+        let line = |in_use, being_made, behind| {
+            let index = Index {
+                in_use,
+                being_made,
+                behind,
+            };
+            index.line()
+        };
+        assert_eq!(line(true, false, 0), "index in use");
+        assert_eq!(line(true, false, 7), "index in use, 7 vectors behind");
+        assert_eq!(line(false, true, 0), "index being made");
+        let copied = "vectors being copied for an index, 9 vectors behind";
+        assert_eq!(line(false, false, 9), copied);
     }
 
     #[test]

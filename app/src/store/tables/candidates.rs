@@ -7,7 +7,7 @@ use super::word_counts;
 use super::words::{self, WordHits};
 use super::{Result, Tables, failed, held};
 use crate::store::memory::{Filter, Found, Phrasing, Search, Terms, WordHits as Hits, Words};
-use crate::store::sql::{Connection, OptionalExtension, params};
+use crate::store::sql::{Connection, OptionalExtension, ToSql, Value, params};
 use prism_core::Moment;
 use prism_core::memory::entity::{Entity, EntityType};
 use prism_core::memory::generation::Generation;
@@ -33,10 +33,11 @@ const RELEASE_NOTES: i64 = 2_000;
 const BETWEEN: &str = "select rowid from (select m.rowid, m.identity from memory_fts f
         cross join memory m indexed by ix_memory_candidate on m.rowid = f.rowid
         where memory_fts match ?1 and m.project_id = ?3 order by f.rowid desc limit ?2)
-    where identity in (select value from json_each(?4)) limit ?5";
-/// Rows that mention an entity.
+    where identity in (select value from json_each(?4))";
+/// Rows that mention an entity in one way: of many the same ones, whichever engine is asked.
 const MENTIONING: &str = "select m.rowid from edges e cross join memory m on m.id = e.src
-    where e.dst = ? and e.kind in ('MENTIONS', 'CONFIRMS', 'COMBINES') limit ?";
+    where e.dst = ? and e.kind = ? order by e.src limit ?";
+const WAYS_TO_MENTION: [&str; 3] = ["MENTIONS", "CONFIRMS", "COMBINES"];
 /// The row before each row in its session.
 const BEFORE: &str = "select m.rowid, (select n.rowid from memory n indexed by ix_memory_session
         where n.session_id = m.session_id and n.created_at < m.created_at
@@ -322,39 +323,44 @@ impl Leg {
     }
 }
 
-/// The filter as SQL. Kinds are names of a closed list and times are numbers, so nothing here is
-/// anybody's text.
-pub(super) fn narrowed(filter: &Filter) -> String {
-    let mut sql = String::new();
+/// The filter as SQL, and the times for its places, which are numbered from one on. Kinds are names of a closed list;
+/// times are bound, so that the statement is the same one whenever it is asked.
+pub(super) fn narrowed(filter: &Filter, first: usize) -> (String, Vec<i64>) {
+    let (mut sql, mut times) = (String::new(), Vec::new());
     if !filter.kinds.is_empty() {
         let kinds: Vec<String> = filter.kinds.iter().map(|k| format!("'{k}'")).collect();
         sql.push_str(&format!(" and m.kind in ({})", kinds.join(",")));
     }
+    let mut place = |time: Moment| {
+        times.push(time.0);
+        first + times.len() - 1
+    };
     if let Some(since) = filter.since {
-        sql.push_str(&format!(" and m.created_at >= {}", since.0));
+        sql.push_str(&format!(" and m.created_at >= ?{}", place(since)));
     }
     if let Some(until) = filter.until {
-        sql.push_str(&format!(" and m.created_at <= {}", until.0));
+        sql.push_str(&format!(" and m.created_at <= ?{}", place(until)));
     }
     if let Some(at) = filter.as_of {
         sql.push_str(&format!(
-            " and m.created_at <= {0} and not exists (select 1 from entity_states s
-                where s.node = m.id and s.valid_until <= {0})",
-            at.0
+            " and m.created_at <= ?{0} and not exists (select 1 from entity_states s
+                where s.node = m.id and s.valid_until <= ?{0})",
+            place(at)
         ));
     }
-    sql
+    (sql, times)
 }
 
 /// Looks rows up that are the project's, shown, and let through by the filter.
-fn known_sql(filter: &Filter) -> String {
-    format!(
+fn known_sql(filter: &Filter) -> (String, Vec<i64>) {
+    let (narrowed, times) = narrowed(filter, 3);
+    let sql = format!(
         "select m.rowid, m.id, m.identity, m.session_id, m.created_at, m.cues, m.words
          from json_each(?1) j
          cross join memory m indexed by ix_memory_candidate on m.rowid = cast(j.value as integer)
-         where m.project_id = ?2 and m.hidden = 0 {}",
-        narrowed(filter)
-    )
+         where m.project_id = ?2 and m.hidden = 0 {narrowed}"
+    );
+    (sql, times)
 }
 
 /// What is known of some rows, as far as they may be shown.
@@ -368,7 +374,10 @@ pub(super) fn known_rows(
         return Ok(HashMap::new());
     }
     let wanted = serde_json::to_string(&rows).unwrap_or_default();
-    let found = list(c, &known_sql(filter), params![wanted, project], |r| {
+    let (sql, times) = known_sql(filter);
+    let mut bound: Vec<&dyn ToSql> = vec![&wanted, &project];
+    bound.extend(times.iter().map(|time| time as &dyn ToSql));
+    let found = list(c, &sql, &bound, |r| {
         let row = Candidate {
             id: r.get(1)?,
             identity: r.get(2)?,
@@ -399,15 +408,16 @@ fn mentions(c: &Connection, project: &str, entities: &[Entity]) -> Result<Vec<i6
             })
             .map_err(failed)?;
         let Some(node) = node else { continue };
-        rows.extend(list(
-            c,
-            MENTIONING,
-            params![
-                format!("entity:{node}"),
-                (MENTIONS_MAX - rows.len().min(MENTIONS_MAX)) as i64
-            ],
-            |r| r.get::<_, i64>(0),
-        )?);
+        let left = MENTIONS_MAX - rows.len().min(MENTIONS_MAX);
+        let asked = WAYS_TO_MENTION.map(|way| {
+            vec![
+                Value::Text(format!("entity:{node}")),
+                Value::Text(way.to_owned()),
+                Value::Integer(left as i64),
+            ]
+        });
+        let found = c.query_each(MENTIONING, &asked, |r| r.get::<_, i64>(0));
+        rows.extend(found.map_err(failed)?.into_iter().flatten().take(left));
     }
     Ok(rows)
 }
@@ -420,18 +430,19 @@ fn between(c: &Connection, project: &str, people: &[String]) -> Result<Vec<i64>>
     }
     for spoken_of in people {
         let others: Vec<&String> = people.iter().filter(|p| *p != spoken_of).collect();
-        rows.extend(list(
+        let mut found = list(
             c,
             BETWEEN,
             params![
                 held::sought(c, &held::Sought::Phrase(spoken_of)),
                 SPOKEN_OF_MAX,
                 project,
-                serde_json::to_string(&others).unwrap_or_default(),
-                MENTIONS_MAX as i64
+                serde_json::to_string(&others).unwrap_or_default()
             ],
             |r| r.get::<_, i64>(0),
-        )?);
+        )?;
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        rows.extend(found.into_iter().take(MENTIONS_MAX));
     }
     Ok(rows)
 }
@@ -594,21 +605,26 @@ mod tests {
             },
         ];
         for filter in filters {
-            let known = plan(&known_sql(&filter), params!["[1]", "p"]);
+            let (sql, times) = known_sql(&filter);
+            let mut bound: Vec<&dyn sql::ToSql> = vec![&"[1]", &"p"];
+            bound.extend(times.iter().map(|time| time as &dyn sql::ToSql));
+            let known = plan(&sql, &bound);
             let search = "SEARCH m USING COVERING INDEX ix_memory_candidate (rowid=?";
             assert!(known.iter().any(|s| s.contains(search)), "{known:?}");
             assert_searches(&known);
         }
+        let (together, _) = words::together_sql(&Filter::default());
         let none: &[&dyn sql::ToSql] = params![];
         for (sql, bound) in [
             (words::COUNTS, params!["p"]),
             (words::HOLDING, params!["x", 9]),
             (words::TEXTS, params!["[]"]),
+            (&together, params!["x", "p", 9]),
             (word_counts::COUNTED, none),
             (word_counts::OF_WORD, params!["x", "p"]),
             (word_counts::UNCOUNTED, params![9, "p"]),
-            (BETWEEN, params!["x", 9, "p", "[]", 9]),
-            (MENTIONING, params!["x", 9]),
+            (BETWEEN, params!["x", 9, "p", "[]"]),
+            (MENTIONING, params!["x", "MENTIONS", 9]),
             (BEFORE, params!["[]", 9]),
             (AFTER, params!["[]", 9]),
             (EDGES_OUT, params!["[]"]),

@@ -3,7 +3,7 @@
 use super::memory::list;
 use super::{Alone, Result, Tables, failed};
 use crate::clock;
-use crate::store::sql::{self, Connection, OptionalExtension, params};
+use crate::store::sql::{self, Connection, OptionalExtension, Value, params};
 use crate::store::{EmbedJob, StoreError, VectorRow};
 use prism_core::Moment;
 use prism_core::limits::EMBED_TAKEN_US;
@@ -49,7 +49,7 @@ impl Tables {
         if !self.is_shared() {
             let queued = move |c: &Connection| {
                 let queued = list(c, QUEUED, params![attempts_max, n as i64], queued_row)?;
-                queued.into_iter().map(|row| job(c, row)).collect()
+                jobs(c, queued)
             };
             return self.read_memory(queued).await;
         }
@@ -70,7 +70,7 @@ impl Tables {
             let taken = params![attempts_max, n as i64, now.0, until.0];
             let mut taken = list(c, TAKE, taken, queued_row)?;
             taken.sort_by_key(|(_, queued_at, ..)| *queued_at);
-            taken.into_iter().map(|row| job(c, row)).collect()
+            jobs(c, taken)
         };
         self.noted(Alone::Inboxes(Vec::new()), take).await
     }
@@ -80,9 +80,8 @@ impl Tables {
             return Ok(());
         }
         let give_back = move |c: &Connection| {
-            let mut give_back = c.prepare_cached(GIVE_BACK).map_err(failed)?;
             for row in &rows {
-                give_back.execute([row]).map_err(failed)?;
+                c.put(GIVE_BACK, [row]).map_err(failed)?;
             }
             Ok(())
         };
@@ -99,24 +98,18 @@ impl Tables {
     ) -> Result<()> {
         self.write(move |c| {
             full_disk()?;
-            let mut end = c
-                .prepare_cached("delete from embed_intents where memory_id = ? and queued_at = ?")
-                .map_err(failed)?;
-            for (job, rows) in &done {
-                add_vectors(c, model, job, rows).map_err(failed)?;
-                if let Some(gone) = instead_of {
-                    add_vectors(c, gone, job, &[]).map_err(failed)?;
-                }
-                let ended = end.execute(params![job.memory_id, job.queued_at]);
-                if ended.map_err(failed)? == 0 {
-                    // It has changed meanwhile, and waits again.
-                    c.execute(GIVE_BACK, [&job.memory_id]).map_err(failed)?;
-                }
+            add_vectors(c, model, instead_of, &done).map_err(failed)?;
+            let end = "delete from embed_intents where memory_id = ? and queued_at = ?";
+            for (job, _) in &done {
+                c.put(end, params![job.memory_id, job.queued_at])
+                    .map_err(failed)?;
+                // One that has changed meanwhile is still there, and waits again.
+                c.put(GIVE_BACK, [&job.memory_id]).map_err(failed)?;
             }
             // The first vectors say which generation answers.
             let begin = "insert into vector_generation (one, generation) values (1, ?)
                 on conflict do nothing";
-            c.execute(begin, [model]).map(drop).map_err(failed)
+            c.put(begin, [model]).map_err(failed)
         })
         .await
     }
@@ -128,10 +121,7 @@ impl Tables {
     ) -> Result<()> {
         self.write(move |c| {
             full_disk()?;
-            for (job, rows) in &done {
-                add_vectors(c, model, job, rows).map_err(failed)?;
-            }
-            Ok(())
+            add_vectors(c, model, None, &done).map_err(failed)
         })
         .await
     }
@@ -177,8 +167,8 @@ impl Tables {
                 Ok((r.get::<_, i64>(0)?, row))
             })?;
             let reached = behind.last().map_or(after, |(row, _)| *row);
-            let jobs = behind.into_iter().map(|(_, row)| job(c, row));
-            Ok((reached, jobs.collect::<Result<_>>()?))
+            let behind = behind.into_iter().map(|(_, row)| row).collect();
+            Ok((reached, jobs(c, behind)?))
         })
         .await
     }
@@ -309,26 +299,36 @@ fn full_disk() -> Result<()> {
     }
 }
 
-fn add_vectors(c: &Connection, model: &str, job: &EmbedJob, rows: &[VectorRow]) -> sql::Result<()> {
-    let row: Option<i64> = c
-        .prepare_cached("select rowid from memory where id = ?")?
-        .query_row([&job.memory_id], |r| r.get(0))
-        .optional()?;
-    let Some(row) = row else { return Ok(()) };
-    c.prepare_cached("delete from memory_vectors where memory_row = ? and model = ?")?
-        .execute(params![row, model])?;
-    let mut insert = c.prepare_cached(
-        "insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)",
-    )?;
-    for vector in rows {
-        insert.execute(params![
-            row,
-            vector.ordinal,
-            model,
-            to_bytes(&vector.vector)
-        ])?;
+/// Puts the vectors of some rows in the place of those that they had, and takes away those of another model.
+fn add_vectors(
+    c: &Connection,
+    model: &str,
+    instead_of: Option<&str>,
+    done: &[(EmbedJob, Vec<VectorRow>)],
+) -> sql::Result<()> {
+    let ids = done.iter().map(|(job, _)| text(&job.memory_id));
+    let ids: Vec<Vec<Value>> = ids.collect();
+    let numbers = "select rowid from memory where id = ?";
+    let numbers = c.query_each(numbers, &ids, |r| r.get::<_, i64>(0))?;
+    for ((_, vectors), number) in done.iter().zip(numbers) {
+        // It may be gone.
+        let Some(row) = number.first() else { continue };
+        for model in [Some(model), instead_of].into_iter().flatten() {
+            let before = "delete from memory_vectors where memory_row = ? and model = ?";
+            c.put(before, params![row, model])?;
+        }
+        let insert =
+            "insert into memory_vectors (memory_row, ordinal, model, vector) values (?, ?, ?, ?)";
+        for vector in vectors {
+            let bytes = to_bytes(&vector.vector);
+            c.put(insert, params![row, vector.ordinal, model, bytes])?;
+        }
     }
     Ok(())
+}
+
+fn text(value: &str) -> Vec<Value> {
+    vec![Value::Text(value.to_owned())]
 }
 
 /// Id, when it was queued, session, when it was written.
@@ -338,54 +338,70 @@ fn queued_row(r: &sql::Row<'_>) -> sql::Result<Queued> {
     Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
 }
 
-/// A row with its texts: id, when it was queued, session, when it was written.
-fn job(c: &Connection, (id, queued_at, session, at): Queued) -> Result<EmbedJob> {
-    let before = match before(c, &id, session.as_deref(), at)? {
-        Some(other) => Some(embeddable(c, &other)?.main()),
-        None => None,
-    };
-    Ok(EmbedJob {
-        queued_at,
-        texts: embeddable(c, &id)?.texts(before.as_deref()),
-        memory_id: id,
-    })
-}
-
-/// The row that this one speaks of, else the one before it in its session.
-fn before(c: &Connection, id: &str, session: Option<&str>, at: i64) -> Result<Option<String>> {
-    let spoken_of = c
-        .prepare_cached("select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0
-             and not exists (select 1 from memory h where h.id = dst and h.hidden = 1) order by kind limit 1")
-        .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
-        .map_err(failed)?;
-    match (spoken_of, session) {
-        (Some(other), _) => Ok(Some(other)),
-        (None, Some(session)) => c
-            .prepare_cached("select id from memory where session_id = ?1 and hidden = 0 and created_at < ?2 and created_at >= ?2 - ?3 order by created_at desc limit 1")
-            .and_then(|mut s| s.query_row(params![session, at, NEIGHBOUR_US], |r| r.get(0)).optional())
-            .map_err(failed),
-        (None, None) => Ok(None),
+/// Rows with their texts, each kind of question asked for all of them at once.
+fn jobs(c: &Connection, queued: Vec<Queued>) -> Result<Vec<EmbedJob>> {
+    let before = before(c, &queued)?;
+    let mut ids: Vec<&str> = queued.iter().map(|(id, ..)| id.as_str()).collect();
+    ids.extend(before.iter().flatten().map(String::as_str));
+    let mut rows = embeddable(c, &ids)?;
+    let others = rows.split_off(queued.len());
+    let mut others = others.into_iter();
+    let mut jobs = Vec::with_capacity(queued.len());
+    for (((id, queued_at, ..), row), before) in queued.into_iter().zip(rows).zip(before) {
+        let before = before.and_then(|_| others.next()).map(|other| other.main());
+        jobs.push(EmbedJob {
+            queued_at,
+            texts: row.texts(before.as_deref()),
+            memory_id: id,
+        });
     }
+    Ok(jobs)
 }
 
-fn embeddable(c: &Connection, id: &str) -> Result<Embeddable> {
-    let found = c
-        .prepare_cached("select kind, title from memory where id = ?")
-        .and_then(|mut s| {
-            s.query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))
-                .optional()
-        })
-        .map_err(failed)?;
-    let (kind, title) = found.unwrap_or_else(|| ("note".into(), None));
-    let fields = list(
-        c,
-        "select field, text from memory_fields where memory_id = ? order by ordinal",
-        params![id],
-        |r| Ok((r.get(0)?, r.get(1)?)),
-    )?;
-    Ok(Embeddable {
-        kind: Kind::from_name(&kind).unwrap_or(Kind::Note),
-        title,
-        fields,
-    })
+/// The row that each of these speaks of, else the one before it in its session.
+fn before(c: &Connection, queued: &[Queued]) -> Result<Vec<Option<String>>> {
+    let id = |r: &sql::Row<'_>| r.get::<_, String>(0);
+    let spoken_of = "select dst from edges where src = ? and kind in ('CONFIRMS','LABELS','SUPERSEDES') and instr(dst, ':') = 0
+        and not exists (select 1 from memory h where h.id = dst and h.hidden = 1) order by kind limit 1";
+    let each: Vec<Vec<Value>> = queued.iter().map(|(id, ..)| text(id)).collect();
+    let spoken_of = c.query_each(spoken_of, &each, id).map_err(failed)?;
+    let mut before: Vec<Option<String>> = spoken_of.into_iter().map(|mut of| of.pop()).collect();
+    let in_session =
+        "select id from memory where session_id = ?1 and hidden = 0 and created_at < ?2
+        and created_at >= ?2 - ?3 order by created_at desc limit 1";
+    let mut places = Vec::new();
+    let mut each = Vec::new();
+    for (place, (_, _, session, at)) in queued.iter().enumerate() {
+        if let (None, Some(session)) = (&before[place], session) {
+            places.push(place);
+            each.push(vec![
+                Value::Text(session.clone()),
+                Value::Integer(*at),
+                Value::Integer(NEIGHBOUR_US),
+            ]);
+        }
+    }
+    let found = c.query_each(in_session, &each, id).map_err(failed)?;
+    for (place, mut found) in places.into_iter().zip(found) {
+        before[place] = found.pop();
+    }
+    Ok(before)
+}
+
+fn embeddable(c: &Connection, ids: &[&str]) -> Result<Vec<Embeddable>> {
+    let each: Vec<Vec<Value>> = ids.iter().map(|id| text(id)).collect();
+    let kinds = "select kind, title from memory where id = ?";
+    let kinds = c.query_each(kinds, &each, |r| Ok((r.get::<_, String>(0)?, r.get(1)?)));
+    let fields = "select field, text from memory_fields where memory_id = ? order by ordinal";
+    let fields = c.query_each(fields, &each, |r| Ok((r.get(0)?, r.get(1)?)));
+    let rows = kinds.map_err(failed)?.into_iter();
+    let rows = rows.zip(fields.map_err(failed)?).map(|(mut row, fields)| {
+        let (kind, title) = row.pop().unwrap_or_else(|| ("note".into(), None));
+        Embeddable {
+            kind: Kind::from_name(&kind).unwrap_or(Kind::Note),
+            title,
+            fields,
+        }
+    });
+    Ok(rows.collect())
 }

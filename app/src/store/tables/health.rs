@@ -74,7 +74,9 @@ fn connect(server: &Server) -> Result<Box<Link>> {
 
 impl Tables {
     pub async fn facts(&self) -> Result<Facts> {
-        self.read(|c| facts(c).map_err(failed)).await
+        let mut facts = self.read(|c| facts(c).map_err(failed)).await?;
+        facts.index = self.near.told();
+        Ok(facts)
     }
 
     pub async fn follow_clock(&self) -> Result<()> {

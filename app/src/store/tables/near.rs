@@ -9,6 +9,7 @@
 use super::vectors::{self, Near, ROLES, ScanFilter};
 use super::{Result, Tables, failed, tenants};
 use crate::store::sql::{self, Connection, Link, OptionalExtension, params};
+use prism_core::database::Index as Told;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::Nearness;
 use prism_core::memory::vector::{Role, from_bytes};
@@ -113,16 +114,8 @@ struct Seen {
     at: Instant,
     /// When there was nothing to do.
     rests_since: Option<Instant>,
-    copying: Copying,
-}
-
-/// What is being done to an index, as whoever runs the server is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copying {
-    pub is_whole: bool,
-    pub is_being_made: bool,
-    /// Vectors that were not copied yet, as far as they are counted.
-    pub behind: u64,
+    /// What whoever runs the server is told.
+    told: Told,
 }
 
 impl Indexed {
@@ -145,7 +138,7 @@ impl Indexed {
             is_whole: false,
             at: Instant::now(),
             rests_since: None,
-            copying: Copying::default(),
+            told: Told::default(),
         });
         change(seen);
     }
@@ -154,7 +147,7 @@ impl Indexed {
     fn note(&self, model: &str, is_whole: bool) {
         self.change(model, |seen| {
             (seen.is_whole, seen.at) = (is_whole, Instant::now());
-            seen.copying.is_whole = is_whole;
+            seen.told.in_use = is_whole;
         });
     }
 
@@ -173,10 +166,12 @@ impl Indexed {
         })
     }
 
-    /// What is being done to a generation's index; none where there is nothing to be done.
-    pub fn copying(&self, model: &str) -> Option<Copying> {
-        let copying = self.generations().get(model).map(|seen| seen.copying);
-        copying.filter(|copying| *copying != Copying::default())
+    /// How far the index is, of the generation that is farthest; none where there is to be none.
+    pub fn told(&self) -> Option<Told> {
+        let generations = self.generations();
+        let told = generations.values().map(|seen| seen.told);
+        told.filter(|told| *told != Told::default())
+            .max_by_key(|told| (told.in_use, told.being_made))
     }
 
     /// The index, as it can be asked in this transaction; none where the scan in memory answers.
@@ -542,11 +537,6 @@ impl Tables {
         .await
     }
 
-    /// What is being done to a generation's index; none where there is nothing to be done.
-    pub fn index_copying(&self, model: &str) -> Option<Copying> {
-        self.near.copying(model)
-    }
-
     /// What the index finds of the `n` nearest vectors to each question, as a share, and how long each took
     /// to be found by it and by looking at all of them, in milliseconds; none where there is no index.
     pub async fn kept_by_index(
@@ -663,7 +653,7 @@ impl Tending<'_> {
             match copied {
                 Some(STEP_VECTORS) => {}
                 Some(_) => {
-                    near.change(of.model, |seen| seen.copying.behind = 0);
+                    near.change(of.model, |seen| seen.told.behind = 0);
                     let made = self.alone(|| self.clear_and_build(has_index))?;
                     return Ok(made.unwrap_or(Tended {
                         worked: false,
@@ -677,7 +667,7 @@ impl Tending<'_> {
             }
         }
         let behind = with_rows(c, || behind(c, of.model))?;
-        near.change(of.model, |seen| seen.copying.behind = behind);
+        near.change(of.model, |seen| seen.told.behind = behind);
         Ok(Tended {
             worked: true,
             is_whole,
@@ -716,8 +706,7 @@ impl Tending<'_> {
             let of = self.of;
             tracing::info!(model = of.model, "The index of vectors is being made");
             let is_being_made = |is| {
-                self.near
-                    .change(of.model, |seen| seen.copying.is_being_made = is);
+                self.near.change(of.model, |seen| seen.told.being_made = is);
             };
             is_being_made(true);
             let built = build(self.link, of);

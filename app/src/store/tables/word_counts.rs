@@ -5,7 +5,7 @@
 
 use super::memory::list;
 use super::{Result, Tables, failed};
-use crate::store::sql::{self, Connection, OptionalExtension, params};
+use crate::store::sql::{Connection, OptionalExtension, Value, params};
 use prism_core::memory::stem;
 use std::collections::{BTreeMap, HashSet};
 
@@ -136,16 +136,11 @@ fn add(c: &Connection, after: i64, until: i64, sign: i64) -> Result<()> {
             *holding.entry((stem, project)).or_default() += sign;
         }
     }
-    let mut statement = c
-        .prepare_cached(
-            "insert into memory_words (stem, project_id, rows) values (?, ?, ?)
-             on conflict (stem, project_id) do update set rows = memory_words.rows + excluded.rows",
-        )
-        .map_err(failed)?;
+    // Nobody else writes meanwhile, so nobody waits for each of them.
+    let count = "insert into memory_words (stem, project_id, rows) values (?, ?, ?)
+        on conflict (stem, project_id) do update set rows = memory_words.rows + excluded.rows";
     for ((stem, project), n) in holding {
-        statement
-            .execute(params![stem, project, n])
-            .map_err(failed)?;
+        c.put(count, params![stem, project, n]).map_err(failed)?;
     }
     Ok(())
 }
@@ -178,20 +173,19 @@ pub fn uncounted(c: &Connection, project: &str) -> Result<Uncounted> {
 
 /// How many counted rows hold each of these words.
 pub fn holding(c: &Connection, project: &str, stems: &[String]) -> Result<Vec<Holding>> {
-    let mut statement = c.prepare_cached(OF_WORD).map_err(failed)?;
-    let mut one = |stem: &String| -> sql::Result<Holding> {
-        let mut rows = statement.query(params![stem, project])?;
-        let mut holding = Holding::default();
-        while let Some(row) = rows.next()? {
-            let n = row.get::<_, i64>(1)?.max(0) as u64;
-            holding.in_all += n;
-            if row.get(0)? {
-                holding.in_project += n;
-            }
-        }
-        Ok(holding)
+    let asked = stems
+        .iter()
+        .map(|stem| vec![Value::Text(stem.clone()), Value::Text(project.to_owned())]);
+    let each: Vec<Vec<Value>> = asked.collect();
+    let found = c.query_each(OF_WORD, &each, |row| {
+        let n = row.get::<_, i64>(1)?.max(0) as u64;
+        Ok((row.get::<_, bool>(0)?, n))
+    });
+    let one = |rows: Vec<(bool, u64)>| Holding {
+        in_all: rows.iter().map(|(_, n)| n).sum(),
+        in_project: rows.iter().filter(|(ours, _)| *ours).map(|(_, n)| n).sum(),
     };
-    stems.iter().map(|s| one(s).map_err(failed)).collect()
+    Ok(found.map_err(failed)?.into_iter().map(one).collect())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::memory::list;
 use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
 use crate::store::memory::{Filter, Terms};
-use crate::store::sql::{self, Connection, OptionalExtension, Value, params};
+use crate::store::sql::{self, Connection, OptionalExtension, ToSql, Value, params};
 use prism_core::memory::question::TERMS_MAX;
 use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, Points, Word, best, idf, word_weight};
 use prism_core::memory::stem::{Sought, stem_of_term};
@@ -33,15 +33,16 @@ pub(super) const COUNTS: &str =
     "select rows, waiting, words from memory_counts where project_id = ?";
 /// The rows of all projects that hold a word. Whose they are is asked once for all words.
 pub(super) const HOLDING: &str = "select rowid from memory_fts where memory_fts match ? limit ?";
-/// The rows of a project that hold all of some words, as far as the filter allows them: rows of other
-/// projects take no place.
-pub(super) fn together_sql(filter: &Filter) -> String {
-    format!(
+/// The rows of a project that hold all of some words, the newest, as far as the filter allows them: rows of other
+/// projects take no place. With the times for its places.
+pub(super) fn together_sql(filter: &Filter) -> (String, Vec<i64>) {
+    let (narrowed, times) = super::candidates::narrowed(filter, 4);
+    let sql = format!(
         "select m.rowid from memory_fts f
             cross join memory m indexed by ix_memory_candidate on m.rowid = f.rowid
-         where memory_fts match ?1 and m.project_id = ?2 {} limit ?3",
-        super::candidates::narrowed(filter)
-    )
+         where memory_fts match ?1 and m.project_id = ?2 {narrowed} order by f.rowid desc limit ?3"
+    );
+    (sql, times)
 }
 /// The words of some rows.
 pub(super) const TEXTS: &str = "select m.rowid, coalesce(m.title, ''), m.text, coalesce(m.also, '')
@@ -279,8 +280,11 @@ impl Lookup {
         filter: &Filter,
     ) -> Result<()> {
         let all = held::sought(c, &held::Sought::All(terms));
-        let bound = params![all, project, SHORTLIST as i64];
-        let rows = list(c, &together_sql(filter), bound, |r| r.get::<_, i64>(0))?;
+        let limit = SHORTLIST as i64;
+        let (sql, times) = together_sql(filter);
+        let mut bound: Vec<&dyn ToSql> = vec![&all, &project, &limit];
+        bound.extend(times.iter().map(|time| time as &dyn ToSql));
+        let rows = list(c, &sql, &bound, |r| r.get::<_, i64>(0))?;
         let of_row = |row: i64| (0..terms.len()).map(move |i| (row as u64) << 5 | i as u64);
         self.postings.extend(rows.into_iter().flat_map(of_row));
         Ok(())

@@ -141,6 +141,40 @@ async fn rows_are_embedded_while_the_index_is_made_and_copied_while_another_is()
         (states.trim() == "1").then_some(())
     })
     .await;
+
+    // A tenant goes while an index is being made: its own stays until later, and recall goes on.
+    let (_, gone) = tenants::add(&server, &database.url, "gone");
+    database.sql(&format!(
+        "create index ix_of_gone on memory_near (id) where tenant_id = '{gone}'"
+    ));
+    other.batch_execute(look).await.unwrap();
+    let maker = self::other(&database).await;
+    let making = tokio::spawn(async move {
+        let make = "create index concurrently ix_made on memory_near (ordinal)";
+        maker.batch_execute(make).await
+    });
+    wait_until("another index is being made", || async {
+        let sql = "select count(*) from pg_index where indexrelid = to_regclass('ix_made')";
+        (database.sql(sql).trim() == "1").then_some(())
+    })
+    .await;
+    let remove = ["tenant", "remove", "gone", "--yes"];
+    let (code, _, err) = tenants::cli(&server, &database.url, &remove);
+    assert_eq!(code, Some(0), "{err}");
+    let there = "select to_regclass('ix_of_gone')";
+    assert_eq!(database.sql(there).trim(), "ix_of_gone");
+    assert!(!answers(&mira).await[0].is_empty());
+    other.batch_execute("commit").await.unwrap();
+    making.await.unwrap().unwrap();
+    other
+        .batch_execute("select pg_advisory_unlock_all()")
+        .await
+        .unwrap();
+    noted(&mira, "it is tended again").await;
+    wait_until("the index of nobody is gone", || async {
+        (database.sql(there).trim() == "").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

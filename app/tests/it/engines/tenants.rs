@@ -25,7 +25,7 @@ fn serve(database: &Database) -> Server {
     server
 }
 
-fn cli(server: &Server, url: &str, args: &[&str]) -> (Option<i32>, String, String) {
+pub fn cli(server: &Server, url: &str, args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = server.command(None);
     let output = command.env("PRISM_DATABASE", url).args(args).output();
     let output = output.unwrap();

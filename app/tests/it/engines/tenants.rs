@@ -807,3 +807,21 @@ fn one_of_several_tenants_moves_into_a_file_and_takes_nothing_of_the_others_alon
     );
     assert_eq!(ask("select group_concat(pid) from projects"), PID);
 }
+
+/// Nobody can say that a key is not known while nobody can look.
+#[test]
+fn the_key_of_a_tenant_that_cannot_be_looked_up_is_not_refused_as_unknown() {
+    let mut postgres = Postgres::start();
+    let database = postgres.database();
+    let server = serve(&database);
+    let key = format!("prk_beta__{}", "0123456789abcdef".repeat(3));
+    let beta = client(&server, &key);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let unknown = runtime.block_on(beta.call(PID, "status", json!({})));
+    assert_eq!(unknown.unwrap_err().status, 401);
+    postgres.stop();
+    let away = runtime.block_on(beta.call(PID, "status", json!({})));
+    let away = away.unwrap_err();
+    assert_ne!(away.status, 401, "{away:?}");
+    postgres.start_again();
+}

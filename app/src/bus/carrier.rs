@@ -180,7 +180,7 @@ impl Mouth {
 /// By which way.
 #[derive(Clone)]
 enum Way {
-    Redis(redis::Place),
+    Redis(Box<redis::Place>),
     PgNotify(Box<pg_notify::Place>),
 }
 
@@ -295,7 +295,8 @@ async fn keep_listening(way: Way, ear: Ear) {
 impl Carrier {
     /// Redis at `url`, which need not be there yet.
     pub fn redis(url: &str, member: Member) -> Result<(Self, Incoming), Problem> {
-        let (line, incoming) = Line::start(Way::Redis(redis::place(url)?), member);
+        let place = Box::new(redis::place(url)?);
+        let (line, incoming) = Line::start(Way::Redis(place), member);
         Ok((Self::Redis(line), incoming))
     }
 

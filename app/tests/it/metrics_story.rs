@@ -12,7 +12,7 @@ const COUNTED: i64 = 50_000;
 fn many(server: &Server, columns: &str, values: &str, table: &str, n: i64) {
     let now = prism::clock::now().0;
     let sql = format!(
-        "with recursive n(i) as (select 1 union all select i + 1 from n where i < {n})
+        "with recursive n(i) as (select cast(1 as bigint) union all select i + 1 from n where i < {n})
          insert into {table} (id, tenant_id, project_id, {columns})
          select '{table}-' || i, p.tenant_id, p.id, {values} from n, projects p
          where p.pid = '{PID}'",

@@ -485,6 +485,39 @@ fn a_database_that_restarts_holds_callers_up_and_refuses_none() {
     assert_eq!(stored.trim(), "0|0", "each of them once, and without a gap");
 }
 
+/// The way to the database may lead to one that only reads for a while, on connections that stay open.
+#[test]
+fn a_database_that_only_reads_for_a_while_holds_senders_up_and_refuses_none() {
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &database.url)]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(server.identity("Texi"));
+    let name = database.url.rsplit_once('/').unwrap().1;
+    let only_reads = |how: &str| {
+        let set = format!("alter database \"{name}\" set default_transaction_read_only = {how}");
+        postgres.sql(&set);
+    };
+    let refused = || {
+        let count = format!("select xact_rollback from pg_stat_database where datname = '{name}'");
+        postgres.sql(&count).trim().parse::<i64>().unwrap()
+    };
+    only_reads("on");
+    postgres.sql(&format!(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"
+    ));
+    let (operator, before) = (server.operator(), refused());
+    let sending = runtime.spawn(async move {
+        let sent = task("Texi", "to whoever writes");
+        operator.call(PID, "signal", sent).await
+    });
+    crate::harness::wait_for("a write is refused", || (refused() > before).then_some(()));
+    only_reads("off");
+    let sent = runtime.block_on(sending).unwrap();
+    assert!(sent.is_ok(), "{sent:?}");
+}
+
 /// What the gate cannot do is no matter of whoever acknowledges.
 #[test]
 fn an_acknowledgment_is_stored_though_the_gate_cannot_judge_it() {

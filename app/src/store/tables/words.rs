@@ -9,7 +9,7 @@ use super::memory::list;
 use super::word_counts::{self, Uncounted};
 use super::{Result, failed};
 use crate::store::memory::{Filter, Terms};
-use crate::store::sql::{self, Connection, OptionalExtension, ToSql, Value, params};
+use crate::store::sql::{self, Connection, OptionalExtension, ToSql, Value};
 use prism_core::memory::question::TERMS_MAX;
 use prism_core::memory::recall::{Candidate, LEG_CANDIDATES, Points, Word, best, idf, word_weight};
 use prism_core::memory::stem::{Sought, stem_of_term};

@@ -167,7 +167,7 @@ pub fn other_operator_keys(keys: &api::Keys, used: &str) -> Vec<String> {
         .filter(|k| !used.starts_with(k.prefix.as_str()));
     let warning = |k: &api::KeyView| {
         format!(
-            "{}… is not the key in use and still opens everything: `prism key revoke {}`, unless it is another server's",
+            "{}… is not the key in use and still opens everything; unless it is another server's: `prism key revoke {}`",
             k.prefix,
             short(k.key_id)
         )

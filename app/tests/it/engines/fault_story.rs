@@ -5,7 +5,7 @@ use crate::harness::cable::Cable;
 use crate::harness::engines::{Database, Postgres, Redis};
 use crate::harness::{PID, Server, task, wait_until};
 use futures_util::{SinkExt, StreamExt};
-use prism::client::{Client, Locator};
+use prism::client::{Client, Locator, Unreachable};
 use prism::home::Home;
 use prism::shim::socket::{self, Socket};
 use prism_core::api::{ClientFrame, ServerFrame, close};
@@ -456,8 +456,17 @@ fn a_database_that_restarts_holds_callers_up_and_refuses_none() {
                         "recall" => json!({"query": "what is there"}),
                         _ => json!({}),
                     };
-                    let answer = operator.call(PID, verb, body).await;
-                    assert!(answer.is_ok(), "{verb}: {answer:?}");
+                    let answer = match (verb, body) {
+                        // As shims and the CLI send: a commit of which nobody knows is asked after under its key.
+                        ("signal", Value::Object(body)) => {
+                            operator.send_signal(PID, body, Unreachable::Retry).await
+                        }
+                        (_, body) => operator.call(PID, verb, body).await,
+                    };
+                    // A recall writes what it answered, and says so when nobody knows whether that is kept.
+                    let unknown = |p: &Problem| verb == "recall" && p.is(Code::OutcomeUnknown);
+                    let fine = answer.as_ref().is_ok() || answer.as_ref().is_err_and(unknown);
+                    assert!(fine, "{verb}: {answer:?}");
                     answered.fetch_add(1, Ordering::Release);
                     tokio::time::sleep(Duration::from_millis(30)).await;
                 }

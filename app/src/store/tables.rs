@@ -314,9 +314,14 @@ impl Tables {
     }
 
     pub async fn close(&self) {
+        // A database that is away takes them back by itself, later.
+        drop(tokio::time::timeout(LEAVING, self.leave_duties()).await);
         self.writer.stop().await;
     }
 }
+
+/// How long it is tried to leave duties to others.
+const LEAVING: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The schema that an older binary left; none when there is nothing to upgrade.
 pub fn older_schema(file: &Path) -> Result<Option<usize>> {

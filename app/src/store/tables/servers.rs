@@ -38,6 +38,21 @@ impl Tables {
         .await
     }
 
+    /// Leaves this server's duties to whoever comes next, who need not wait for their end.
+    pub async fn leave_duties(&self) -> Result<()> {
+        if self.pool.is_none() {
+            return Ok(());
+        }
+        let server = self.bus.server().to_string();
+        let leave = move |c: &Connection| {
+            c.execute("delete from duties where server_id = ?", [server])
+                .map_err(failed)
+        };
+        self.noted(Alone::Inboxes(Vec::new()), leave)
+            .await
+            .map(drop)
+    }
+
     pub async fn has_duty(&self, duty: Duty, now: Moment, until: Moment) -> Result<bool> {
         if self.pool.is_none() {
             return Ok(true);

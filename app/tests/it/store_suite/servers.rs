@@ -202,6 +202,9 @@ fn one_server_has_a_duty_until_it_no_longer_goes_on_with_it() {
         assert!(!has(one, now.plus_s(51)).await);
         let another = other.has_duty(Duty::Generation, now, now.plus_s(30)).await;
         assert!(another.unwrap());
+        // Whoever stops leaves them to others at once.
+        other.close().await;
+        assert!(has(one, now.plus_s(52)).await);
     });
 }
 

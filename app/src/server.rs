@@ -689,8 +689,19 @@ async fn read_body(body: Body) -> Result<Map<String, Value>, Problem> {
     }
 }
 
+/// How long whoever asks whether this server is ready waits for the database.
+const READY: Duration = Duration::from_secs(3);
+
 async fn ready(State(tenants): State<Tenants>) -> Response {
-    match tenants.first().ready().await {
+    let looked = tokio::time::timeout(READY, tenants.first().ready()).await;
+    let silent = |_| {
+        Err(Problem::new(
+            Code::StorageFull,
+            format!("the database said nothing for {} s", READY.as_secs()),
+            "look at its machine; callers wait for it, and go on when it does",
+        ))
+    };
+    match looked.unwrap_or_else(silent) {
         Ok(facts) => Json(serde_json::json!({
             "ready": true,
             "store": facts.engine,

@@ -47,6 +47,10 @@ pub struct Condition {
     pub lost: u64,
 }
 
+/// Servers that are known to be there, at the most, and letters of the name of one.
+const PEERS_MAX: usize = 64;
+const PEER_NAME_CHARS: usize = 100;
+
 impl Side {
     /// Whether it was otherwise before.
     fn becomes(&mut self, up: bool, why: Option<String>) -> bool {
@@ -132,7 +136,8 @@ impl Health {
         let mut inner = self.lock();
         if own {
             inner.hop_ms = Some(now.since_us(at).max(0) as f64 / 1_000.0);
-        } else {
+        } else if inner.peers.len() < PEERS_MAX || inner.peers.contains_key(&server) {
+            let name = name.chars().take(PEER_NAME_CHARS).collect();
             inner.peers.insert(server, (name, now));
         }
         let silent = |at: Moment| now.since_us(at) > 2 * BUS_SILENCE_S as i64 * 1_000_000;

@@ -155,6 +155,8 @@ fn stopped(place: &Place) -> Result<Option<Lock>, Failure> {
     let Place::File(file) = place else {
         return Ok(None);
     };
+    // A link is in another folder than the file.
+    let file = &file.canonicalize().unwrap_or_else(|_| file.clone());
     let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
     let home = Home::at(folder.unwrap_or(Path::new(".")));
     match home.path(ServerFile::LOCK).exists() {

@@ -250,22 +250,14 @@ impl Prism {
             } if frame.is_of_the_mesh() => self.hub.tell_project(project, except, &frame),
             News::Directory => self.names_heard(),
             News::Session { session } => self.session_heard(session),
-            News::Revoked { key } => self.hear_revoked(key).await,
-            News::Released { session, reason } => {
-                self.presence.release(session, clock::now());
-                self.hub.close_session(session, close::RELEASED, &reason);
-            }
+            // Rows say whether it is so: whoever may speak here may not end anything by a word.
+            News::Revoked { .. } => self.names_heard(),
+            News::Released { session, .. } => self.session_heard(session),
             News::Touched(rows) => self.hub.live().heard(rows),
             // No server says other frames to another: whoever does is none.
             News::Tell { .. } | News::TellProject { .. } => {}
             News::Lost | News::Here { .. } | News::Unknown => {}
         }
-    }
-
-    async fn hear_revoked(&self, key: Uuid) {
-        self.directory.set_revoked(key, Some(clock::now()));
-        self.end_opened_with(key).await;
-        self.names_heard();
     }
 
     /// What was opened here with a key ends here; who revoked it ends what it knows of.

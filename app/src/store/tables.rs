@@ -49,9 +49,10 @@ use crate::timing::{self, Part};
 pub use health::look_at_shared;
 use prism_core::{Code, Problem};
 use readers::{Readers, Source};
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 pub use words::WordHits;
@@ -88,6 +89,8 @@ pub struct Tables {
     inboxes: Arc<inboxes::Inboxes>,
     /// Told whenever a row may wait for its vectors.
     embed_wanted: Arc<Notify>,
+    /// Rows that this server has taken to embed, where others might.
+    taken: Arc<Mutex<HashSet<String>>>,
     /// Whether two projects have become one since the start.
     merged: Arc<AtomicBool>,
 }
@@ -187,6 +190,7 @@ impl Tables {
             riding,
             inboxes: Arc::default(),
             embed_wanted: Arc::default(),
+            taken: Arc::default(),
             merged: Arc::default(),
         })
     }
@@ -314,13 +318,17 @@ impl Tables {
     }
 
     pub async fn close(&self) {
-        // A database that is away takes them back by itself, later.
-        drop(tokio::time::timeout(LEAVING, self.leave_duties()).await);
+        // What is not given back to a database that is away, others take later.
+        let leaving = async {
+            drop(self.leave_duties().await);
+            drop(self.give_back_jobs(self.taken()).await);
+        };
+        drop(tokio::time::timeout(LEAVING, leaving).await);
         self.writer.stop().await;
     }
 }
 
-/// How long it is tried to leave duties to others.
+/// How long it is tried to leave work to others.
 const LEAVING: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The schema that an older binary left; none when there is nothing to upgrade.

@@ -292,10 +292,11 @@ async fn a_row_that_a_recall_brought_is_no_row_that_nobody_found() {
 async fn precision_is_of_all_labels_however_old_and_delivery_says_where_it_ends() {
     let server = Server::start();
     server.identity("Texi").await;
+    // Two months old: no longer in any plot, and not yet gone with history.
     let event =
         "assignment_id, task_class, gate_mode, outcome, trigger, actor_session_id, actor_persona,
         actor_surface, recall_count, occurred_at, label, is_first";
-    let values = "'a' || i, 'tier1', 'advisory', 'warned', 'ack', 's', 'Texi', 'other', 0, i, case when i % 4 > 0 then 1 else 0 end, 1";
+    let values = "'a' || i, 'tier1', 'advisory', 'warned', 'ack', 's', 'Texi', 'other', 0, AT - 5000000000000, case when i % 4 > 0 then 1 else 0 end, 1";
     many(&server, event, values, "recallgate_events", 60);
     let browser = signed_in(&server).await;
     let gate = browser.ask(PID, "metrics", json!({"only": ["gate"]})).await["gate"].clone();

@@ -34,8 +34,9 @@ pub const MAY_BECOME: &str =
 
 /// How long a statement may take, and a little more for the way: the database ends one before that, unless it is gone.
 const ANSWER: Duration = Duration::from_secs(63);
+/// A server that stands still in the middle of a transaction holds others up no longer than a database that is away.
 const LIMITED: &str =
-    "set statement_timeout = 60000; set idle_in_transaction_session_timeout = 60000";
+    "set statement_timeout = 60000; set idle_in_transaction_session_timeout = 8000";
 const UNLIMITED: &str = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
 /// How long the other end may leave what was sent without a sign.
 const SILENT: Duration = Duration::from_secs(9);
@@ -62,6 +63,11 @@ pub struct Server {
 
 impl Server {
     pub fn parse(url: &str) -> Result<Self> {
+        let place = url.split('?').next().unwrap_or_default();
+        if place.matches('@').count() > 1 {
+            let why = "the URL of the database has more than one @: in a user or password it is written %40, and : / as %3A %2F";
+            return Err(Error::Url(why.to_owned()));
+        }
         let (url, secure) = Secure::taken_from(url)?;
         let mut config: Config = url.parse()?;
         if secure.is_demanded() {

@@ -10,6 +10,8 @@ use prism_core::limits::EMBED_TAKEN_US;
 use prism_core::memory::Kind;
 use prism_core::memory::recall::NEIGHBOUR_US;
 use prism_core::memory::vector::{Embeddable, to_bytes};
+use std::collections::HashSet;
+use std::sync::{MutexGuard, PoisonError};
 use uuid::Uuid;
 
 /// Rows with vectors of another model; two ranges of an index, where "is not" would read the table.
@@ -36,6 +38,8 @@ const TAKE: &str = "update embed_intents i set taken_until = ?4 from memory m
         where attempts < ?1 and (taken_until is null or taken_until <= ?3)
         order by attempts, queued_at limit ?2 for update skip locked)
     returning m.id, i.queued_at, m.session_id, m.created_at";
+/// Rows that are known to be taken here, at the most.
+const AT_WORK_MAX: usize = 1_000;
 /// Whoever comes next may take it.
 const GIVE_BACK: &str = "update embed_intents set taken_until = null where memory_id = ?";
 
@@ -72,13 +76,36 @@ impl Tables {
             taken.sort_by_key(|(_, queued_at, ..)| *queued_at);
             jobs(c, taken)
         };
-        self.noted(Alone::Inboxes(Vec::new()), take).await
+        let taken = self.noted(Alone::Inboxes(Vec::new()), take).await?;
+        let ids = taken.iter().map(|job| job.memory_id.clone());
+        let mut at_work = self.at_work();
+        if at_work.len() > AT_WORK_MAX {
+            // Rows that were set aside are not taken off.
+            at_work.clear();
+        }
+        at_work.extend(ids);
+        drop(at_work);
+        Ok(taken)
+    }
+
+    fn at_work(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn done_with(&self, rows: &[String]) {
+        self.at_work().retain(|row| !rows.contains(row));
+    }
+
+    /// The rows that this server has taken and not done with, which it is done with now.
+    pub(super) fn taken(&self) -> Vec<String> {
+        self.at_work().drain().collect()
     }
 
     pub async fn give_back_jobs(&self, rows: Vec<String>) -> Result<()> {
         if !self.is_shared() || rows.is_empty() {
             return Ok(());
         }
+        self.done_with(&rows);
         let give_back = move |c: &Connection| {
             for row in &rows {
                 c.put(GIVE_BACK, [row]).map_err(failed)?;
@@ -96,22 +123,30 @@ impl Tables {
         instead_of: Option<&'static str>,
         done: Vec<(EmbedJob, Vec<VectorRow>)>,
     ) -> Result<()> {
-        self.write(move |c| {
-            full_disk()?;
-            add_vectors(c, model, instead_of, &done).map_err(failed)?;
-            let end = "delete from embed_intents where memory_id = ? and queued_at = ?";
-            for (job, _) in &done {
-                c.put(end, params![job.memory_id, job.queued_at])
-                    .map_err(failed)?;
-                // One that has changed meanwhile is still there, and waits again.
-                c.put(GIVE_BACK, [&job.memory_id]).map_err(failed)?;
-            }
-            // The first vectors say which generation answers.
-            let begin = "insert into vector_generation (one, generation) values (1, ?)
+        let ids: Vec<String> = done.iter().map(|(job, _)| job.memory_id.clone()).collect();
+        let stored = self
+            .write(move |c| {
+                full_disk()?;
+                add_vectors(c, model, instead_of, &done).map_err(failed)?;
+                let end = "delete from embed_intents where memory_id = ? and queued_at = ?";
+                for (job, _) in &done {
+                    c.put(end, params![job.memory_id, job.queued_at])
+                        .map_err(failed)?;
+                    // One that has changed meanwhile is still there, and waits again.
+                    c.put(GIVE_BACK, [&job.memory_id]).map_err(failed)?;
+                }
+                // The first vectors say which generation answers.
+                let begin = "insert into vector_generation (one, generation) values (1, ?)
                 on conflict do nothing";
-            c.put(begin, [model]).map_err(failed)
-        })
-        .await
+                c.put(begin, [model]).map_err(failed)
+            })
+            .await;
+        if self.is_shared() && stored.is_err() {
+            // Nobody is at work on them any more.
+            drop(self.give_back_jobs(ids.clone()).await);
+        }
+        self.done_with(&ids);
+        stored
     }
 
     pub async fn add_vectors_beside(

@@ -49,6 +49,8 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     both_say(&said, "createdb");
     let said = refused(&server, "mysql://prism:s3cret@127.0.0.1/x");
     both_say(&said, "not the URL of a PostgreSQL database");
+    let said = refused(&server, "postgres://prism:p@s3cret/w@127.0.0.1:1/x");
+    both_say(&said, "%40");
     // Something that takes connections and never says anything.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at_mute = mute.local_addr().unwrap();

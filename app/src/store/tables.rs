@@ -97,6 +97,7 @@ pub struct Tables {
 
 impl Tables {
     pub fn open(file: &Path) -> Result<Self> {
+        moving::nothing_on_its_way(file)?;
         let connection = rusqlite::Connection::open(file).map_err(failed)?;
         // A send touches a page of each index, and the next one others: checkpoints that come
         // seldom write most pages once instead of seven times.

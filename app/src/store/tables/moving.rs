@@ -382,6 +382,23 @@ fn unfinished(file: &Path) -> Result<(Home, String, String)> {
     Ok((Home::at(folder), name.to_owned(), format!("{name}.moving")))
 }
 
+/// Refuses a file into which rows are on their way: whoever began anew beside them would never see them.
+pub fn nothing_on_its_way(file: &Path) -> Result<()> {
+    let half = PathBuf::from(format!("{}.moving", file.display()));
+    if file.exists() || !half.exists() {
+        return Ok(());
+    }
+    let next = "`prism migrate-store` with the same two places goes on with it";
+    Err(refused(
+        Code::Conflict,
+        format!(
+            "a move into it is not done: {next}, or remove {}",
+            half.display()
+        ),
+        next,
+    ))
+}
+
 fn open_target(place: &Place, whose: &str) -> Result<Target> {
     let target = match place {
         Place::File(file) => open_target_file(file)?,

@@ -221,6 +221,14 @@ fn a_move_that_was_cut_off_goes_on_and_doubles_nothing() {
     );
     assert!(copied(&there) < there["rows"].as_u64().unwrap(), "{there}");
 
+    let home = server.folder().join("other");
+    std::fs::create_dir(&home).unwrap();
+    cut_off(&server, &database.url, &sqlite(&home.join("prism.db")));
+    let mut start = server.command(None);
+    let start = start.args(["serve", "--port", "0", "--home"]).arg(&home);
+    let start = start.output().unwrap();
+    assert!(stderr(&start).contains("migrate-store"), "{start:?}");
+    assert!(!home.join("prism.db").exists());
     cut_off(&server, &database.url, &sqlite(&back));
     assert!(!back.exists());
     let again = moved(&server, &database.url, &sqlite(&back));

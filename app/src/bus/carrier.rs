@@ -322,6 +322,15 @@ impl Carrier {
         }
     }
 
+    /// How something came that was pushed by this server or by another: one that is down carries nothing.
+    pub fn brought(&self, by_this: bool) -> &'static str {
+        match (self, self.reaches_others(), by_this) {
+            (Self::Redis(_) | Self::PgNotify(_), false, false) => "sweep",
+            (Self::Redis(_) | Self::PgNotify(_), false, true) => "in_process",
+            _ => self.transport(),
+        }
+    }
+
     /// Whether other servers may share the rows.
     pub fn is_shared(&self) -> bool {
         self.line().is_some()
@@ -367,6 +376,9 @@ impl Carrier {
 
     /// How long news takes here and back, as it was last measured.
     pub fn hop_us(&self) -> Option<i64> {
+        if !self.reaches_others() {
+            return None;
+        }
         let hop_ms = self.health()?.condition().hop_ms?;
         Some((hop_ms * 1_000.0) as i64)
     }

@@ -98,7 +98,8 @@ pub async fn issue(
         let shared = prism.store.is_shared();
         probe.layers.redis_publish.server = shared.then(|| config::server_name().to_owned());
     }
-    probe.layers.redis_publish.transport = Some(prism.bus().carrier().transport().into());
+    let pushed_here = sent.pushed_at.is_some();
+    probe.layers.redis_publish.transport = Some(prism.bus().carrier().brought(pushed_here).into());
     Ok(probe.finish(
         &prism_core::loopback::ShimEvidence::default(),
         None,
@@ -383,11 +384,13 @@ fn judged(prism: &Prism, issued: &TraceRow, said: &Probe, now: Moment) -> Probe 
             .map(|state| state.name().to_owned()),
     };
     probe.layers.backend_write = probe.seen(queued, 0.0);
-    probe.layers.redis_publish.transport = Some(prism.bus().carrier().transport().into());
     let reached = issued
         .sessions
         .iter()
         .find(|s| Some(s.session_id) == session);
+    let by = reached.and_then(|s| s.pushed_by.as_deref());
+    let by_this = by.is_none_or(|server| server == config::server_name());
+    probe.layers.redis_publish.transport = Some(prism.bus().carrier().brought(by_this).into());
     let pushed = reached.and_then(|s| s.pushed.or(s.received));
     if let Some(at) = pushed {
         let floor = probe.layers.backend_write.elapsed_ms.unwrap_or(0.0);

@@ -290,19 +290,14 @@ fn the_sessions_of_a_server_that_died_have_left_and_one_of_the_others_says_so_on
         for stream in &mut watching {
             assert_eq!(events_until(stream, "PeerLeft", "the end").await, 1);
         }
-        let status = three
-            .operator()
-            .call(PID, "status", json!({}))
-            .await
-            .unwrap();
-        let mine = |s: &&Value| s["session_id"] == session.to_string();
-        let row = status["sessions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(mine)
-            .cloned();
-        assert_eq!(row.unwrap()["state"], "stale", "nobody has released it");
+        wait_until("nobody has released it, and the third knows", async || {
+            let status = three.operator().call(PID, "status", json!({})).await;
+            let status = status.unwrap();
+            let mine = |s: &&Value| s["session_id"] == session.to_string();
+            let row = status["sessions"].as_array()?.iter().find(mine)?;
+            (row["state"] == "stale").then_some(())
+        })
+        .await;
     });
 }
 

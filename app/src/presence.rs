@@ -2,7 +2,7 @@
 
 use crate::store::{Seat, SessionRow};
 use prism_core::api::{SessionView, WaitsFor};
-use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
+use prism_core::limits::{CLOCK_AHEAD_US, SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
 use prism_core::presence::{
     Attention, RecipientState, SessionFacts, SessionState, Surface, assumed, recipient_state,
 };
@@ -62,6 +62,11 @@ pub struct Learned {
     pub over: Vec<Uuid>,
 }
 
+/// Whether a clock that was set back since noted this, and not another server whose clock is a little off.
+fn is_ahead(noted: Moment, now: Moment) -> bool {
+    noted.since_us(now) > CLOCK_AHEAD_US
+}
+
 /// An identity has as many open sessions as it may have.
 #[derive(Debug)]
 pub struct TooMany {
@@ -87,9 +92,14 @@ impl Live {
         let moved = seat.zip(self.seated_at);
         let moved = moved.is_some_and(|(seat, here)| seat.since > here);
         let known = self.row.clone();
+        // A row from before a clock was set back says nothing of when it was seen.
+        let seen_at = match is_ahead(row.last_seen_at, read_at) {
+            true => known.last_seen_at,
+            false => known.last_seen_at.max(row.last_seen_at),
+        };
         // Wherever its socket is, it may call any server. What was heard here may not be written yet.
         self.row = SessionRow {
-            last_seen_at: known.last_seen_at.max(row.last_seen_at),
+            last_seen_at: seen_at,
             released_at: known.released_at.or(row.released_at),
             first_verb_at: row.first_verb_at.or(known.first_verb_at),
             last_verb_at: row.last_verb_at.max(known.last_verb_at),
@@ -506,7 +516,9 @@ impl Presence {
         let mut inner = self.lock();
         // A clock that was set back would keep a silent session for as long as it jumped.
         for live in inner.sessions.values_mut() {
-            live.row.last_seen_at = live.row.last_seen_at.min(now);
+            let seen_at = live.row.last_seen_at;
+            live.row.last_seen_at = seen_at.min(now);
+            live.dirty |= is_ahead(seen_at, now);
         }
         let mut gone = Vec::new();
         let mut swept = Vec::new();
@@ -658,6 +670,24 @@ mod tests {
         let learned = presence.learn(Vec::new(), at(70));
         assert_eq!(learned.over, [Uuid::from_u128(1)]);
         assert!(presence.learn(Vec::new(), at(71)).over.is_empty(), "once");
+    }
+
+    #[test]
+    fn a_row_from_before_the_clock_was_set_back_keeps_no_session_and_is_mended() {
+        let presence = Presence::default();
+        let live = |now| presence.recipient_state(Uuid::from_u128(9), false, now);
+        presence.learn(vec![row(1, 3600)], at(3601));
+        presence.sweep(at(10), true);
+        let mended = presence.take_dirty();
+        assert_eq!(mended[0].last_seen_at, at(10));
+        presence.learn(vec![row(1, 3600)], at(11));
+        assert_eq!(live(at(12)), RecipientState::Live);
+        assert_eq!(live(at(110)), RecipientState::Stale);
+        // A server whose clock is a little ahead is believed, and its rows are left alone.
+        presence.learn(vec![row(1, 121)], at(120));
+        presence.sweep(at(120), true);
+        assert!(presence.take_dirty().is_empty());
+        assert_eq!(live(at(121)), RecipientState::Live);
     }
 
     #[test]

@@ -624,8 +624,8 @@ impl Store {
     }
 
     /// Writes what changed about sessions, without waiting for the disk.
-    pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
-        self.0.touch_sessions(sessions)
+    pub fn touch_sessions(&self, sessions: Vec<SessionRow>, now: Moment) {
+        self.0.touch_sessions(sessions, now)
     }
 
     /// Writes a session's wrap and ends it, both or neither; gives back what it had leased.

@@ -271,7 +271,8 @@ impl Tenants {
         }
         let end = |prism: Arc<Prism>| async move {
             prism.finish_verbs(grace).await;
-            prism.store.touch_sessions(prism.presence.take_dirty());
+            let dirty = prism.presence.take_dirty();
+            prism.store.touch_sessions(dirty, crate::clock::now());
             prism.store.close().await;
         };
         let ending: Vec<_> = (self.all().into_iter())

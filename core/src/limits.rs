@@ -58,6 +58,8 @@ pub const FILES_RESERVED: usize = 96;
 pub const POSTGRES_MIN: u32 = 14;
 /// Milliseconds by which the clocks of a server and its database may differ before it is said.
 pub const CLOCK_OFF_MS_MAX: i64 = 2_000;
+/// Microseconds from now after which a moment was noted by a clock that was set back since.
+pub const CLOCK_AHEAD_US: i64 = CLOCK_OFF_MS_MAX * 1_000;
 /// What two clocks may differ by and still agree.
 pub const CLOCK_SLACK_US: i64 = SECOND_US / 4;
 /// Seconds that a connection may take to bring its first request, and a request its body.

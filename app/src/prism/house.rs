@@ -257,12 +257,13 @@ impl Prism {
             }
             if round.is_multiple_of(15) {
                 // Elsewhere a socket is known by its row alone: it is written before anybody may take it for stale.
+                let now = clock::now();
                 let dirty = match self.store.is_shared() {
-                    true => self.presence.take_seen(clock::now()),
+                    true => self.presence.take_seen(now),
                     false => self.presence.take_dirty(),
                 };
                 if !dirty.is_empty() {
-                    self.store.touch_sessions(dirty);
+                    self.store.touch_sessions(dirty, now);
                 }
                 // What the others have written of theirs.
                 if self.bus().carrier().is_shared() {

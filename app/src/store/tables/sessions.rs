@@ -9,7 +9,7 @@ use crate::store::{ReturnedRow, Room, Seat, SessionRow};
 use prism_core::Moment;
 use prism_core::api::WaitsFor;
 use prism_core::hook::Waiting;
-use prism_core::limits::{SESSIONS_PER_IDENTITY_MAX, STALE_US};
+use prism_core::limits::{CLOCK_AHEAD_US, SESSIONS_PER_IDENTITY_MAX, STALE_US};
 use prism_core::presence::Attention;
 use uuid::Uuid;
 
@@ -91,7 +91,7 @@ impl Tables {
         now: Moment,
     ) -> Result<Vec<SessionRow>> {
         self.write(move |c| {
-            touch(c, &seen)?;
+            touch(c, &seen, now)?;
             let left = format!(
                 "update sessions set left_at = ?3, server_id = null where id in ({SILENT}) returning *"
             );
@@ -182,9 +182,11 @@ impl Tables {
         self.written(Alone::Everywhere, note, then).await
     }
 
-    pub fn touch_sessions(&self, sessions: Vec<SessionRow>) {
+    pub fn touch_sessions(&self, sessions: Vec<SessionRow>, now: Moment) {
         self.writer
-            .write_later("when sessions were last seen", move |c| touch(c, &sessions));
+            .write_later("when sessions were last seen", move |c| {
+                touch(c, &sessions, now)
+            });
     }
 
     pub async fn wrap_session(&self, id: Uuid, wrap: NewMemory) -> Result<Vec<ReturnedRow>> {
@@ -232,19 +234,21 @@ impl Tables {
     }
 }
 
-/// What another write has put down meanwhile is never taken back.
-fn touch(c: &Connection, sessions: &[SessionRow]) -> Result<()> {
+/// What another write has put down meanwhile is never taken back, unless a clock did that was set back since.
+fn touch(c: &Connection, sessions: &[SessionRow], now: Moment) -> Result<()> {
+    let ahead = now.plus_us(CLOCK_AHEAD_US).0;
     let mut sessions: Vec<&SessionRow> = sessions.iter().collect();
     // All servers in the same order: none waits for one that waits for it.
     sessions.sort_by_key(|s| s.id);
     for s in sessions {
         let last = s.last_verb_at.map(|m| m.0);
         c.put(
-            "update sessions set last_seen_at = max(last_seen_at, ?1),
+            "update sessions set
+                last_seen_at = case when last_seen_at > ?4 then ?1 else max(last_seen_at, ?1) end,
                 left_at = case when left_at < ?1 then null else left_at end,
                 last_verb_at = max(coalesce(last_verb_at, ?2), coalesce(?2, last_verb_at))
              where id = ?3",
-            params![s.last_seen_at.0, last, s.id.to_string()],
+            params![s.last_seen_at.0, last, s.id.to_string(), ahead],
         )
         .map_err(failed)?;
     }

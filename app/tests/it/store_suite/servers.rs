@@ -130,12 +130,24 @@ fn whoever_is_silent_at_every_server_has_left_once_and_comes_back_with_a_sign_of
                 .is_empty()
         );
         assert_eq!(read(one, silent).await.left_at, Some(later));
-        one.touch_sessions(vec![SessionRow {
-            last_seen_at: later.plus_s(1),
-            ..read(one, silent).await
-        }]);
-        one.settle().await.unwrap();
-        assert_eq!(read(other, silent).await.left_at, None);
+        let touch = async |last_seen_at, now| {
+            let row = read(one, silent).await;
+            let seen = SessionRow {
+                last_seen_at,
+                ..row
+            };
+            one.touch_sessions(vec![seen], now);
+            one.settle().await.unwrap();
+            read(other, silent).await
+        };
+        let back = touch(later.plus_s(1), later.plus_s(1)).await;
+        assert_eq!(back.left_at, None);
+        // An older sign of life takes nothing back, unless what stands there has not come yet: a clock was set.
+        let older = touch(later, later.plus_s(1)).await;
+        assert_eq!(older.last_seen_at, later.plus_s(1));
+        touch(later.plus_s(3600), later.plus_s(3600)).await;
+        let set_back = touch(later.plus_s(1), later.plus_s(2)).await;
+        assert_eq!(set_back.last_seen_at, later.plus_s(1));
         // Only what its row says is silent is released for it, and told by one of them.
         let spared = other.release_session(silent, "stale".into(), Some(since), later);
         assert!(
@@ -379,10 +391,13 @@ fn a_session_is_opened_once_by_whichever_server_and_its_row_of_memory_with_it() 
         let now = clock::now();
         let session = two.session(now).await;
         // A sign of life that knows of a verb does not open it.
-        two.two.store.touch_sessions(vec![SessionRow {
-            first_verb_at: Some(now),
-            ..read(&two.two.store, session).await
-        }]);
+        two.two.store.touch_sessions(
+            vec![SessionRow {
+                first_verb_at: Some(now),
+                ..read(&two.two.store, session).await
+            }],
+            now,
+        );
         two.two.store.settle().await.unwrap();
         let first = || NewMemory {
             id: new_id(),

@@ -10,6 +10,9 @@ pub fn for_postgres(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len() + 64);
     let mut words = Words { sql, at: 0 };
     let (mut places, mut is_query) = (0, false);
+    // For each bracket that is open, whether rows come from it.
+    let mut open: Vec<bool> = Vec::new();
+    let mut unnamed = 0;
     while let Some(piece) = words.next() {
         match piece {
             Piece::Place(number) => {
@@ -48,6 +51,18 @@ pub fn for_postgres(sql: &str) -> String {
             },
             // Keeps SQLite from using an index.
             Piece::Other("+") if words.hints_at(&out) => {}
+            Piece::Other("(") => {
+                open.push(words.is_question() && ends_in(&out, &["from", "join"]));
+                out.push('(');
+            }
+            // Up to 15 it wants a name for whatever rows come from.
+            Piece::Other(")") => {
+                out.push(')');
+                if open.pop() == Some(true) && !words.is_named() {
+                    unnamed += 1;
+                    out.push_str(&format!(" as unnamed_{unnamed}"));
+                }
+            }
             Piece::Other(text) | Piece::Quoted(text) => out.push_str(text),
         }
     }
@@ -205,6 +220,45 @@ impl<'s> Words<'s> {
                 .iter()
                 .any(|word| before.ends_with(word))
     }
+
+    /// Whether a question begins here that may stand in brackets.
+    fn is_question(&self) -> bool {
+        let next = self.peek().0;
+        ["select", "values", "with"]
+            .iter()
+            .any(|word| next.eq_ignore_ascii_case(word))
+    }
+
+    /// Whether a name follows.
+    fn is_named(&self) -> bool {
+        let next = self.peek().0.to_ascii_lowercase();
+        const OTHERS: [&str; 17] = [
+            "where",
+            "group",
+            "order",
+            "limit",
+            "on",
+            "union",
+            "having",
+            "returning",
+            "cross",
+            "join",
+            "left",
+            "inner",
+            "for",
+            "except",
+            "intersect",
+            "using",
+            "set",
+        ];
+        !next.is_empty() && !OTHERS.contains(&next.as_str())
+    }
+}
+
+/// Whether the last word is one of these.
+fn ends_in(out: &str, words: &[&str]) -> bool {
+    let last = out.trim_end().rsplit(|c| !is_word(c)).next();
+    last.is_some_and(|last| words.iter().any(|word| last.eq_ignore_ascii_case(word)))
 }
 
 #[cfg(test)]
@@ -228,6 +282,14 @@ mod tests {
                 "from a cross join b  join c on c.x = a.x",
             ),
             ("from a not indexed where b", "from a  where b"),
+            (
+                "select n from (select 1 as n from (values (1))) where n in (select 2)",
+                "select n from (select 1 as n from (values (1)) as unnamed_1) as unnamed_2 where n in (select 2)",
+            ),
+            (
+                "from (select 1) a join (select 2) as b on max(1)",
+                "from (select 1) a join (select 2) as b on max(1)",
+            ),
             ("a like 'x%'", "a ilike 'x%'"),
             ("select max(a), max(a, b)", "select max(a), greatest(a, b)"),
             ("min(coalesce(a, 0))", "min(coalesce(a, 0))"),

@@ -307,7 +307,8 @@ impl Index<'_> {
     ) -> Result<Vec<Near>> {
         let n = self.dimensions;
         let near = format!("cast(n.near as halfvec({n}))");
-        let far = format!("{near} <#> cast(cast(?1 as text) as halfvec({n}))");
+        // Read from its text once, not for every row.
+        let far = format!("{near} <#> (select cast(cast(?1 as text) as halfvec({n})))");
         let of = within(self.tenant, &self.model, "n");
         let (narrowed, times) = filter.sql(4);
         let of_project = format!("m.project_id = ?2{narrowed}");
@@ -402,7 +403,8 @@ impl Index<'_> {
             let roles = best.entry(row).or_insert([f64::MIN; ROLES]);
             roles[role as usize] = roles[role as usize].max(score);
         };
-        let sql = "select n.memory_row, n.ordinal, n.near <#> cast(cast(?1 as text) as halfvec)
+        let sql = "select n.memory_row, n.ordinal,
+                n.near <#> (select cast(cast(?1 as text) as halfvec))
             from json_each(?2) j join memory_near n on n.memory_row = cast(j.value as integer)
             where n.model = ?3";
         let wanted = serde_json::to_string(rows).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Live sessions: the one source of who is there, for every verb that asks.
 
-use crate::store::{Seat, SessionRow};
+use crate::store::{Seat, Seen, SessionRow};
 use prism_core::api::{SessionView, WaitsFor};
 use prism_core::limits::{CLOCK_AHEAD_US, SESSIONS_PER_IDENTITY_MAX, STALE_US, SWEPT_US};
 use prism_core::presence::{
@@ -23,7 +23,8 @@ pub struct Presence {
 
 #[derive(Default)]
 struct Inner {
-    sessions: HashMap<Uuid, Live>,
+    /// A box each: a table that grows holds each place twice, and half of its places may be empty.
+    sessions: HashMap<Uuid, Box<Live>>,
     /// Personas that ever had a session: offline, not never started.
     started: HashSet<Uuid>,
 }
@@ -53,8 +54,26 @@ pub enum Came {
     Known,
 }
 
+/// How far the rows of all open sessions have been read, one after the other.
+#[derive(Clone)]
+pub struct Reading {
+    began: Moment,
+    open: HashSet<Uuid>,
+    learned: Learned,
+}
+
+impl Reading {
+    pub fn new(began: Moment) -> Self {
+        Self {
+            began,
+            open: HashSet::new(),
+            learned: Learned::default(),
+        }
+    }
+}
+
 /// What rows say of sessions that have sockets here.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learned {
     /// Their socket is at another server now.
     pub moved: Vec<Uuid>,
@@ -91,31 +110,32 @@ impl Live {
         let seat = row.seat.filter(|seat| Some(seat.server) != own);
         let moved = seat.zip(self.seated_at);
         let moved = moved.is_some_and(|(seat, here)| seat.since > here);
-        let known = self.row.clone();
-        // A row from before a clock was set back says nothing of when it was seen.
-        let seen_at = match is_ahead(row.last_seen_at, read_at) {
-            true => known.last_seen_at,
-            false => known.last_seen_at.max(row.last_seen_at),
-        };
+        let known = &mut self.row;
         // Wherever its socket is, it may call any server. What was heard here may not be written yet.
-        self.row = SessionRow {
-            last_seen_at: seen_at,
-            released_at: known.released_at.or(row.released_at),
-            first_verb_at: row.first_verb_at.or(known.first_verb_at),
-            last_verb_at: row.last_verb_at.max(known.last_verb_at),
-            ..row
-        };
-        if self.said_at.is_some_and(|said| said >= read_at) {
-            self.row.name = known.name;
-            self.row.waits = known.waits;
-            self.row.attention = known.attention;
+        // A row from before a clock was set back says nothing of when it was seen.
+        if !is_ahead(row.last_seen_at, read_at) {
+            known.last_seen_at = known.last_seen_at.max(row.last_seen_at);
+        }
+        known.released_at = known.released_at.or(row.released_at);
+        known.first_verb_at = row.first_verb_at.or(known.first_verb_at);
+        known.last_verb_at = row.last_verb_at.max(known.last_verb_at);
+        known.project_id = row.project_id;
+        known.persona_id = row.persona_id;
+        // A text that is the same stays where it is: all of them are read again and again.
+        if known.identity != row.identity {
+            known.identity = row.identity;
+        }
+        if self.said_at.is_none_or(|said| said < read_at) {
+            if known.name != row.name {
+                known.name = row.name;
+            }
+            known.waits = row.waits;
+            known.attention = row.attention;
         }
         if self.sockets == 0 || moved {
-            let left_at = self.row.left_at;
-            self.left = left_at.is_some_and(|at| at >= self.row.last_seen_at);
-        } else {
-            self.row.seat = known.seat;
-            self.row.left_at = known.left_at;
+            known.seat = row.seat;
+            known.left_at = row.left_at;
+            self.left = row.left_at.is_some_and(|at| at >= known.last_seen_at);
         }
         moved
     }
@@ -191,7 +211,7 @@ impl Presence {
                 if now.since_us(row.last_seen_at) < STALE_US {
                     row.last_seen_at = now;
                 }
-                inner.sessions.insert(row.id, Live::new(row));
+                inner.sessions.insert(row.id, Live::new(row).into());
             }
         }
         presence
@@ -206,22 +226,31 @@ impl Presence {
         {
             let mut inner = presence.lock();
             inner.started.extend(started);
-            let known = open.into_iter().map(|row| (row.id, Live::new(row)));
+            let known = open.into_iter().map(|row| (row.id, Live::new(row).into()));
             inner.sessions.extend(known);
         }
         presence
     }
 
-    /// Takes over what the rows say of all open sessions. One that they have no more was released; one that
-    /// began lately may not be in them yet.
-    pub fn learn(&self, open: Vec<SessionRow>, read_at: Moment) -> Learned {
-        let known: HashSet<Uuid> = open.iter().map(|row| row.id).collect();
-        let mut learned = self.learn_of(open, read_at);
+    /// Takes over what the row of one open session says, of all that are read.
+    pub fn learn(&self, row: SessionRow, reading: &mut Reading) {
+        reading.open.insert(row.id);
+        self.learn_one(&mut self.lock(), row, reading.began, &mut reading.learned);
+    }
+
+    /// All open sessions were read. One that rows have no more was released; one that began lately may not be in
+    /// them yet.
+    pub fn has_read(&self, reading: Reading) -> Learned {
+        let Reading {
+            began,
+            open,
+            mut learned,
+        } = reading;
         let mut inner = self.lock();
-        let gone = |l: &&mut Live| !known.contains(&l.row.id) && l.row.released_at.is_none();
+        let gone = |l: &&mut Box<Live>| !open.contains(&l.row.id) && l.row.released_at.is_none();
         for live in inner.sessions.values_mut().filter(gone) {
-            if read_at.since_us(live.row.created_at) >= UNWRITTEN_US {
-                live.row.released_at = Some(read_at);
+            if began.since_us(live.row.created_at) >= UNWRITTEN_US {
+                live.row.released_at = Some(began);
                 learned
                     .over
                     .extend((live.sockets > 0).then_some(live.row.id));
@@ -230,29 +259,36 @@ impl Presence {
         learned
     }
 
-    /// The same of some sessions, in whatever state they are.
+    /// Takes over what the rows of some sessions say, in whatever state they are.
     pub fn learn_of(&self, rows: Vec<SessionRow>, read_at: Moment) -> Learned {
         let mut inner = self.lock();
         let mut learned = Learned::default();
         for row in rows {
-            inner.started.insert(row.persona_id);
-            match inner.sessions.get_mut(&row.id) {
-                Some(live) => {
-                    let was_open = live.row.released_at.is_none();
-                    if live.learn(row, self.server, read_at) {
-                        live.seated_at = None;
-                        learned.moved.push(live.row.id);
-                    }
-                    let is_over = was_open && live.row.released_at.is_some();
-                    let over = (is_over && live.sockets > 0).then_some(live.row.id);
-                    learned.over.extend(over);
-                }
-                None => {
-                    inner.sessions.insert(row.id, Live::new(row));
-                }
-            }
+            self.learn_one(&mut inner, row, read_at, &mut learned);
         }
         learned
+    }
+
+    fn learn_one(
+        &self,
+        inner: &mut Inner,
+        row: SessionRow,
+        read_at: Moment,
+        learned: &mut Learned,
+    ) {
+        inner.started.insert(row.persona_id);
+        let Some(live) = inner.sessions.get_mut(&row.id) else {
+            inner.sessions.insert(row.id, Live::new(row).into());
+            return;
+        };
+        let was_open = live.row.released_at.is_none();
+        if live.learn(row, self.server, read_at) {
+            live.seated_at = None;
+            learned.moved.push(live.row.id);
+        }
+        let is_over = was_open && live.row.released_at.is_some();
+        let over = (is_over && live.sockets > 0).then_some(live.row.id);
+        learned.over.extend(over);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -268,6 +304,7 @@ impl Presence {
         let open: Vec<&Live> = inner
             .sessions
             .values()
+            .map(AsRef::as_ref)
             .filter(|l| l.row.released_at.is_none() && l.row.identity == row.identity)
             .collect();
         if open.len() >= SESSIONS_PER_IDENTITY_MAX {
@@ -280,7 +317,7 @@ impl Presence {
             });
         }
         inner.started.insert(row.persona_id);
-        inner.sessions.insert(row.id, Live::new(row));
+        inner.sessions.insert(row.id, Live::new(row).into());
         Ok(())
     }
 
@@ -490,7 +527,7 @@ impl Presence {
 
     /// What changed and is worth writing down, and whoever has a socket here: they are there, although they
     /// may have nothing to say.
-    pub fn take_seen(&self, now: Moment) -> Vec<SessionRow> {
+    pub fn take_seen(&self, now: Moment) -> Vec<Seen> {
         let mut inner = self.lock();
         for live in inner.sessions.values_mut().filter(|l| l.sockets > 0) {
             live.row.last_seen_at = now;
@@ -501,12 +538,12 @@ impl Presence {
     }
 
     /// What changed and is worth writing down, at a time of the caller's choosing.
-    pub fn take_dirty(&self) -> Vec<SessionRow> {
+    pub fn take_dirty(&self) -> Vec<Seen> {
         let mut inner = self.lock();
         inner
             .sessions
             .values_mut()
-            .filter_map(|l| std::mem::take(&mut l.dirty).then(|| l.row.clone()))
+            .filter_map(|l| std::mem::take(&mut l.dirty).then(|| l.row.seen()))
             .collect()
     }
 
@@ -584,6 +621,15 @@ mod tests {
         }
     }
 
+    /// All open sessions are read from rows, and these are they.
+    fn learn(presence: &Presence, open: Vec<SessionRow>, read_at: Moment) -> Learned {
+        let mut reading = Reading::new(read_at);
+        for row in open {
+            presence.learn(row, &mut reading);
+        }
+        presence.has_read(reading)
+    }
+
     fn at(s: i64) -> Moment {
         Moment(0).plus_s(s)
     }
@@ -601,29 +647,29 @@ mod tests {
     #[test]
     fn a_session_that_another_server_hears_is_live_by_its_row_and_nobody_here_says_that_it_left() {
         let presence = Presence::default();
-        presence.learn(vec![row(1, 0)], at(1));
+        learn(&presence, vec![row(1, 0)], at(1));
         let live = |now| presence.recipient_state(Uuid::from_u128(9), false, now);
         assert_eq!(live(at(2)), RecipientState::Live);
-        presence.learn(vec![row(1, 80)], at(81));
+        learn(&presence, vec![row(1, 80)], at(81));
         assert_eq!(live(at(120)), RecipientState::Live);
         assert_eq!(live(at(300)), RecipientState::Stale);
         assert!(presence.sweep(at(300), true).0.is_empty());
         assert!(presence.take_dirty().is_empty(), "its row is another's");
-        presence.learn(Vec::new(), at(301));
+        learn(&presence, Vec::new(), at(301));
         assert_eq!(live(at(301)), RecipientState::Offline);
     }
 
     #[test]
     fn a_session_that_speaks_here_is_this_servers_and_older_rows_change_nothing() {
         let presence = Presence::default();
-        presence.learn(vec![row(1, 0)], at(1));
+        learn(&presence, vec![row(1, 0)], at(1));
         presence.seen(Uuid::from_u128(1), at(50));
-        presence.learn(vec![row(1, 20)], at(51));
+        learn(&presence, vec![row(1, 20)], at(51));
         assert_eq!(
             presence.get(Uuid::from_u128(1)).unwrap().last_seen_at,
             at(50)
         );
-        presence.learn(Vec::new(), at(52));
+        learn(&presence, Vec::new(), at(52));
         let state = presence.recipient_state(Uuid::from_u128(9), false, at(53));
         assert_eq!(state, RecipientState::Live, "it may not be written yet");
         assert_eq!(presence.sweep(at(300), false).0.len(), 1);
@@ -635,8 +681,8 @@ mod tests {
         let presence = Presence::default();
         let id = Uuid::from_u128(1);
         let connected = |now| presence.view(id, now).unwrap().connected;
-        let learn = |row, now| presence.learn(vec![row], now).moved;
-        assert!(learn(at_server(1, 0, 2, 0), at(1)).is_empty());
+        let moves = |row, now| learn(&presence, vec![row], now).moved;
+        assert!(moves(at_server(1, 0, 2, 0), at(1)).is_empty());
         assert!(connected(at(30)) && !connected(at(90)), "by its row");
         presence.connected(id, at(40));
         let here = Seat {
@@ -644,11 +690,11 @@ mod tests {
             since: at(40),
         };
         presence.seated(id, here);
-        let older = learn(at_server(1, 39, 2, 0), at(41));
+        let older = moves(at_server(1, 39, 2, 0), at(41));
         assert!(older.is_empty(), "a row that was read before it came here");
-        let newer = learn(at_server(1, 60, 2, 60), at(61));
+        let newer = moves(at_server(1, 60, 2, 60), at(61));
         assert_eq!(newer, [id], "it has gone to the other server");
-        assert!(learn(at_server(1, 60, 2, 60), at(62)).is_empty());
+        assert!(moves(at_server(1, 60, 2, 60), at(62)).is_empty());
         presence.disconnected(id, at(63));
         assert!(connected(at(64)), "there");
     }
@@ -666,25 +712,25 @@ mod tests {
         let over = |ended| presence.learn_of(vec![ended], at(21)).over;
         assert_eq!(over(ended.clone()), [Uuid::from_u128(2)]);
         assert!(over(ended).is_empty(), "once");
-        assert_eq!(presence.learn(Vec::new(), at(30)), Learned::default());
-        let learned = presence.learn(Vec::new(), at(70));
+        assert_eq!(learn(&presence, Vec::new(), at(30)), Learned::default());
+        let learned = learn(&presence, Vec::new(), at(70));
         assert_eq!(learned.over, [Uuid::from_u128(1)]);
-        assert!(presence.learn(Vec::new(), at(71)).over.is_empty(), "once");
+        assert!(learn(&presence, Vec::new(), at(71)).over.is_empty(), "once");
     }
 
     #[test]
     fn a_row_from_before_the_clock_was_set_back_keeps_no_session_and_is_mended() {
         let presence = Presence::default();
         let live = |now| presence.recipient_state(Uuid::from_u128(9), false, now);
-        presence.learn(vec![row(1, 3600)], at(3601));
+        learn(&presence, vec![row(1, 3600)], at(3601));
         presence.sweep(at(10), true);
         let mended = presence.take_dirty();
-        assert_eq!(mended[0].last_seen_at, at(10));
-        presence.learn(vec![row(1, 3600)], at(11));
+        assert_eq!(mended[0].at, at(10));
+        learn(&presence, vec![row(1, 3600)], at(11));
         assert_eq!(live(at(12)), RecipientState::Live);
         assert_eq!(live(at(110)), RecipientState::Stale);
         // A server whose clock is a little ahead is believed, and its rows are left alone.
-        presence.learn(vec![row(1, 121)], at(120));
+        learn(&presence, vec![row(1, 121)], at(120));
         presence.sweep(at(120), true);
         assert!(presence.take_dirty().is_empty());
         assert_eq!(live(at(121)), RecipientState::Live);
@@ -711,7 +757,7 @@ mod tests {
             first_verb_at: None,
             ..row(1, 0)
         };
-        presence.learn(vec![idle], at(1));
+        learn(&presence, vec![idle], at(1));
         presence.connected(id, at(2));
         let here = Seat {
             server: Uuid::from_u128(1),
@@ -730,7 +776,7 @@ mod tests {
             attention: Some(Attention::Attended),
             ..row(1, 3)
         };
-        presence.learn(vec![called.clone()], at(4));
+        learn(&presence, vec![called.clone()], at(4));
         let seen = presence.get(id).unwrap();
         assert_eq!(seen.first_verb_at, Some(at(3)));
         assert_eq!(seen.last_verb_at, Some(at(3)));
@@ -749,11 +795,11 @@ mod tests {
     fn a_socket_is_elsewhere_while_the_row_of_a_live_session_says_so() {
         let presence = Presence::of_rows(Vec::new(), Vec::new(), Uuid::from_u128(1));
         let texi = Uuid::from_u128(9);
-        presence.learn(vec![row(1, 0)], at(1));
+        learn(&presence, vec![row(1, 0)], at(1));
         assert!(!presence.is_elsewhere(texi, at(2)), "it has no socket");
-        presence.learn(vec![at_server(1, 2, 1, 2)], at(3));
+        learn(&presence, vec![at_server(1, 2, 1, 2)], at(3));
         assert!(!presence.is_elsewhere(texi, at(3)), "a seat that was here");
-        presence.learn(vec![at_server(1, 4, 2, 4)], at(5));
+        learn(&presence, vec![at_server(1, 4, 2, 4)], at(5));
         assert!(presence.is_elsewhere(texi, at(5)));
         assert!(!presence.is_elsewhere(Uuid::from_u128(8), at(5)));
         assert!(!presence.is_elsewhere(texi, at(95)), "nothing was heard");

@@ -145,10 +145,9 @@ impl Prism {
         let loaded = store.load().await?;
         let now = clock::now();
         let gate = Gate::new(gate_mode);
-        let (open, started) = (
-            loaded.open_sessions.clone(),
-            loaded.started_personas.clone(),
-        );
+        let take = |all: &mut Vec<_>, row| all.push(row);
+        let open = store.each_open_session(Vec::new(), take).await?;
+        let started = loaded.started_personas.clone();
         let presence = match store.is_shared() {
             true => Presence::of_rows(open, started, store.bus().server()),
             false => Presence::new(open, started, now),

@@ -10,7 +10,7 @@ mod servers;
 pub mod sql;
 pub mod tables;
 
-pub use servers::{Duty, Room, Seat, Signs};
+pub use servers::{Duty, Room, Seat, Seen, Signs};
 pub use tables::{backup, moving, tenants};
 
 use crate::bus::{Bus, Pushed};
@@ -210,7 +210,6 @@ pub struct Loaded {
     pub projects: Vec<Project>,
     pub personas: Vec<Persona>,
     pub keys: Vec<KeyRow>,
-    pub open_sessions: Vec<SessionRow>,
     pub started_personas: Vec<Uuid>,
     /// As of which change the names are.
     pub names: i64,
@@ -624,7 +623,7 @@ impl Store {
     }
 
     /// Writes what changed about sessions, without waiting for the disk.
-    pub fn touch_sessions(&self, sessions: Vec<SessionRow>, now: Moment) {
+    pub fn touch_sessions(&self, sessions: Vec<Seen>, now: Moment) {
         self.0.touch_sessions(sessions, now)
     }
 

@@ -91,7 +91,10 @@ impl Prism {
             tries += 1;
             // Whoever says so while they are read is heard by the next one.
             let until = self.names_wanted.load(Ordering::Acquire);
-            let (version, began) = (self.directory.version(), clock::now());
+            if self.bus().carrier().is_shared() {
+                self.read_sessions().await?;
+            }
+            let version = self.directory.version();
             let known = self.directory.projects();
             let loaded = self.store.load().await?;
             let is_gone = |old: &Project| loaded.projects.iter().all(|p| p.id != old.id);
@@ -110,7 +113,6 @@ impl Prism {
                 if replaced {
                     self.saw_names(loaded.names);
                 }
-                self.learnt(self.presence.learn(loaded.open_sessions, began));
                 self.shut_revoked(&loaded.keys).await;
             }
         }

@@ -3,7 +3,7 @@
 use super::Prism;
 use crate::bus::{Carrier, Heard, Incoming};
 use crate::clock;
-use crate::presence::Learned;
+use crate::presence::{Learned, Reading};
 use crate::store::KeyRow;
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
@@ -89,10 +89,12 @@ impl Prism {
         seen.names = names;
     }
 
-    async fn read_sessions(&self) -> Result<(), Problem> {
-        let began = clock::now();
-        let open = self.store.open_sessions().await?;
-        self.learnt(self.presence.learn(open, began));
+    pub(super) async fn read_sessions(&self) -> Result<(), Problem> {
+        let presence = self.presence.clone();
+        let learn = move |reading: &mut Reading, row| presence.learn(row, reading);
+        let reading = Reading::new(clock::now());
+        let read = self.store.each_open_session(reading, learn).await?;
+        self.learnt(self.presence.has_read(read));
         Ok(())
     }
 

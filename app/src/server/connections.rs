@@ -153,6 +153,13 @@ impl Activity {
         }
     }
 
+    /// Nobody needs to wake it any more: the task that asked for it, which is over, would take its room until then.
+    fn sleep(&self) {
+        if let Ok(mut slot) = self.waker.lock() {
+            *slot = None;
+        }
+    }
+
     fn wake_by(&self, waker: &Waker) {
         if let Ok(mut slot) = self.waker.lock() {
             *slot = Some(waker.clone());
@@ -457,6 +464,7 @@ impl Limit {
         };
         if self.activity.upgraded.load(Ordering::Relaxed) {
             self.tick = None;
+            self.activity.sleep();
             return Ok(());
         }
         self.activity.wake_by(context.waker());

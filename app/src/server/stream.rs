@@ -31,6 +31,8 @@ use uuid::Uuid;
 const SEND: Duration = Duration::from_secs(20);
 /// Bytes of the reason that a close frame may carry.
 const CLOSE_REASON_BYTES: usize = 120;
+/// Bytes that are read at once: pings and receipts are small, and what is larger gets room while it comes.
+const READ_BYTES: usize = 256;
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -42,15 +44,17 @@ pub async fn open(Whose(prism): Whose, headers: HeaderMap, upgrade: WebSocketUpg
     };
     // The default read buffer would cost 128 KiB for every idle session.
     upgrade
-        .read_buffer_size(1024)
+        .read_buffer_size(READ_BYTES)
         .write_buffer_size(0)
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
-        .on_upgrade(move |socket| async move { serve(prism, key, socket).await })
+        .on_upgrade(move |socket| receive(prism, key, socket))
         .into_response()
 }
 
-async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
+/// Hears who comes and greets them. They stay in a task of their own: a task keeps the room of the largest thing it
+/// ever did, and most of those who stay are silent.
+async fn receive(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     let hello = match first_frame(&prism, &key, &mut ws).await {
         Ok(hello) => hello,
         Err(problem) => return refuse(&mut ws, &problem).await,
@@ -103,24 +107,61 @@ async fn serve(prism: Arc<Prism>, key: KeyRow, mut ws: WebSocket) {
     if seat.is_none() && caller.session.is_some() && prism.store.is_shared() {
         socket.close(close::RELEASED, "the session is over");
     }
-    match greet(&prism, &hello, &socket, &mut ws).await {
+    let greeted = greet(&prism, &hello, &socket, &mut ws).await;
+    let here = Here {
+        prism,
+        socket,
+        seat,
+    };
+    match greeted {
         Ok(replay) => {
             let (sink, source) = ws.split();
-            tokio::select! {
-                () = write(&prism, &socket, sink, replay) => {}
-                () = listen(&prism, &key, caller, &socket, source) => {}
+            tokio::spawn(stay(here, sink, source, replay));
+        }
+        Err(problem) => {
+            refuse(&mut ws, &problem).await;
+            here.leave();
+        }
+    }
+}
+
+/// Who has come, until they leave.
+struct Here {
+    prism: Arc<Prism>,
+    socket: Arc<Socket>,
+    seat: Option<Seat>,
+}
+
+impl Here {
+    fn leave(self) {
+        let Self {
+            prism,
+            socket,
+            seat,
+        } = self;
+        prism.hub.leave(&socket);
+        if let Some(session) = socket.session_id {
+            if let Some(seat) = seat {
+                prism.store.unseat_session(session, seat);
             }
+            prism.presence.disconnected(session, clock::now());
+            prism.hub.live().touched([Touched::Session(session)]);
         }
-        Err(problem) => refuse(&mut ws, &problem).await,
     }
-    prism.hub.leave(&socket);
-    if let Some(session) = caller.session_id() {
-        if let Some(seat) = seat {
-            prism.store.unseat_session(session, seat);
-        }
-        prism.presence.disconnected(session, clock::now());
-        prism.hub.live().touched([Touched::Session(session)]);
+}
+
+/// Ten thousand of these may be there at once: what is done seldom has a box of its own while it lasts.
+async fn stay(
+    here: Here,
+    sink: SplitSink<WebSocket, Message>,
+    source: SplitStream<WebSocket>,
+    replayed: Replay,
+) {
+    tokio::select! {
+        () = write(&here, sink, replayed) => {}
+        () = listen(&here, source) => {}
     }
+    here.leave();
 }
 
 /// Notes where the session's socket is, where there are several servers: the others end theirs.
@@ -303,12 +344,8 @@ async fn in_time(
 }
 
 /// Writes what the socket is owed; the backlog ends with `live`.
-async fn write(
-    prism: &Prism,
-    socket: &Socket,
-    mut sink: SplitSink<WebSocket, Message>,
-    replayed: Replay,
-) {
+async fn write(here: &Here, mut sink: SplitSink<WebSocket, Message>, replayed: Replay) {
+    let Here { prism, socket, .. } = here;
     let mut undrained_only = replayed == Replay::Undrained;
     let mut live = false;
     loop {
@@ -319,26 +356,9 @@ async fn write(
                 Ok(())
             }
             Work::Send(frame) => in_time(sink.send(Message::Text(frame))).await,
-            Work::Close(code, reason) => {
-                if code == close::RELEASED {
-                    drop(
-                        in_time(sink.send(Message::Text(encode(&ServerFrame::Released {
-                            reason: reason.clone(),
-                        }))))
-                        .await,
-                    );
-                }
-                drop(
-                    in_time(sink.send(Message::Close(Some(CloseFrame {
-                        code,
-                        reason: reason.into(),
-                    }))))
-                    .await,
-                );
-                return;
-            }
+            Work::Close(code, reason) => return Box::pin(end(&mut sink, code, reason)).await,
             Work::Replay { after } => {
-                match replay(prism, socket, after, undrained_only, live).await {
+                match Box::pin(replay(prism, socket, after, undrained_only, live)).await {
                     Ok(caught_up) => {
                         undrained_only &= !caught_up;
                         // Queued behind the backlog, so that it is written after it.
@@ -359,6 +379,21 @@ async fn write(
             return;
         }
     }
+}
+
+/// Says why the socket ends.
+async fn end(sink: &mut SplitSink<WebSocket, Message>, code: u16, reason: String) {
+    if code == close::RELEASED {
+        let released = encode(&ServerFrame::Released {
+            reason: reason.clone(),
+        });
+        drop(in_time(sink.send(Message::Text(released))).await);
+    }
+    let frame = CloseFrame {
+        code,
+        reason: reason.into(),
+    };
+    drop(in_time(sink.send(Message::Close(Some(frame)))).await);
 }
 
 /// Reads one page of the inbox into the socket's outbox; true when nothing is left out.
@@ -418,13 +453,8 @@ async fn replay(
 }
 
 /// Hears heartbeats and receipts until the client is gone or silent for too long.
-async fn listen(
-    prism: &Prism,
-    key: &KeyRow,
-    caller: &Caller,
-    socket: &Socket,
-    mut source: SplitStream<WebSocket>,
-) {
+async fn listen(here: &Here, mut source: SplitStream<WebSocket>) {
+    let Here { prism, socket, .. } = here;
     let silence = Duration::from_micros(STALE_US as u64);
     loop {
         let message = match tokio::time::timeout(silence, source.next()).await {
@@ -433,10 +463,10 @@ async fn listen(
         };
         // A frame costs what a request costs. Whoever sends too many is read slower: what it sent
         // waits in the kernel's buffers, and nothing is lost.
-        while let Err(wait_ms) = prism.charge(key.id) {
+        while let Err(wait_ms) = prism.charge(socket.key_id) {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         }
-        if let Some(session) = caller.session_id() {
+        if let Some(session) = socket.session_id {
             prism.presence.seen(session, clock::now());
         }
         let Message::Text(frame) = message else {
@@ -450,7 +480,7 @@ async fn listen(
                 strategy,
                 via,
             }) if state.is_reported_by_shim() => {
-                let Some(session_id) = caller.session_id() else {
+                let Some(session_id) = socket.session_id else {
                     continue;
                 };
                 let via = via.filter(|_| state == ReceiptState::Rendered);
@@ -459,14 +489,14 @@ async fn listen(
                     let n = reports.len() as u64;
                     prism.metrics.received.fetch_add(n, Ordering::Relaxed);
                 }
-                prism.store.report(reports).await;
+                Box::pin(prism.store.report(reports)).await;
             }
             Ok(ClientFrame::Bell {
                 note,
                 mut signal_ids,
                 detail,
             }) => {
-                let Some(session_id) = caller.session_id() else {
+                let Some(session_id) = socket.session_id else {
                     continue;
                 };
                 signal_ids.truncate(RECEIPT_IDS_MAX);
@@ -518,4 +548,21 @@ fn reports(
             at,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that a task takes for as long as it lasts.
+    fn room<F: Future>(
+        _: impl Fn(Here, SplitSink<WebSocket, Message>, SplitStream<WebSocket>, Replay) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn who_is_there_and_silent_takes_little_room() {
+        assert!(room(stay) <= 1024, "{} bytes a socket", room(stay));
+    }
 }

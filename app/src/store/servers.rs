@@ -11,6 +11,24 @@ pub struct Seat {
     pub since: Moment,
 }
 
+/// When a session was last seen, and when it last called.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub session: Uuid,
+    pub at: Moment,
+    pub last_verb_at: Option<Moment>,
+}
+
+impl SessionRow {
+    pub fn seen(&self) -> Seen {
+        Seen {
+            session: self.id,
+            at: self.last_seen_at,
+            last_verb_at: self.last_verb_at,
+        }
+    }
+}
+
 /// What a new session finds.
 #[derive(Clone, Debug)]
 pub enum Room {
@@ -64,11 +82,17 @@ impl Store {
         self.0.has_duty(duty, now, until).await
     }
 
-    /// Open sessions, or those of these ids in whatever state.
-    pub async fn open_sessions(&self) -> Result<Vec<SessionRow>> {
-        self.0.open_sessions().await
+    /// Has each open session taken in as it is read: there may be many. A read that broke off begins again with
+    /// what there was before.
+    pub async fn each_open_session<T: Clone + Send + 'static>(
+        &self,
+        into: T,
+        take: impl FnMut(&mut T, SessionRow) + Clone + Send + 'static,
+    ) -> Result<T> {
+        self.0.each_open_session(into, take).await
     }
 
+    /// The sessions of these ids, in whatever state.
     pub async fn sessions_of(&self, ids: Vec<Uuid>) -> Result<Vec<SessionRow>> {
         self.0.sessions_of(ids).await
     }
@@ -93,7 +117,7 @@ impl Store {
     pub async fn left_since(
         &self,
         silent_since: Moment,
-        seen: Vec<SessionRow>,
+        seen: Vec<Seen>,
         now: Moment,
     ) -> Result<Vec<SessionRow>> {
         self.0.left_since(silent_since, seen, now).await

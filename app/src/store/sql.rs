@@ -265,7 +265,7 @@ impl Statement<'_> {
     pub fn collect<T: Send>(
         &mut self,
         params: impl Params,
-        map: fn(&Row<'_>) -> Result<T>,
+        map: impl FnMut(&Row<'_>) -> Result<T> + Send,
     ) -> Result<Vec<T>> {
         match self {
             Self::Postgres { link, sql } => link.collect(sql, &params.values(), map),

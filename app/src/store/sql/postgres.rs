@@ -310,19 +310,22 @@ impl Link {
         &self,
         sql: &str,
         values: &[&dyn ToSql],
-        map: fn(&super::Row<'_>) -> Result<T>,
+        mut map: impl FnMut(&super::Row<'_>) -> Result<T> + Send,
     ) -> Result<Vec<T>> {
         let values = bound(values)?;
         let statement = self.statement(sql, &types(&values))?;
-        let found = self.client(async |c| {
+        self.client(async |c| {
             let mut rows = pin!(c.query_raw(&statement, values.iter()).await?);
-            let mut found = Vec::new();
+            let mut found = Ok(Vec::new());
             while let Some(row) = rows.try_next().await? {
-                found.push(map(&super::Row::Postgres(&row)));
+                let made = map(&super::Row::Postgres(&row));
+                found = found.and_then(|mut found| {
+                    found.push(made?);
+                    Ok(found)
+                });
             }
             Ok(found)
-        })?;
-        found.into_iter().collect()
+        })?
     }
 
     /// Has a question asked with the next one, whichever that is; whoever asks it then has the answer at once. For what

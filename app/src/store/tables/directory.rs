@@ -26,7 +26,6 @@ impl Tables {
                     .into_iter()
                     .flatten()
                     .collect(),
-                open_sessions: rows(&mut all(OPEN_SESSIONS)?, super::sessions::session)?,
                 started_personas: rows(&mut all(STARTED)?, |r| column::id(r, "id"))?,
                 names: super::servers::changes(c)?.0,
             })

@@ -5,7 +5,7 @@ use super::memory::remember;
 use super::{Alone, Result, Tables, beside_its_project, column, failed, signals};
 use crate::store::memory::NewMemory;
 use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
-use crate::store::{ReturnedRow, Room, Seat, SessionRow};
+use crate::store::{ReturnedRow, Room, Seat, Seen, SessionRow};
 use prism_core::Moment;
 use prism_core::api::WaitsFor;
 use prism_core::hook::Waiting;
@@ -29,9 +29,19 @@ pub(super) const SILENT: &str = "select id from sessions
 const LEFT_AT_ONCE: i64 = 500;
 
 impl Tables {
-    pub async fn open_sessions(&self) -> Result<Vec<SessionRow>> {
-        self.read(|c| super::directory::rows(&mut c.prepare(OPEN).map_err(failed)?, session))
-            .await
+    pub async fn each_open_session<T: Clone + Send + 'static>(
+        &self,
+        into: T,
+        take: impl FnMut(&mut T, SessionRow) + Clone + Send + 'static,
+    ) -> Result<T> {
+        self.read(move |c| {
+            let (mut into, mut take) = (into, take);
+            let each = |row: &Row<'_>| session(row).map(|row| take(&mut into, row));
+            let mut open = c.prepare_cached(OPEN).map_err(failed)?;
+            open.collect([], each).map_err(failed)?;
+            Ok(into)
+        })
+        .await
     }
 
     pub async fn sessions_of(&self, ids: Vec<Uuid>) -> Result<Vec<SessionRow>> {
@@ -87,7 +97,7 @@ impl Tables {
     pub async fn left_since(
         &self,
         silent_since: Moment,
-        seen: Vec<SessionRow>,
+        seen: Vec<Seen>,
         now: Moment,
     ) -> Result<Vec<SessionRow>> {
         self.write(move |c| {
@@ -182,7 +192,7 @@ impl Tables {
         self.written(Alone::Everywhere, note, then).await
     }
 
-    pub fn touch_sessions(&self, sessions: Vec<SessionRow>, now: Moment) {
+    pub fn touch_sessions(&self, sessions: Vec<Seen>, now: Moment) {
         self.writer
             .write_later("when sessions were last seen", move |c| {
                 touch(c, &sessions, now)
@@ -235,11 +245,11 @@ impl Tables {
 }
 
 /// What another write has put down meanwhile is never taken back, unless a clock did that was set back since.
-fn touch(c: &Connection, sessions: &[SessionRow], now: Moment) -> Result<()> {
+fn touch(c: &Connection, sessions: &[Seen], now: Moment) -> Result<()> {
     let ahead = now.plus_us(CLOCK_AHEAD_US).0;
-    let mut sessions: Vec<&SessionRow> = sessions.iter().collect();
+    let mut sessions = sessions.to_vec();
     // All servers in the same order: none waits for one that waits for it.
-    sessions.sort_by_key(|s| s.id);
+    sessions.sort_by_key(|s| s.session);
     for s in sessions {
         let last = s.last_verb_at.map(|m| m.0);
         c.put(
@@ -248,7 +258,7 @@ fn touch(c: &Connection, sessions: &[SessionRow], now: Moment) -> Result<()> {
                 left_at = case when left_at < ?1 then null else left_at end,
                 last_verb_at = max(coalesce(last_verb_at, ?2), coalesce(?2, last_verb_at))
              where id = ?3",
-            params![s.last_seen_at.0, last, s.id.to_string(), ahead],
+            params![s.at.0, last, s.session.to_string(), ahead],
         )
         .map_err(failed)?;
     }

@@ -4,7 +4,7 @@ use super::{Opened, on_every_engine};
 use prism::clock::{self, new_id};
 use prism::store::memory::{Author, DeltaRow, NewMemory, Row};
 use prism::store::{
-    Audience, Duty, Escalated, NewSignal, Persona, Project, Room, SessionRow, Store,
+    Audience, Duty, Escalated, NewSignal, Persona, Project, Room, Seen, SessionRow, Store,
 };
 use prism_core::escalation::Step;
 use prism_core::limits::{LINK_S, LINKS_MAX, SESSIONS_PER_IDENTITY_MAX, STALE_US};
@@ -115,9 +115,9 @@ fn whoever_is_silent_at_every_server_has_left_once_and_comes_back_with_a_sign_of
         let later = now.plus_us(2 * STALE_US);
         let since = later.plus_us(-STALE_US);
         // One of them hears it, and says so first.
-        let seen = SessionRow {
-            last_seen_at: later,
-            ..read(other, awake).await
+        let seen = Seen {
+            at: later,
+            ..read(other, awake).await.seen()
         };
         assert!(other.any_silent(since).await.unwrap());
         let left = other.left_since(since, vec![seen], later).await.unwrap();
@@ -132,9 +132,9 @@ fn whoever_is_silent_at_every_server_has_left_once_and_comes_back_with_a_sign_of
         assert_eq!(read(one, silent).await.left_at, Some(later));
         let touch = async |last_seen_at, now| {
             let row = read(one, silent).await;
-            let seen = SessionRow {
-                last_seen_at,
-                ..row
+            let seen = Seen {
+                at: last_seen_at,
+                ..row.seen()
             };
             one.touch_sessions(vec![seen], now);
             one.settle().await.unwrap();
@@ -391,13 +391,10 @@ fn a_session_is_opened_once_by_whichever_server_and_its_row_of_memory_with_it() 
         let now = clock::now();
         let session = two.session(now).await;
         // A sign of life that knows of a verb does not open it.
-        two.two.store.touch_sessions(
-            vec![SessionRow {
-                first_verb_at: Some(now),
-                ..read(&two.two.store, session).await
-            }],
-            now,
-        );
+        two.two.store.touch_sessions(vec![Seen {
+            last_verb_at: Some(now),
+            ..read(&two.two.store, session).await.seen()
+        }], now);
         two.two.store.settle().await.unwrap();
         let first = || NewMemory {
             id: new_id(),

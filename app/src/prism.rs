@@ -85,6 +85,8 @@ pub struct Prism {
     names_wake: Notify,
     /// How far others' changes are known here.
     seen: Mutex<Signs>,
+    /// Which copy of the database was last seen, where it says so.
+    copy: Mutex<Option<String>>,
     /// Sessions that others say are another now.
     sessions_heard: Mutex<HashSet<Uuid>>,
     /// When it may be said of others' sessions that they have left: after a start, and after the store was
@@ -153,6 +155,7 @@ impl Prism {
             true => Presence::of_rows(open, started, store.bus().server()),
             false => Presence::new(open, started, now),
         };
+        let copy = store.which_copy().await?;
         let public = config.server.public_url()?;
         let mut allowed_hosts = config.server.allowed_hosts.clone();
         allowed_hosts.extend(public.iter().map(|p| p.authority.clone()));
@@ -186,6 +189,7 @@ impl Prism {
                 names: loaded.names,
                 ..Signs::default()
             }),
+            copy: Mutex::new(copy),
             sessions_heard: Mutex::default(),
             judges_from: AtomicI64::new(now.plus_us(STALE_US).0),
             looked_at: tokio::sync::Mutex::default(),

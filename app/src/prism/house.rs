@@ -152,8 +152,7 @@ impl Prism {
             );
         }
         self.tell_returned(swept.leases_returned);
-        let heads = self.store.heads(self.hub.personas()).await?;
-        self.hub.heard_of(&heads);
+        self.look_at_inboxes().await?;
         self.keep_demo_awake(now);
         let shared = self.store.is_shared();
         let (mut gone, silent) = self.presence.sweep(now, shared);

@@ -2,6 +2,7 @@
 
 mod carriers;
 mod cluster_story;
+mod failover_story;
 mod fault_story;
 mod live_story;
 mod moving;

@@ -5,6 +5,7 @@ mod caller;
 mod enrolment;
 mod hearing;
 mod house;
+mod quiet;
 
 pub use browsers::Browsers;
 pub use caller::Caller;
@@ -92,6 +93,7 @@ pub struct Prism {
     /// When it may be said of others' sessions that they have left: after a start, and after the store was
     /// away, everybody has a term to come back in.
     judges_from: AtomicI64,
+    quiet: quiet::Quiet,
     /// When the store was last asked for names that memory did not know.
     looked_at: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -192,6 +194,7 @@ impl Prism {
             copy: Mutex::new(copy),
             sessions_heard: Mutex::default(),
             judges_from: AtomicI64::new(now.plus_us(STALE_US).0),
+            quiet: quiet::Quiet::default(),
             looked_at: tokio::sync::Mutex::default(),
             store,
         });

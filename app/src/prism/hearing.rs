@@ -55,13 +55,11 @@ impl Prism {
 
     /// Sees what others have changed, even those that cannot speak: rows say so.
     async fn look_around(&self) {
-        let mut ticks = tokio::time::interval(LOOK_AROUND);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
             if let Err(problem) = self.look().await {
                 tracing::warn!(%problem, "Could not look for what other servers have changed");
             }
+            self.pause(LOOK_AROUND).await;
         }
     }
 
@@ -164,6 +162,7 @@ impl Prism {
     /// Asks memory; where another server may have written the row since, the store is read first and
     /// memory asked again: whoever registered there may be here a moment later.
     pub async fn known<T>(&self, ask: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
+        self.is_asked().await?;
         let asked = Instant::now();
         match ask() {
             Err(problem) if self.may_be_news(&problem) => {
@@ -194,7 +193,7 @@ impl Prism {
 
     /// Reads what others have changed, if they have, unless somebody has begun to since `asked`. Whoever asks again
     /// before the pause is over waits with others for the next look: it costs the store no more than one.
-    async fn look_again(&self, asked: Instant, pause: Duration) -> Result<(), Problem> {
+    pub(super) async fn look_again(&self, asked: Instant, pause: Duration) -> Result<(), Problem> {
         loop {
             let mut looked_at = self.looked_at.lock().await;
             if looked_at.is_some_and(|at| at > asked) {
@@ -218,6 +217,7 @@ impl Prism {
     }
 
     async fn hear(&self, heard: Heard, show: &mpsc::Sender<ToShow>) {
+        self.quiet.ends();
         let Heard::News { news, .. } = heard else {
             return self.hear_of_a_gap().await;
         };

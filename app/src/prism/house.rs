@@ -226,12 +226,9 @@ impl Prism {
     pub async fn keep_house(self: Arc<Self>) {
         // Where a test moves the clock, what follows from it must not take two seconds.
         let period = config::clock_file().map_or(SWEEP, |_| SWEEP / 20);
-        let mut ticks = tokio::time::interval(period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut round = 0u64;
         let mut pruner = None;
         loop {
-            ticks.tick().await;
             round += 1;
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
@@ -271,6 +268,7 @@ impl Prism {
                     }
                 }
             }
+            self.pause(period).await;
         }
     }
 }

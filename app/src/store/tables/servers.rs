@@ -16,6 +16,9 @@ const TAKE_DUTY: &str = "insert into duties as d (tenant_id, duty, server_id, un
 const HELD_DUTY: &str =
     "select server_id, until from duties where tenant_id = this_tenant() and duty = ?";
 
+/// What changes when others have changed something.
+const SIGNS: &str = "select (select names from directory_versions limit 1),
+    (select sessions from directory_versions limit 1), (select generation from vector_generation limit 1)";
 /// What a database is called wherever it moves with its files.
 const DATABASE: &str = "select (select system_identifier from pg_control_system()) || '_'
     || (select oid from pg_database where datname = current_database())";
@@ -28,19 +31,17 @@ impl Tables {
         self.pool.is_some()
     }
 
-    /// Two looks at one row each: it is asked once a second.
+    /// One look at one row each: it is asked once a second.
     pub async fn signs(&self) -> Result<Signs> {
         self.read(|c| {
-            let (names, sessions) = changes(c)?;
-            let generation = c
-                .query_row("select generation from vector_generation", [], |r| r.get(0))
-                .optional()
-                .map_err(failed)?;
-            Ok(Signs {
-                names,
-                sessions,
-                generation,
-            })
+            let signs = c.query_row(SIGNS, [], |r| {
+                Ok(Signs {
+                    names: r.get::<_, Option<i64>>(0)?.unwrap_or_default(),
+                    sessions: r.get::<_, Option<i64>>(1)?.unwrap_or_default(),
+                    generation: r.get(2)?,
+                })
+            });
+            signs.map_err(failed)
         })
         .await
     }

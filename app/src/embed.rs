@@ -40,6 +40,8 @@ const SETBACK: Duration = Duration::from_secs(5);
 const LOOK_AROUND: Duration = Duration::from_secs(30);
 /// How often it is looked whether PostgreSQL's index of vectors is behind without being told.
 const TEND: Duration = Duration::from_secs(20);
+/// How often in a row an index that new vectors wait for may fail until they answer without it.
+const INDEX_TRIES: u32 = 5;
 /// Rows taken from the queue at once, embedded at once and written at once.
 const BATCH_ROWS: usize = 16;
 /// Vectors of a generation that has gone which are removed at once, and the pause after that in
@@ -88,6 +90,8 @@ struct Switch {
     rows: u64,
     /// How far the walk over all rows has come.
     after: i64,
+    /// How often in a row its index could not be made.
+    unindexed: u32,
 }
 
 struct Remembered {
@@ -496,6 +500,15 @@ impl Task {
                 let tended = tended
                     .await
                     .inspect_err(|error| tracing::warn!(%error, "The index of vectors waits"));
+                if let Some(switch) = &mut self.0.state().switching
+                    && switch.to == generation
+                {
+                    switch.unindexed = match &tended {
+                        Ok(true) => 0,
+                        Ok(false) => switch.unindexed,
+                        Err(_) => switch.unindexed + 1,
+                    };
+                }
                 worked |= tended.unwrap_or_default();
             }
             if worked {
@@ -570,6 +583,7 @@ impl Task {
             done,
             rows,
             after: 0,
+            unindexed: 0,
         });
         Ok(false)
     }
@@ -661,9 +675,17 @@ impl Task {
         to: &'static Generation,
     ) -> bool {
         let switched = async {
-            // As the one before it, it has its index first; meanwhile the one before answers.
+            // As the one before it, it has its index first; meanwhile the one before answers. One that cannot be made is
+            // not waited for: the scan answers without it.
+            let unindexed = self.0.state().switching.as_ref().map_or(0, |s| s.unindexed);
             if store.awaits_index(from.id, to.id).await? {
-                return Ok(None);
+                if unindexed < INDEX_TRIES {
+                    return Ok(None);
+                }
+                tracing::error!(
+                    to = to.id,
+                    "The index of new vectors cannot be made: they are read into memory, and answer without it"
+                );
             }
             store.warm_vectors(to.id).await?;
             let after = self.0.state().switching.as_ref().map_or(0, |s| s.after);

@@ -68,6 +68,11 @@ impl Gate {
         })
     }
 
+    /// What is on record may be gone.
+    pub fn forget(&self) {
+        self.on_record().clear();
+    }
+
     /// An assignment comes to this persona, or is about to be judged: its next output counts.
     pub fn assignment_comes(&self, persona: Uuid) {
         self.on_record().remove(&persona);

@@ -125,6 +125,16 @@ impl Socket {
         lock(&self.state).outbox.replayed(rows, head);
     }
 
+    /// How far it was sent its inbox.
+    pub fn reach(&self) -> i64 {
+        lock(&self.state).outbox.reach()
+    }
+
+    /// The inbox is an older copy of the one that it was sent: whoever is at the other end agrees anew on where it stands.
+    pub fn restart(&self) {
+        self.close(close::TRY_AGAIN, "the inbox is another copy: say hello");
+    }
+
     /// Signals go before control frames, so that a `drained` never overtakes its signal.
     pub async fn work(&self) -> Work {
         loop {
@@ -293,6 +303,38 @@ impl Hub {
         }
     }
 
+    /// How far the sockets of each inbox have come. Whoever is to compare rows with it asks this first.
+    pub fn reached(&self) -> HashMap<Uuid, i64> {
+        let sockets = lock(&self.sockets);
+        let furthest = |mine: &Vec<Arc<Socket>>| mine.iter().map(|s| s.reach()).max().unwrap_or(0);
+        let reached = sockets
+            .iter()
+            .map(|(persona, mine)| (*persona, furthest(mine)));
+        reached.collect()
+    }
+
+    /// Rows reach less far than sockets had come before they were read: they are an older copy, and what they count
+    /// from here on was never sent.
+    pub fn fell_short(&self, reached: &HashMap<Uuid, i64>, heads: &[(Uuid, i64)]) {
+        let short = |(persona, head): &&(Uuid, i64)| {
+            reached.get(persona).is_some_and(|reached| head < reached)
+        };
+        let sockets = lock(&self.sockets);
+        for (persona, head) in heads.iter().filter(short) {
+            tracing::warn!(%persona, head, "An inbox reaches less far than it did: it is sent again");
+            for socket in sockets.get(persona).into_iter().flatten() {
+                socket.restart();
+            }
+        }
+    }
+
+    /// Every inbox may be an older copy.
+    pub fn restart(&self) {
+        for socket in lock(&self.sockets).values().flatten() {
+            socket.restart();
+        }
+    }
+
     /// Says how far inboxes reach, so that a socket that missed a push reads the store.
     pub fn heard_of(&self, heads: &[(Uuid, i64)]) {
         if failpoint("hub.pause") {
@@ -305,10 +347,6 @@ impl Hub {
                 socket.wake.notify_one();
             }
         }
-    }
-
-    pub fn personas(&self) -> Vec<Uuid> {
-        lock(&self.sockets).keys().copied().collect()
     }
 
     pub fn sockets(&self) -> usize {

@@ -5,6 +5,7 @@ mod caller;
 mod enrolment;
 mod hearing;
 mod house;
+mod quiet;
 
 pub use browsers::Browsers;
 pub use caller::Caller;
@@ -85,11 +86,14 @@ pub struct Prism {
     names_wake: Notify,
     /// How far others' changes are known here.
     seen: Mutex<Signs>,
+    /// Which copy of the database was last seen, where it says so.
+    copy: Mutex<Option<String>>,
     /// Sessions that others say are another now.
     sessions_heard: Mutex<HashSet<Uuid>>,
     /// When it may be said of others' sessions that they have left: after a start, and after the store was
     /// away, everybody has a term to come back in.
     judges_from: AtomicI64,
+    quiet: quiet::Quiet,
     /// When the store was last asked for names that memory did not know.
     looked_at: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -152,6 +156,7 @@ impl Prism {
             true => Presence::of_rows(open, started, store.bus().server()),
             false => Presence::new(open, started, now),
         };
+        let copy = store.which_copy().await?;
         let public = config.server.public_url()?;
         let mut allowed_hosts = config.server.allowed_hosts.clone();
         allowed_hosts.extend(public.iter().map(|p| p.authority.clone()));
@@ -185,8 +190,10 @@ impl Prism {
                 names: loaded.names,
                 ..Signs::default()
             }),
+            copy: Mutex::new(copy),
             sessions_heard: Mutex::default(),
             judges_from: AtomicI64::new(now.plus_us(STALE_US).0),
+            quiet: quiet::Quiet::default(),
             looked_at: tokio::sync::Mutex::default(),
             store,
         });

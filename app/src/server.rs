@@ -161,7 +161,10 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let prism = Prism::open(store, &config, home, gate_mode, embedder);
     let prism = prism.await.map_err(said)?;
     let operator = prism.operator.clone();
+    let called = prism.store.database().await;
+    let called = called.map_err(|e| said(e.into()))?;
     let ground = database.map(|database| Ground {
+        called,
         config,
         home: home.clone(),
         gate_mode,

@@ -51,6 +51,8 @@ pub struct Ground {
     pub gate_mode: Mode,
     pub database: String,
     pub redis: Option<String>,
+    /// What the database calls itself, where it does.
+    pub called: Option<String>,
 }
 
 /// A tenant and what runs for it.
@@ -76,6 +78,16 @@ impl From<Arc<Prism>> for Tenants {
 }
 
 impl Ground {
+    /// Where the servers of one database meet. A Redis may serve a copy of the database as well, whose tenants have the same
+    /// ids; a NOTIFY never leaves its database.
+    fn channel(&self, tenant: Uuid) -> String {
+        let tenant = tenant.simple();
+        match self.called.as_ref().filter(|_| self.redis.is_some()) {
+            Some(called) => format!("prism_{tenant}_{called}"),
+            None => format!("prism_{tenant}"),
+        }
+    }
+
     /// Lets other servers of the same database know what one tenant commits here, and hears what they do.
     fn join(&self, prism: &Arc<Prism>) -> Result<JoinHandle<()>, Problem> {
         let tenant = prism.tenant;
@@ -83,7 +95,7 @@ impl Ground {
             tenant,
             server: prism.bus().server(),
             name: config::server_name().to_owned(),
-            channel: format!("prism_{}", tenant.simple()),
+            channel: self.channel(tenant),
         };
         let (carrier, incoming) = match &self.redis {
             Some(url) => Carrier::redis(url, member),
@@ -203,6 +215,7 @@ impl Tenants {
     }
 
     async fn see(&self, ground: &Ground) -> Looked {
+        self.see_copy().await?;
         let first = self.0.first.tenant;
         let mut there = self.0.first.store.tenants().await?;
         there.retain(|tenant| tenant.id != first);
@@ -216,6 +229,17 @@ impl Tenants {
             }
         }
         Ok(unserved)
+    }
+
+    /// Sees whether another copy of the database answers by now.
+    async fn see_copy(&self) -> Result<(), Problem> {
+        // One that did not say it at the start is not asked again.
+        if self.0.first.copy().is_some()
+            && let Some(copy) = self.0.first.store.which_copy().await?
+        {
+            self.all().iter().for_each(|prism| prism.stands_on(&copy));
+        }
+        Ok(())
     }
 
     async fn begin(&self, ground: &Ground, tenant: &Tenant) -> Result<(), Problem> {

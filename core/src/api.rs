@@ -412,6 +412,9 @@ pub enum ClientFrame {
         /// The signal that has this place in the inbox, where the shim knows it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_id: Option<Uuid>,
+        /// The copy of the store that both are of, as the last hello was told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copy: Option<String>,
         /// Leases whose signals the host has, from before the socket was cut.
         #[serde(default)]
         confirm: Vec<Uuid>,
@@ -451,6 +454,9 @@ pub enum ServerFrame {
         /// and how far the client had come in its own says nothing about it.
         #[serde(default)]
         restarted: bool,
+        /// Which copy of the store this is, where that can be known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copy: Option<String>,
     },
     Signal {
         envelope: Envelope,

@@ -44,6 +44,9 @@ pub struct Index {
     pub in_use: bool,
     /// It is being made now, by this server.
     pub being_made: bool,
+    /// The last try to make it or to keep it up failed; the server's log says why.
+    #[serde(default)]
+    pub failed: bool,
     /// Vectors that it lacks, as far as they were counted.
     pub behind: u64,
 }
@@ -51,7 +54,13 @@ pub struct Index {
 impl Index {
     fn line(&self) -> String {
         let state = match (self.in_use, self.being_made) {
+            (true, _) if self.failed => {
+                "index in use, which cannot be kept up: see the server's log"
+            }
             (true, _) => "index in use",
+            (false, _) if self.failed => {
+                "no index, since it cannot be made: see the server's log; vectors are compared in memory"
+            }
             (false, true) => "index being made",
             (false, false) => "vectors being copied for an index",
         };
@@ -279,9 +288,17 @@ mod tests {
                 in_use,
                 being_made,
                 behind,
+                ..Index::default()
             };
             index.line()
         };
+        let failed = |in_use| Index {
+            in_use,
+            failed: true,
+            ..Index::default()
+        };
+        assert!(failed(true).line().contains("cannot be kept up"));
+        assert!(failed(false).line().contains("compared in memory"));
         assert_eq!(line(true, false, 0), "index in use");
         assert_eq!(line(true, false, 7), "index in use, 7 vectors behind");
         assert_eq!(line(false, true, 0), "index being made");

@@ -38,7 +38,9 @@ pub enum Next<T> {
 pub struct Outbox<T> {
     queue: VecDeque<(i64, T)>,
     queued_through: i64,
-    highest_offered: i64,
+    /// The highest place that was heard of since the store was last asked. A word that no row bears out is
+    /// forgotten with the next look.
+    heard: i64,
     behind: bool,
     capacity: usize,
 }
@@ -49,7 +51,7 @@ impl<T> Outbox<T> {
         Self {
             queue: VecDeque::new(),
             queued_through: seen,
-            highest_offered: seen,
+            heard: 0,
             behind: true,
             capacity,
         }
@@ -67,7 +69,7 @@ impl<T> Outbox<T> {
         if seq <= self.queued_through {
             return Offer::Known;
         }
-        self.highest_offered = self.highest_offered.max(seq);
+        self.heard = self.heard.max(seq);
         if self.behind || seq != self.queued_through + 1 || self.queue.len() >= self.capacity {
             self.behind = true;
             return Offer::Behind;
@@ -84,10 +86,10 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Tells the outbox how far the inbox reaches, as a sweep found it.
+    /// Tells the outbox how far the inbox reaches, as a sweep found it or somebody says.
     pub fn heard_of(&mut self, head: i64) {
         if head > self.queued_through {
-            self.highest_offered = self.highest_offered.max(head);
+            self.heard = self.heard.max(head);
             self.behind = true;
         }
     }
@@ -103,8 +105,14 @@ impl<T> Outbox<T> {
         }
         if let Some(head) = head {
             self.queued_through = self.queued_through.max(head);
-            self.behind = self.highest_offered > self.queued_through;
+            self.behind = self.heard > self.queued_through;
         }
+    }
+
+    /// How far this socket has come: rows that are read from now on reach at least as far, or the inbox is an
+    /// older copy of the one that it was sent.
+    pub fn reach(&self) -> i64 {
+        self.queued_through
     }
 
     /// Says what to do next; the queue always goes before another replay.
@@ -117,6 +125,7 @@ impl<T> Outbox<T> {
             return Next::Send(item);
         }
         if self.behind {
+            self.heard = 0;
             return Next::Replay {
                 after: self.queued_through,
             };
@@ -241,6 +250,26 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_no_row_bears_out_is_forgotten_after_one_look() {
+        let mut outbox: Outbox<i64> = Outbox::new(0, 4);
+        outbox.replayed(vec![], Some(0));
+        outbox.heard_of(i64::MAX);
+        assert_eq!(outbox.next(), Next::Replay { after: 0 });
+        outbox.replayed(vec![], Some(0));
+        assert_eq!(outbox.next(), Next::Idle);
+        assert_eq!(outbox.offer(1, 1), Offer::Queued);
+        // One that comes during the look is looked for once more.
+        outbox.heard_of(7);
+        assert_eq!(outbox.next(), Next::Send(1));
+        assert_eq!(outbox.next(), Next::Replay { after: 1 });
+        outbox.heard_of(9);
+        outbox.replayed(vec![], Some(1));
+        assert_eq!(outbox.next(), Next::Replay { after: 1 });
+        outbox.replayed(vec![], Some(1));
+        assert_eq!((outbox.next(), outbox.reach()), (Next::Idle, 1));
+    }
+
+    #[test]
     fn a_socket_that_joins_before_its_cursor_is_known_misses_nothing() {
         let mut outbox = Outbox::new(0, 4);
         assert_eq!(outbox.offer(8, "committed meanwhile"), Offer::Behind);
@@ -313,9 +342,13 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Commit { offered: bool },
+        Commit {
+            offered: bool,
+        },
         Write,
         Sweep,
+        /// A word of a place that no row has.
+        Forged,
         Reconnect,
     }
 
@@ -324,6 +357,7 @@ mod tests {
             4 => any::<bool>().prop_map(|offered| Step::Commit { offered }),
             4 => Just(Step::Write),
             1 => Just(Step::Sweep),
+            1 => Just(Step::Forged),
             1 => Just(Step::Reconnect),
         ];
         proptest::collection::vec(step, 0..200)
@@ -350,6 +384,7 @@ mod tests {
                     Step::Commit { offered } => { head += 1; if offered { outbox.offer(head, head); } }
                     Step::Write => { write(&mut outbox, head, &mut received); }
                     Step::Sweep => outbox.heard_of(head),
+                    Step::Forged => outbox.heard_of(i64::MAX),
                     // A new socket says how far the shim has got.
                     Step::Reconnect => outbox = Outbox::new(received.last().copied().unwrap_or(0), capacity),
                 }

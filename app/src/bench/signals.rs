@@ -258,6 +258,7 @@ pub async fn open(server: &Server, client: &Client, session: Uuid) -> Result<soc
         session_id: Some(session),
         last_seq: None,
         last_id: None,
+        copy: None,
         confirm: vec![],
     }))
     .await?;

@@ -25,6 +25,7 @@ pub async fn run(context: Context) -> Outcome {
         session_id: None,
         last_seq: None,
         last_id: None,
+        copy: None,
         confirm: Vec::new(),
     };
     ws.send(socket::encode(&hello))

@@ -4,7 +4,7 @@ use super::Prism;
 use crate::bus::{Carrier, Heard, Incoming};
 use crate::clock;
 use crate::presence::{Learned, Reading};
-use crate::store::KeyRow;
+use crate::store::{KeyRow, Signs};
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
@@ -55,13 +55,11 @@ impl Prism {
 
     /// Sees what others have changed, even those that cannot speak: rows say so.
     async fn look_around(&self) {
-        let mut ticks = tokio::time::interval(LOOK_AROUND);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
             if let Err(problem) = self.look().await {
                 tracing::warn!(%problem, "Could not look for what other servers have changed");
             }
+            self.pause(LOOK_AROUND).await;
         }
     }
 
@@ -166,6 +164,7 @@ impl Prism {
     /// Asks memory; where another server may have written the row since, the store is read first and
     /// memory asked again: whoever registered there may be here a moment later.
     pub async fn known<T>(&self, ask: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
+        self.is_asked().await?;
         let asked = Instant::now();
         match ask() {
             Err(problem) if self.may_be_news(&problem) => {
@@ -196,7 +195,7 @@ impl Prism {
 
     /// Reads what others have changed, if they have, unless somebody has begun to since `asked`. Whoever asks again
     /// before the pause is over waits with others for the next look: it costs the store no more than one.
-    async fn look_again(&self, asked: Instant, pause: Duration) -> Result<(), Problem> {
+    pub(super) async fn look_again(&self, asked: Instant, pause: Duration) -> Result<(), Problem> {
         loop {
             let mut looked_at = self.looked_at.lock().await;
             if looked_at.is_some_and(|at| at > asked) {
@@ -220,6 +219,7 @@ impl Prism {
     }
 
     async fn hear(&self, heard: Heard, show: &mpsc::Sender<ToShow>) {
+        self.quiet.ends();
         let Heard::News { news, .. } = heard else {
             return self.hear_of_a_gap().await;
         };
@@ -277,10 +277,49 @@ impl Prism {
     async fn hear_of_a_gap(&self) {
         self.names_heard();
         self.hub.live().behind();
-        match self.store.heads(self.hub.personas()).await {
-            Ok(heads) => self.hub.heard_of(&heads),
-            Err(error) => tracing::warn!(%error, "Inboxes are looked at again in two seconds"),
+        if let Err(problem) = self.look_at_inboxes().await {
+            tracing::warn!(%problem, "Inboxes are looked at again in two seconds");
         }
+    }
+
+    /// Sees how far inboxes reach: further than their sockets were sent, or, after a failover that lost something, less far.
+    pub(super) async fn look_at_inboxes(&self) -> Result<(), Problem> {
+        let reached = self.hub.reached();
+        let heads = self.store.heads(reached.keys().copied().collect()).await?;
+        self.hub.fell_short(&reached, &heads);
+        self.hub.heard_of(&heads);
+        Ok(())
+    }
+
+    /// The database is the copy that it says it is. Where that is another one than before, a standby has taken over or an
+    /// earlier state was brought back: commits that were told of may be gone, and their places others'. Everything is
+    /// read again, and every socket says hello anew.
+    pub fn stands_on(&self, copy: &str) {
+        let before = {
+            let mut known = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.as_deref() == Some(copy) {
+                return;
+            }
+            known.replace(copy.to_owned())
+        };
+        let Some(before) = before else { return };
+        tracing::warn!(
+            before,
+            copy,
+            "Another copy of the database answers: everything is read again"
+        );
+        self.store.projects_moved();
+        self.gate.forget();
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Signs::default();
+        self.names_heard();
+        self.hub.live().behind();
+        self.hub.restart();
+    }
+
+    /// Which copy of the database this is, where it says so.
+    pub fn copy(&self) -> Option<String> {
+        let copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        copy.clone()
     }
 
     async fn keep_names(&self) {
@@ -304,7 +343,10 @@ impl Prism {
             seq,
         }) = signals.recv().await
         {
-            let page = self.store.replay(persona, None, seq - 1, false, 1).await;
+            let page = self
+                .store
+                .replay(persona, None, seq.saturating_sub(1), false, 1);
+            let page = page.await;
             let Ok(page) = page else { continue };
             let signal = page.rows.into_iter().find(|row| row.seq == seq);
             if let Some(signal) = signal.filter(|row| !row.envelope.is_loopback()) {

@@ -152,8 +152,7 @@ impl Prism {
             );
         }
         self.tell_returned(swept.leases_returned);
-        let heads = self.store.heads(self.hub.personas()).await?;
-        self.hub.heard_of(&heads);
+        self.look_at_inboxes().await?;
         self.keep_demo_awake(now);
         let shared = self.store.is_shared();
         let (mut gone, silent) = self.presence.sweep(now, shared);
@@ -227,12 +226,9 @@ impl Prism {
     pub async fn keep_house(self: Arc<Self>) {
         // Where a test moves the clock, what follows from it must not take two seconds.
         let period = config::clock_file().map_or(SWEEP, |_| SWEEP / 20);
-        let mut ticks = tokio::time::interval(period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut round = 0u64;
         let mut pruner = None;
         loop {
-            ticks.tick().await;
             round += 1;
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
@@ -273,6 +269,7 @@ impl Prism {
                     }
                 }
             }
+            self.pause(period).await;
         }
     }
 }

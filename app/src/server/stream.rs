@@ -204,6 +204,7 @@ struct Hello {
     pid: String,
     last_seq: Option<i64>,
     last_id: Option<Uuid>,
+    copy: Option<String>,
     confirm: Vec<Uuid>,
 }
 
@@ -234,6 +235,7 @@ async fn first_frame(prism: &Prism, key: &KeyRow, ws: &mut WebSocket) -> Result<
         session_id,
         last_seq,
         last_id,
+        copy,
         mut confirm,
     }) = serde_json::from_str(&frame)
     else {
@@ -254,6 +256,7 @@ async fn first_frame(prism: &Prism, key: &KeyRow, ws: &mut WebSocket) -> Result<
         pid,
         last_seq,
         last_id,
+        copy,
         confirm,
     })
 }
@@ -296,6 +299,7 @@ async fn greet(
         head_seq,
         pending,
         restarted,
+        copy: prism.copy(),
     };
     ws.send(Message::Text(encode(&answer)))
         .await
@@ -316,9 +320,17 @@ async fn greet(
     }
 }
 
-/// Whether another signal than the client's has the place that the client has come to: then this
-/// inbox was restored from an older copy and has grown since.
+/// Whether the client has come so far in another copy of this inbox: the database says that it is another one, or another
+/// signal than the client's has its place. Then this inbox is an older copy and has grown since.
 async fn is_another_copy(prism: &Prism, hello: &Hello) -> Result<bool, Problem> {
+    if hello
+        .copy
+        .as_ref()
+        .zip(prism.copy().as_ref())
+        .is_some_and(|(theirs, ours)| theirs != ours)
+    {
+        return Ok(true);
+    }
     let (Some(seq), Some(id)) = (hello.last_seq, hello.last_id) else {
         return Ok(false);
     };
@@ -414,6 +426,10 @@ async fn replay(
             REPLAY_ROWS,
         )
         .await?;
+    if page.head < after {
+        socket.restart();
+        return Ok(false);
+    }
     let now = clock::now();
     // What a socket that has caught up reads was sent at another server.
     let hop_us = live.then(|| prism.bus().carrier().hop_us()).flatten();

@@ -66,6 +66,8 @@ pub struct Session {
     unconfirmed: watch::Sender<Vec<Unconfirmed>>,
     /// How far this session itself has come in its inbox; the ring's cursor is its siblings', too.
     cursor: Mutex<Option<Place>>,
+    /// The copy of the store in which it has come so far, where the server says which.
+    copy: Mutex<Option<String>>,
     handed: Mutex<VecDeque<Uuid>>,
     /// Told whenever something may wait in the inbox that did not before.
     pub(super) news: Notify,
@@ -112,6 +114,7 @@ impl Session {
             over: watch::Sender::new(false),
             unconfirmed: watch::Sender::default(),
             cursor: Mutex::default(),
+            copy: Mutex::default(),
             handed: Mutex::default(),
             news: Notify::new(),
             baseline: tokio::sync::OnceCell::new(),
@@ -184,6 +187,15 @@ impl Session {
             *cursor = Some(Place { seq, id });
         }
         self.news.notify_waiters();
+    }
+
+    /// Which copy of the store the cursor is of.
+    pub(super) fn copy(&self) -> Option<String> {
+        lock(&self.copy).clone()
+    }
+
+    pub(super) fn reads(&self, copy: Option<String>) {
+        *lock(&self.copy) = copy;
     }
 
     /// The inbox is another copy of the one that this session had come so far in: it says so, or

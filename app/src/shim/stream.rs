@@ -189,6 +189,7 @@ impl Stream {
             session_id: Some(session.id),
             last_seq: cursor.map(|at| at.seq),
             last_id: cursor.and_then(|at| at.id),
+            copy: session.copy(),
             confirm: confirmed.iter().map(|u| u.lease_id).collect(),
         };
         if !say(&mut ws, &hello).await {
@@ -236,6 +237,7 @@ impl Stream {
                         head_seq,
                         pending,
                         restarted,
+                        copy,
                         ..
                     },
                     _,
@@ -254,6 +256,7 @@ impl Stream {
                     let again = agreed.unwrap_or_default();
                     session.take_back(&ids(&again));
                     session.forget_cursor_of_another(head_seq, restarted);
+                    session.reads(copy);
                     session.note_confirmed(&confirmed);
                     // A new session is told of what an earlier one saw and never drained.
                     let greeted = session.greeted.load(Ordering::Relaxed);

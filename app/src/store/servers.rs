@@ -77,6 +77,17 @@ impl Store {
         self.0.signs().await
     }
 
+    /// What the database calls itself: the same at a standby that takes over, another at a copy that was restored from a
+    /// dump. None for a file, and where it does not say.
+    pub async fn database(&self) -> Result<Option<String>> {
+        self.0.database().await
+    }
+
+    /// Which copy of the database this is: another one once a standby has taken over, or an earlier state was brought back.
+    pub async fn which_copy(&self) -> Result<Option<String>> {
+        self.0.which_copy().await
+    }
+
     /// Whether this server has a duty until then: nobody else has, or no longer.
     pub async fn has_duty(&self, duty: Duty, now: Moment, until: Moment) -> Result<bool> {
         self.0.has_duty(duty, now, until).await

@@ -3,8 +3,8 @@
 use super::memory::{author, entities_of};
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use crate::store::Table;
 use crate::store::memory::{DeltaRow, NewMemory, PickupFrom, Row, Status};
+use crate::store::{StoreError, Table};
 use prism_core::api::memory::{PickedUp, Pickup, Wrap, Wrapped};
 use prism_core::hook::left::LEFT_BY_HOST;
 use prism_core::id::Quoted;
@@ -172,7 +172,18 @@ pub async fn opened(
         author(caller).surface
     );
     let new = line_of(caller, DeltaKind::Start, summary);
-    let opened = prism.store.open_session(session, new).await?;
+    let began = new.by.now;
+    let opened = match prism.store.open_session(session, new).await {
+        // Its row tells whether it was opened here after all: then its peers have still to hear of it.
+        Err(StoreError::Unknown(why)) => {
+            let row = prism.store.sessions_of(vec![session]).await?;
+            match row.first().and_then(|row| row.first_verb_at) {
+                Some(at) => at == began,
+                None => return Err(StoreError::Unknown(why).into()),
+            }
+        }
+        opened => opened?,
+    };
     if opened {
         prism.bus().session_changed(session);
     }

@@ -4,7 +4,7 @@ use crate::harness::{PID, Server, task};
 use prism_core::Code;
 use serde_json::{Value, json};
 
-fn http() -> reqwest::Client {
+pub fn http() -> reqwest::Client {
     drop(rustls::crypto::ring::default_provider().install_default());
     reqwest::Client::builder().no_proxy().build().unwrap()
 }

@@ -2,7 +2,9 @@
 
 mod carriers;
 mod cluster_story;
+mod failover_story;
 mod fault_story;
+mod house_story;
 mod live_story;
 mod moving;
 mod near_story;

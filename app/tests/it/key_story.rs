@@ -273,6 +273,7 @@ async fn hello(server: &Server, client: &Client, session_id: Option<Uuid>) -> So
         session_id,
         last_seq: None,
         last_id: None,
+        copy: None,
         confirm: vec![],
     };
     ws.send(socket::encode(&hello)).await.unwrap();

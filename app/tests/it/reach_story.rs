@@ -312,6 +312,7 @@ async fn the_page_behind_tls_has_a_secure_cookie_and_sockets_end_with_their_key(
         session_id: Some(session),
         last_seq: None,
         last_id: None,
+        copy: None,
         confirm: vec![],
     };
     ws.send(socket::encode(&hello)).await.unwrap();

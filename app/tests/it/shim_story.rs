@@ -448,6 +448,7 @@ fn what_was_drained_before_the_backlog_was_whole_is_neither_unread_nor_rung_for(
         head_seq: 1,
         pending: vec![gone],
         restarted: false,
+        copy: None,
     };
     let drained = ServerFrame::Drained {
         signal_ids: vec![gone],

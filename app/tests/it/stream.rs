@@ -29,6 +29,7 @@ impl Stream {
             session_id,
             last_seq,
             last_id: None,
+            copy: None,
             confirm,
         };
         ws.send(socket::encode(&hello)).await.unwrap();

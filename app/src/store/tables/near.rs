@@ -512,6 +512,7 @@ impl Tables {
             near.change(model, |seen| {
                 let worked = tended.as_ref().is_ok_and(|tended| tended.worked);
                 seen.rests_since = (!worked).then(Instant::now);
+                seen.told.failed = tended.is_err();
             });
             let Tended { worked, is_whole } = tended?;
             near.note(model, is_whole);

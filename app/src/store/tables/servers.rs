@@ -1,7 +1,7 @@
 //! What servers on one database leave for each other: signs of change, duties, links into the page.
 
 use super::directory::the_tenant;
-use super::{Alone, Result, Tables, failed};
+use super::{Alone, Result, StoreError, Tables, failed};
 use crate::store::sql::{Connection, OptionalExtension, params};
 use crate::store::{Duty, Signs};
 use prism_core::Moment;
@@ -16,26 +16,57 @@ const TAKE_DUTY: &str = "insert into duties as d (tenant_id, duty, server_id, un
 const HELD_DUTY: &str =
     "select server_id, until from duties where tenant_id = this_tenant() and duty = ?";
 
+/// What changes when others have changed something.
+const SIGNS: &str = "select (select names from directory_versions limit 1),
+    (select sessions from directory_versions limit 1), (select generation from vector_generation limit 1)";
+/// What a database is called wherever it moves with its files.
+const DATABASE: &str = "select (select system_identifier from pg_control_system()) || '_'
+    || (select oid from pg_database where datname = current_database())";
+/// The same with its timeline, which changes whenever one begins that may lack the newest commits of the one before.
+const COPY: &str = "select (select system_identifier from pg_control_system()) || '_'
+    || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+
 impl Tables {
     pub fn is_shared(&self) -> bool {
         self.pool.is_some()
     }
 
-    /// Two looks at one row each: it is asked once a second.
+    /// One look at one row each: it is asked once a second.
     pub async fn signs(&self) -> Result<Signs> {
         self.read(|c| {
-            let (names, sessions) = changes(c)?;
-            let generation = c
-                .query_row("select generation from vector_generation", [], |r| r.get(0))
-                .optional()
-                .map_err(failed)?;
-            Ok(Signs {
-                names,
-                sessions,
-                generation,
-            })
+            let signs = c.query_row(SIGNS, [], |r| {
+                Ok(Signs {
+                    names: r.get::<_, Option<i64>>(0)?.unwrap_or_default(),
+                    sessions: r.get::<_, Option<i64>>(1)?.unwrap_or_default(),
+                    generation: r.get(2)?,
+                })
+            });
+            signs.map_err(failed)
         })
         .await
+    }
+
+    pub async fn database(&self) -> Result<Option<String>> {
+        self.says(DATABASE).await
+    }
+
+    pub async fn which_copy(&self) -> Result<Option<String>> {
+        self.says(COPY).await
+    }
+
+    /// What the database says of itself, which not every one lets everybody ask.
+    async fn says(&self, question: &'static str) -> Result<Option<String>> {
+        if self.pool.is_none() {
+            return Ok(None);
+        }
+        let asked = self.read(move |c| c.query_row(question, [], |r| r.get(0)).map_err(failed));
+        match asked.await {
+            Err(StoreError::Failed(why) | StoreError::Changed(why)) => {
+                tracing::debug!(why, "The database does not say which one it is");
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
     }
 
     /// Leaves this server's duties to whoever comes next, who need not wait for their end.

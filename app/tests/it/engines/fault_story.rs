@@ -103,6 +103,7 @@ async fn hello(home: &Home, key: &str, session: Uuid, last_seq: i64) -> Option<S
         session_id: Some(session),
         last_seq: (last_seq > 0).then_some(last_seq),
         last_id: None,
+        copy: None,
         confirm: Vec::new(),
     };
     ws.send(socket::encode(&hello)).await.ok()?;

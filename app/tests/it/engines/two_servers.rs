@@ -118,6 +118,7 @@ impl One {
             session_id: Some(session_id),
             last_seq: None,
             last_id: None,
+            copy: None,
             confirm: Vec::new(),
         };
         ws.send(socket::encode(&hello)).await.unwrap();

@@ -193,6 +193,14 @@ impl Postgres {
         assert!(own.go(), "PostgreSQL does not start again");
     }
 
+    /// Starts it again as a standby that takes over: on a timeline of its own.
+    pub fn takes_over(&mut self) {
+        let own = self.own.as_ref().expect("a shared server was not stopped");
+        std::fs::write(own.folder.path().join("data/standby.signal"), "").unwrap();
+        self.start_again();
+        assert_eq!(self.sql("select pg_promote()").trim(), "t");
+    }
+
     /// Its superuser's own database.
     pub fn url(&self) -> &str {
         &self.url
@@ -200,8 +208,17 @@ impl Postgres {
 
     /// A fresh database, which ends with the value.
     pub fn database(&self) -> Database {
+        self.made_from("template1")
+    }
+
+    /// A copy of a database that nobody is connected with.
+    pub fn copy_of(&self, database: &Database) -> Database {
+        self.made_from(&database.name)
+    }
+
+    fn made_from(&self, template: &str) -> Database {
         let name = format!("t{}", prism::clock::new_id().simple());
-        self.sql(&format!("create database {name}"));
+        self.sql(&format!("create database {name} template {template}"));
         Database {
             url: format!("{}/{name}", self.url.rsplit_once('/').unwrap().0),
             server: self.url.clone(),

@@ -1,0 +1,91 @@
+//! A Prism whom nobody asks anything: it looks rarely, until somebody comes or says something.
+//!
+//! A server may serve many tenants, of whom few are at work. What rows say is looked at by whoever comes to a quiet one,
+//! before they are answered.
+
+use super::Prism;
+use crate::config::failpoint;
+use prism_core::Problem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How long nobody has asked or said anything, with no socket and no page open, until it is quiet.
+const QUIET_AFTER: Duration = Duration::from_secs(60);
+/// The same in a test that waits for it.
+const QUIET_SOON: Duration = Duration::from_millis(500);
+/// How often a quiet one looks what is to be done.
+const QUIET_LOOK: Duration = Duration::from_secs(30);
+
+/// When something last happened.
+pub(super) struct Quiet {
+    began: Instant,
+    stirred_ms: AtomicU64,
+    stirring: Notify,
+}
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            stirred_ms: AtomicU64::new(0),
+            stirring: Notify::new(),
+        }
+    }
+}
+
+impl Quiet {
+    fn after() -> Duration {
+        match failpoint("quiet.soon") {
+            true => QUIET_SOON,
+            false => QUIET_AFTER,
+        }
+    }
+
+    fn lasts(&self) -> Duration {
+        let stirred = Duration::from_millis(self.stirred_ms.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(stirred)
+    }
+
+    /// Something happens.
+    pub(super) fn ends(&self) {
+        let was_quiet = self.lasts() >= Self::after();
+        let now = self.began.elapsed().as_millis() as u64;
+        self.stirred_ms.store(now, Ordering::Relaxed);
+        if was_quiet {
+            self.stirring.notify_waiters();
+        }
+    }
+}
+
+impl Prism {
+    fn is_quiet(&self) -> bool {
+        self.store.is_shared()
+            && self.quiet.lasts() >= Quiet::after()
+            && self.hub.sockets() == 0
+            && self.hub.live().pages() == 0
+    }
+
+    /// Somebody has come. What others have changed while it was quiet is seen before they are answered.
+    pub(super) async fn is_asked(&self) -> Result<(), Problem> {
+        let was_quiet = self.is_quiet();
+        self.quiet.ends();
+        match was_quiet {
+            true => self.look_again(Instant::now(), Duration::ZERO).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for the next round of what is done again and again.
+    pub(super) async fn pause(&self, period: Duration) {
+        let mut stirring = std::pin::pin!(self.quiet.stirring.notified());
+        stirring.as_mut().enable();
+        tokio::time::sleep(period).await;
+        if self.is_quiet() {
+            tokio::select! {
+                () = stirring => {}
+                () = tokio::time::sleep(QUIET_LOOK) => {}
+            }
+        }
+    }
+}

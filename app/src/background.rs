@@ -7,7 +7,7 @@
 //! end with one server.
 
 use crate::client;
-use crate::config::{self, Env, ServerFile};
+use crate::config::{self, Config, Env, ServerFile};
 use crate::home::{Home, Lock};
 use crate::log::file as log_file;
 use anyhow::{Context as _, Result};
@@ -16,6 +16,7 @@ use prism_core::text::one_line;
 use prism_core::{Code, Problem};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::{ClientConnection, StreamOwned};
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -88,16 +89,54 @@ impl Ready {
     }
 }
 
+/// What somebody who starts a server wants of it.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub port: Option<u16>,
+    pub database: Option<String>,
+}
+
+/// What a server is told of its store besides what its starter's environment says.
+type Store = Vec<(&'static str, OsString)>;
+
+/// Which store a server to come is told. Refused is one that would
+/// stand on another than this home's without anybody having said so; whoever takes the place of a server takes
+/// over its store as well.
+fn store_of(home: &Home, wanted: &Wanted, before: Option<&ServerFile>) -> Result<Store, Problem> {
+    let env = Env::read().map_err(unable)?;
+    let config = Config::load(home).map_err(unable)?;
+    let config = config.map(|config| config.server).unwrap_or_default();
+    let named = [&wanted.database, &env.database, &config.database];
+    if named.iter().all(|said| said.is_none())
+        && let Some(before) = before
+    {
+        let taken_over = config::store_of_process(before.pid);
+        if taken_over.iter().any(|(name, _)| *name == "PRISM_DATABASE") {
+            return Ok(taken_over);
+        }
+    }
+    config::redis(None, &env, &config)?;
+    config::database(wanted.database.as_deref(), &env, &config, home).map_err(|mut problem| {
+        if let Some(before) = before {
+            problem.message +=
+                &format!("; the server that runs (pid {}) was left alone", before.pid);
+        }
+        problem
+    })?;
+    let said = wanted.database.iter();
+    Ok(said.map(|url| ("PRISM_DATABASE", url.into())).collect())
+}
+
 /// Makes sure that a server runs on this home. It waits, so it needs a thread of its own.
 ///
 /// An older server of the background makes room; every other one that runs is good as it is.
-pub fn ensure(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
+pub fn ensure(home: &Home, wanted: &Wanted) -> Result<Ready, Problem> {
     if let Some(ready) = running(home) {
         return Ok(ready);
     }
     home.create().and_then(|()| home.check()).map_err(unable)?;
     let _turn = take_turn(home)?;
-    start(home, port, None)
+    start(home, wanted, None)
 }
 
 /// The server that runs and need not make room.
@@ -112,10 +151,10 @@ fn running(home: &Home) -> Option<Ready> {
 }
 
 /// Stops the server and starts another; one that runs in a terminal is left alone.
-pub fn restart(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
+pub fn restart(home: &Home, wanted: &Wanted) -> Result<Ready, Problem> {
     home.create().and_then(|()| home.check()).map_err(unable)?;
     let _turn = take_turn(home)?;
-    let mut same = port;
+    let mut same = wanted.clone();
     if let Some(server) = ServerFile::load(home) {
         if !server.autostarted {
             return Err(in_a_terminal(&server, "restart it there"));
@@ -131,14 +170,19 @@ pub fn restart(home: &Home, port: Option<u16>) -> Result<Ready, Problem> {
                 "restart it with the newer prism, or `prism down` first",
             ));
         }
-        same = port.or_else(|| port_of(&server.url));
+        let store = store_of(home, wanted, Some(&server))?;
+        same.port = wanted.port.or_else(|| port_of(&server.url));
         stop(home, server.pid)?;
+        return match start(home, &same, Some(store.clone())) {
+            // Somebody else may have taken the port meanwhile; any other is as good.
+            Err(_) if wanted.port.is_none() && same.port.is_some() => {
+                same.port = None;
+                start(home, &same, Some(store))
+            }
+            outcome => outcome,
+        };
     }
-    match start(home, same, None) {
-        // Somebody else may have taken the port meanwhile; any other is as good.
-        Err(_) if port.is_none() && same.is_some() => start(home, None, None),
-        outcome => outcome,
-    }
+    start(home, &same, None)
 }
 
 /// Stops the server of this home, if one runs; returns the pid it had.
@@ -148,6 +192,10 @@ pub fn down(home: &Home, force: bool) -> Result<Option<u32>, Problem> {
         return Ok(None);
     }
     let _turn = take_turn(home)?;
+    let holder = home.holder(ServerFile::LOCK).filter(|_| !force);
+    if let Some(problem) = holder.and_then(|holder| holder.at_work(home)) {
+        return Err(problem);
+    }
     let patience = Instant::now() + STOPPED_WITHIN;
     while let Some(pid) = home.lock_holder(ServerFile::LOCK) {
         match ServerFile::load(home) {
@@ -244,9 +292,10 @@ fn take_turn(home: &Home) -> Result<Lock, Problem> {
     loop {
         match home.try_lock(LOCK).map_err(unable)? {
             Ok(lock) => return Ok(lock),
-            Err(pid) if Instant::now() > patience => {
+            Err(holder) if Instant::now() > patience => {
                 return Err(too_slow(format!(
-                    "another prism (pid {pid}) has been starting the server for too long"
+                    "another prism (pid {}) has been starting the server for too long",
+                    holder.pid
                 )));
             }
             Err(_) => std::thread::sleep(PAUSE),
@@ -297,9 +346,9 @@ fn stop(home: &Home, pid: u32) -> Result<(), Problem> {
 }
 
 /// Starts a server, replacing an older one of the background; needs the turn.
-fn start(home: &Home, port: Option<u16>, replaced: Option<ServerFile>) -> Result<Ready, Problem> {
+fn start(home: &Home, wanted: &Wanted, store: Option<Store>) -> Result<Ready, Problem> {
     let patience = Instant::now() + READY_WITHIN;
-    let (mut replaced, mut started) = (replaced, false);
+    let (mut store, mut replaced, mut started) = (store, None::<ServerFile>, false);
     loop {
         if let Some(Ready { server, how }) = running(home) {
             let how = match replaced {
@@ -313,6 +362,8 @@ fn start(home: &Home, port: Option<u16>, replaced: Option<ServerFile>) -> Result
             return Ok(Ready { server, how });
         }
         if let Some(old) = ServerFile::load(home) {
+            // Before it is gone, and what it stands on with it.
+            store = Some(store_of(home, wanted, Some(&old))?);
             // Should it not stop, it serves on: nothing was lost.
             stop(home, old.pid)?;
             replaced = Some(old);
@@ -325,12 +376,20 @@ fn start(home: &Home, port: Option<u16>, replaced: Option<ServerFile>) -> Result
             )));
         }
         // One that starts or stops in a terminal has the home's lock, and is found or gone soon.
-        if home.lock_holder(ServerFile::LOCK).is_some() {
+        if let Some(holder) = home.holder(ServerFile::LOCK) {
+            if let Some(problem) = holder.at_work(home) {
+                return Err(problem);
+            }
             std::thread::sleep(PAUSE);
             continue;
         }
         let mut told = log_file::Follow::from_end(home);
-        started = launch(home, port, replaced.as_ref()).map_err(unable)?;
+        let told_of_store = match &store {
+            Some(store) => store,
+            None => store.insert(store_of(home, wanted, None)?),
+        };
+        let launched = launch(home, wanted.port, told_of_store, replaced.as_ref());
+        started = launched.map_err(unable)?;
         if !started && home.lock_holder(ServerFile::LOCK).is_none() {
             return Err(did_not_start(home, &told.fresh(), replaced.as_ref()));
         }
@@ -365,7 +424,12 @@ fn did_not_start(home: &Home, lines: &[String], replaced: Option<&ServerFile>) -
 }
 
 /// Runs `prism background` to its end; true when a server listens.
-fn launch(home: &Home, port: Option<u16>, replaced: Option<&ServerFile>) -> Result<bool> {
+fn launch(
+    home: &Home,
+    port: Option<u16>,
+    store: &Store,
+    replaced: Option<&ServerFile>,
+) -> Result<bool> {
     home.folder(log_file::FOLDER)?;
     let log = home.open_append(log_file::NAME)?;
     let dir = std::path::absolute(home.dir()).context("cannot tell where the home is")?;
@@ -380,6 +444,7 @@ fn launch(home: &Home, port: Option<u16>, replaced: Option<&ServerFile>) -> Resu
     let status = command
         .env_clear()
         .envs(config::server_environment())
+        .envs(store.iter().map(|(name, value)| (name, value)))
         .env("PRISM_HOME", &dir)
         .current_dir(&dir)
         .stdin(Stdio::null())
@@ -452,7 +517,7 @@ impl Autostart {
         }
         let home = home.clone();
         std::thread::spawn(move || {
-            let ready = ensure(&home, None);
+            let ready = ensure(&home, &Wanted::default());
             match &ready {
                 Ok(ready) => {
                     if let Some(said) = ready.says() {

@@ -17,6 +17,7 @@ use hyper::Method;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use prism_core::access::may_carry_key;
 use prism_core::api::page::EVERYWHERE;
+use prism_core::launch::is_older;
 use prism_core::limits::SEND_RETRY_S;
 use prism_core::memory::surface::Warning;
 use prism_core::{Code, Identity, Problem, ProjectName, api};
@@ -426,11 +427,21 @@ impl Client {
                     "is it a prism server? `prism doctor` looks",
                 )
             });
+        let mut problem: Problem = problem;
+        let theirs = answered.headers.get(VERSION_HEADER);
+        if problem.is(Code::UnknownVerb)
+            && let Some(theirs) = theirs.and_then(|version| version.to_str().ok())
+            && is_older(theirs, config::version())
+        {
+            let theirs = prism_core::text::clip(&prism_core::text::one_line(theirs), 40);
+            problem.hint = format!(
+                "the server is of Prism {theirs}, and this is {}: `prism restart` starts the newer one",
+                config::version()
+            );
+        }
+        problem.status = status.as_u16();
         Err(Unanswered {
-            problem: Problem {
-                status: status.as_u16(),
-                ..problem
-            },
+            problem,
             sent: WasSent::Answered,
         })
     }

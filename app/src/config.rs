@@ -2,6 +2,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "the door to the environment")]
 
+mod standing;
+
+pub use standing::{Standing, database, redis};
+
 use crate::clock;
 use crate::home::Home;
 use crate::tls::Files;
@@ -92,8 +96,9 @@ impl Env {
         Ok(Self {
             home: var("HOME"),
             prism_home: var("PRISM_HOME"),
-            database: var("PRISM_DATABASE"),
-            redis: var("PRISM_REDIS"),
+            // Empty, they are no longer nothing: a server would begin on another store than was meant.
+            database: std::env::var("PRISM_DATABASE").ok(),
+            redis: std::env::var("PRISM_REDIS").ok(),
             identity: var("PRISM_AGENT_IDENTITY"),
             surface: var("PRISM_AGENT_SURFACE"),
             pid: var("PRISM_PID"),
@@ -235,6 +240,23 @@ pub fn server_environment() -> Vec<(OsString, OsString)> {
         .collect()
 }
 
+/// Where the store of a server is that was started by its environment, as the machine remembers it; nothing
+/// where it does not.
+pub fn store_of_process(pid: u32) -> Vec<(&'static str, OsString)> {
+    use std::os::unix::ffi::OsStrExt;
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let lines = environment.split(|b| *b == 0).filter_map(|line| {
+        let at = line.iter().position(|b| *b == b'=')?;
+        Some((&line[..at], OsStr::from_bytes(&line[at + 1..])))
+    });
+    let wanted = |(name, value): (&[u8], &OsStr)| {
+        let known = ["PRISM_DATABASE", "PRISM_REDIS"];
+        let name = known.into_iter().find(|known| known.as_bytes() == name)?;
+        Some((name, value.to_owned()))
+    };
+    lines.filter_map(wanted).collect()
+}
+
 /// The program that a shell would run under this name, if it may be run.
 pub fn find_program(name: &OsStr) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
@@ -313,8 +335,10 @@ pub fn clock_file() -> Option<&'static std::path::Path> {
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The operator's name, as agents address it.
+    #[serde(default = "Identity::operator")]
     pub operator: Identity,
-    /// The operator's key; it opens everything in this home.
+    /// The operator's key; it opens everything in this home. Empty until a server has made one.
+    #[serde(default)]
     pub api_key: String,
     #[serde(default)]
     pub server: ServerConfig,
@@ -479,7 +503,10 @@ impl Config {
         };
         match plain_key(&text) {
             Some(key) => Ok(Some(key.to_owned())),
-            None => Ok(Self::load(home)?.map(|config| config.api_key)),
+            None => {
+                let key = Self::load(home)?.map(|config| config.api_key);
+                Ok(key.filter(|key| !key.is_empty()))
+            }
         }
     }
 
@@ -508,6 +535,7 @@ impl Config {
         home.create()?;
         let given = env.operator_key.as_ref().map(|key| key.trim().to_owned());
         let login = login_name(env)?;
+        Self::complete(home, &login, given.as_deref())?;
         if let Some(mut config) = Self::load(home)? {
             config.check()?;
             config.named_by_login = config.operator == login;
@@ -535,6 +563,34 @@ impl Config {
         home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
         Ok(config)
     }
+
+    /// Puts what every home has in front of settings that somebody wrote before a server ran.
+    fn complete(home: &Home, login: &Identity, key: Option<&str>) -> Result<()> {
+        let Some(text) = home.read_secret(CONFIG)? else {
+            return Ok(());
+        };
+        // What is not valid is said by whoever reads all of it.
+        let Ok(written) = text.parse::<toml::Table>() else {
+            return Ok(());
+        };
+        let mut lines = String::new();
+        if !written.contains_key("operator") {
+            lines.push_str(&format!("operator = \"{login}\"\n"));
+        }
+        if !written.contains_key("api_key") {
+            let key = match key {
+                Some(key) => key.to_owned(),
+                None => clock::new_key()?,
+            };
+            lines.push_str(&format!("api_key = {}\n", toml::Value::from(key)));
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        // Nothing is written into a file that a server would refuse.
+        Self::load(home)?;
+        home.write(CONFIG, format!("{lines}{text}").as_bytes())
+    }
 }
 
 /// What the operator is called until somebody chooses.
@@ -542,7 +598,7 @@ fn login_name(env: &Env) -> Result<Identity> {
     let login = env.user.as_deref().and_then(|u| Identity::parse(u).ok());
     match login.filter(|name| !name.is(prism_core::id::BOT)) {
         Some(name) => Ok(name),
-        None => Identity::parse("operator").map_err(|p| anyhow::anyhow!(p.message)),
+        None => Ok(Identity::operator()),
     }
 }
 
@@ -928,6 +984,48 @@ mod tests {
             assert!(!said.contains("secret"), "{said}");
             assert!(said.contains(&format!("line {line}")), "{said}");
         }
+    }
+
+    #[test]
+    fn settings_that_were_written_before_the_first_start_stay_and_get_a_name_and_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Env {
+            user: Some("frank".into()),
+            ..Env::default()
+        };
+        for (n, text) in [
+            "[server]\ndatabase = \"postgres://h/d\" # ours\n",
+            "[server]\nredis = \"redis://h\"\n",
+            "# nothing yet\n",
+            "",
+            "operator = \"maria\"\n[limits]\nrequests_burst = 7\n",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let home = Home::at(dir.path().join(n.to_string()));
+            home.create().unwrap();
+            home.write(CONFIG, text.as_bytes()).unwrap();
+            assert_eq!(Config::key(&home).unwrap(), None, "{text}");
+            let made = Config::load_or_create(&home, &env).unwrap();
+            let name = if text.contains("maria") {
+                "maria"
+            } else {
+                "frank"
+            };
+            assert_eq!(made.operator.as_str(), name, "{text}");
+            assert!(made.api_key.starts_with("prk_"), "{text}");
+            assert_eq!(Config::key(&home).unwrap(), Some(made.api_key));
+            let kept = home.read(CONFIG).unwrap();
+            assert!(kept.ends_with(text), "{kept}");
+            Config::load_or_create(&home, &env).unwrap();
+            assert_eq!(home.read(CONFIG).unwrap(), kept);
+        }
+        let home = Home::at(dir.path().join("bad"));
+        home.create().unwrap();
+        home.write(CONFIG, b"databse = 1\n").unwrap();
+        assert!(Config::load_or_create(&home, &env).is_err());
+        assert_eq!(home.read(CONFIG).unwrap(), "databse = 1\n");
     }
 
     #[test]

@@ -41,6 +41,38 @@ impl FileId {
     }
 }
 
+/// Who holds a lock, by what they left in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub pid: String,
+    /// The command that it is held for; a server says nothing.
+    pub command: Option<String>,
+}
+
+impl Holder {
+    fn parse(text: &str) -> Self {
+        let (pid, command) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        Self {
+            pid: pid.to_owned(),
+            command: Some(command.to_owned()).filter(|c| !c.is_empty()),
+        }
+    }
+
+    /// What keeps servers from a home meanwhile, where it is none itself.
+    pub fn at_work(&self, home: &Home) -> Option<Problem> {
+        let command = self.command.as_ref()?;
+        Some(Problem::new(
+            Code::Conflict,
+            format!(
+                "`prism {command}` (pid {}) is at work on {}",
+                self.pid,
+                home.dir().display()
+            ),
+            "wait for its end, then try again",
+        ))
+    }
+}
+
 impl Lock {
     /// The file that is held, whatever stands under its name by now.
     pub fn id(&self) -> Option<FileId> {
@@ -252,17 +284,23 @@ impl Home {
         Ok(Lock { file })
     }
 
-    /// Takes a lock and leaves our pid in it, or says which pid has it.
-    pub fn try_lock(&self, name: &str) -> Result<std::result::Result<Lock, String>> {
+    /// Takes a lock and leaves our pid in it, or says who has it.
+    pub fn try_lock(&self, name: &str) -> Result<std::result::Result<Lock, Holder>> {
+        self.try_lock_for(name, "")
+    }
+
+    /// The same, and leaves word of which command it is held for.
+    fn try_lock_for(&self, name: &str, command: &str) -> Result<std::result::Result<Lock, Holder>> {
         let mut file = self.lock_file(name)?;
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0)?;
-                file.write_all(std::process::id().to_string().as_bytes())?;
+                let held = format!("{} {command}", std::process::id());
+                file.write_all(held.trim().as_bytes())?;
                 Ok(Ok(Lock { file }))
             }
             Err(TryLockError::WouldBlock) => {
-                Ok(Err(self.read(name).unwrap_or_default().trim().to_owned()))
+                Ok(Err(Holder::parse(&self.read(name).unwrap_or_default())))
             }
             Err(TryLockError::Error(e)) => {
                 Err(e).with_context(|| format!("cannot lock {}", self.path(name).display()))
@@ -271,21 +309,30 @@ impl Home {
     }
 
     /// The same, patiently: a client that asks who holds a lock has it for an instant itself.
-    pub fn try_lock_soon(&self, name: &str) -> Result<std::result::Result<Lock, String>> {
+    pub fn try_lock_soon(
+        &self,
+        name: &str,
+        command: &str,
+    ) -> Result<std::result::Result<Lock, Holder>> {
         for _ in 0..LOCK_TRIES {
-            if let Ok(lock) = self.try_lock(name)? {
+            if let Ok(lock) = self.try_lock_for(name, command)? {
                 return Ok(Ok(lock));
             }
             std::thread::sleep(LOCK_PAUSE);
         }
-        self.try_lock(name)
+        self.try_lock_for(name, command)
     }
 
     /// The pid that holds a lock now; none when nobody does.
     pub fn lock_holder(&self, name: &str) -> Option<u32> {
+        self.holder(name)?.pid.parse().ok()
+    }
+
+    /// Who holds a lock now.
+    pub fn holder(&self, name: &str) -> Option<Holder> {
         let file = File::open(self.path(name)).ok()?;
         match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => self.read(name)?.trim().parse().ok(),
+            Err(TryLockError::WouldBlock) => Some(Holder::parse(&self.read(name)?)),
             // Nobody held it; what the file says is of a holder that is gone.
             _ => None,
         }
@@ -460,10 +507,15 @@ mod tests {
         );
         let held = home.try_lock("serve.lock").unwrap().ok();
         assert!(held.is_some());
-        assert_eq!(
-            home.try_lock("serve.lock").unwrap().err(),
-            Some(std::process::id().to_string())
-        );
+        let holder = home.try_lock("serve.lock").unwrap().err().unwrap();
+        assert_eq!(holder.pid, std::process::id().to_string());
+        assert!(holder.at_work(&home).is_none());
+        drop(held);
+        let held = home.try_lock_soon("serve.lock", "restore").unwrap().ok();
+        assert_eq!(home.lock_holder("serve.lock"), Some(std::process::id()));
+        let holder = home.try_lock("serve.lock").unwrap().err().unwrap();
+        let said = holder.at_work(&home).unwrap().message;
+        assert!(said.contains("`prism restore`"), "{said}");
         drop(held);
         assert!(home.try_lock("serve.lock").unwrap().is_ok());
     }

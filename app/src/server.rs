@@ -14,7 +14,7 @@ mod wire;
 pub use upgrade::DATABASE;
 
 use crate::clock;
-use crate::config::{self, Config, Env, ServerFile};
+use crate::config::{self, Config, Env, ServerFile, Standing};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
 use crate::metrics::Metrics;
@@ -36,6 +36,7 @@ use door::Whose;
 use prism_core::access::{FoundBy, Place};
 use prism_core::api::close;
 use prism_core::api::page::EVERYWHERE;
+use prism_core::database::remedy;
 use prism_core::limits::{BODY_BYTES_MAX, FIRST_REQUEST_S};
 use prism_core::{Code, Problem, ProjectName};
 use serde_json::{Map, Value};
@@ -123,6 +124,9 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     if options.public_url.is_some() {
         config.server.public_url = options.public_url.clone();
     }
+    let database = config::database(options.database.as_deref(), env, &config.server, home)
+        .map_err(anyhow_of)?;
+    let redis = config::redis(options.redis.as_deref(), env, &config.server).map_err(anyhow_of)?;
     let lock = only_server(home).await?;
     // A file that outlived its server; the one of this server comes when it listens.
     home.remove(ServerFile::NAME);
@@ -130,10 +134,6 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .background
         .as_ref()
         .and_then(|b| b.replaces.as_deref());
-    let database = options.database.clone().or_else(|| env.database.clone());
-    let database = database.or_else(|| config.server.database.clone());
-    let redis = options.redis.clone().or_else(|| env.redis.clone());
-    let redis = redis.or_else(|| config.server.redis.clone());
     if redis.is_some() && database.is_none() {
         bail!(
             "a Redis tells servers that share a database of each other, and this one is alone with its \
@@ -145,21 +145,33 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         Some(url) => {
             let store = tokio::task::spawn_blocking(move || Store::open_shared(&url)).await?;
             let store = store.map_err(|error| match error {
-                StoreError::Refused(p) => anyhow::anyhow!("{}; {}", p.message, p.hint),
-                error => anyhow::Error::new(error).context("cannot open the database"),
+                StoreError::Refused(p) => anyhow_of(*p),
+                error => {
+                    let next = remedy(&error.to_string()).map(|next| format!("; {next}"));
+                    let next = next.unwrap_or_default();
+                    anyhow::anyhow!("cannot open the database: {error}{next}")
+                }
             });
             (store?, None)
         }
     };
+    let standing = Standing::of(database.as_deref()).map_err(anyhow_of)?;
+    if let Some(last) = Standing::load(home).filter(|last| *last != standing) {
+        tracing::warn!(
+            "This home stands on {} from now on, and no longer on {}",
+            standing.store,
+            last.store
+        );
+    }
+    standing.remember(home)?;
     let (embedder, embedding) = Embedder::open(home.clone(), &store).await?;
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
     } else if let Some(lacking) = crate::embed::model::lacking(home) {
         tracing::info!("Recall works with one model: {lacking}");
     }
-    let said = |p: Problem| anyhow::anyhow!("{}; {}", p.message, p.hint);
     let prism = Prism::open(store, &config, home, gate_mode, embedder);
-    let prism = prism.await.map_err(said)?;
+    let prism = prism.await.map_err(anyhow_of)?;
     let operator = prism.operator.clone();
     let called = prism.store.database().await;
     let called = called.map_err(|e| said(e.into()))?;
@@ -172,7 +184,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         redis,
     });
     let tenants = Tenants::new(prism.clone(), ground);
-    let running = tenants.run(&prism, embedding).map_err(said)?;
+    let running = tenants.run(&prism, embedding).map_err(anyhow_of)?;
     let any_port = options.background.as_ref().is_some_and(|b| b.any_port);
     let listener = match bind(&options.host, options.port).await {
         Err(_) if any_port => bind(&options.host, 0).await?,
@@ -236,6 +248,11 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     result
 }
 
+/// A refusal as whoever starts a server reads it.
+fn anyhow_of(problem: Problem) -> anyhow::Error {
+    anyhow::anyhow!("{}; {}", problem.message, problem.hint)
+}
+
 /// The files that a server stands on. Nobody would find it, or what it writes, without them.
 struct Files {
     home: Home,
@@ -274,11 +291,15 @@ async fn only_server(home: &Home) -> Result<Lock> {
     }
     match home.try_lock(ServerFile::LOCK)? {
         Ok(lock) => Ok(lock),
-        Err(pid) => bail!(
-            "{} is held by the prism server with pid {pid}: stop that one first, \
-             or use another --home",
-            home.dir().display()
-        ),
+        Err(holder) => match holder.at_work(home) {
+            Some(problem) => Err(anyhow_of(problem)),
+            None => bail!(
+                "{} is held by the prism server with pid {}: stop that one first, \
+                 or use another --home",
+                home.dir().display(),
+                holder.pid
+            ),
+        },
     }
 }
 

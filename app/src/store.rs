@@ -26,7 +26,7 @@ use prism_core::api::memory::{
 };
 use prism_core::api::{LoopbackRun, Reachable, WaitsFor};
 use prism_core::bell::{BellNote, Notice, Strategy};
-use prism_core::database::Facts;
+use prism_core::database::{Facts, remedy};
 use prism_core::delivery::Lease;
 use prism_core::envelope::Envelope;
 use prism_core::escalation::{Step, Told};
@@ -97,8 +97,9 @@ impl From<StoreError> for Problem {
             StoreError::Again(why) => Problem::new(
                 Code::StorageFull,
                 format!("nothing was stored: the database could not be asked: {why}"),
-                "send it again in a moment; `prism doctor` on the server's machine looks at the \
-                 database",
+                remedy(&why).unwrap_or(
+                    "send it again in a moment; `prism doctor` on the server's machine looks at the database",
+                ),
             ),
             StoreError::Unknown(why) => Problem::new(
                 Code::OutcomeUnknown,
@@ -1229,6 +1230,10 @@ impl Store {
     /// Checks that the database answers and can be written.
     pub async fn ready(&self) -> Result<()> {
         self.0.ready().await
+    }
+
+    pub async fn look_for_room(&self) {
+        self.0.look_for_room().await
     }
 
     pub async fn close(&self) {

@@ -8,6 +8,71 @@ use serde::{Deserialize, Serialize};
 pub const POOLER: &str =
     "let the pooler keep sessions (PgBouncer: pool_mode = session), or leave it out";
 
+/// What to do about what PostgreSQL, or the way to it, said; nothing where there is nothing better to say than that.
+pub fn remedy(said: &str) -> Option<&'static str> {
+    // What is said more closely comes first: the codes behind it stand for much.
+    const KNOWN: [(&str, &str); 13] = [
+        (
+            "no encryption (28000)",
+            "the database lets nobody in without TLS: take sslmode=disable out of the URL",
+        ),
+        (
+            "does not support TLS",
+            "switch TLS on there (`ssl = on`), or take sslmode and sslrootcert out of the URL where nobody can listen",
+        ),
+        (
+            "authority that is not known",
+            "name that authority's certificate in the URL (sslrootcert=FILE, PEM); sslmode=require hides what is \
+             said and does not ask who it is said to",
+        ),
+        (
+            "certificate is for another name",
+            "call the database by a name that its certificate has, or say sslmode=verify-ca, which asks for its \
+             authority alone",
+        ),
+        (
+            "certificate has expired",
+            "renew it where the database runs, or mend this machine's clock",
+        ),
+        (
+            "certificate is not valid yet",
+            "compare this machine's clock with the database's",
+        ),
+        (
+            "TLS handshake",
+            "`openssl s_client -starttls postgres -connect host:port` shows what the database shows",
+        ),
+        (
+            "(28P01)",
+            "check user and password of the URL (letters such as @ : / are written %40 %3A %2F there), and pg_hba.conf",
+        ),
+        (
+            "(28000)",
+            "check user and password of the URL (letters such as @ : / are written %40 %3A %2F there), and pg_hba.conf",
+        ),
+        (
+            "(3D000)",
+            "make it first: `createdb NAME`, by a user who may",
+        ),
+        (
+            "(42501)",
+            "since PostgreSQL 15 only a database's owner may make tables in it: as that one or a superuser, there, \
+             `grant create, usage on schema public to USER`, or `alter database NAME owner to USER`",
+        ),
+        (
+            "(53300)",
+            "each prism holds up to 19 connections, and 3 more for each further tenant: raise max_connections, or \
+             run fewer servers",
+        ),
+        (
+            "(53100)",
+            "make room on the disk that the database is on; servers go on by themselves then",
+        ),
+    ];
+    let found = KNOWN.iter().find(|(words, _)| said.contains(words));
+    found.map(|(_, next)| *next)
+}
+
 /// What was found out about the database in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -35,6 +100,9 @@ pub struct Facts {
     /// Something in front of it gives each transaction another connection.
     #[serde(default)]
     pub pooled: bool,
+    /// Its user may make no tables there.
+    #[serde(default)]
+    pub closed: bool,
 }
 
 /// How far pgvector's index of a tenant's vectors is.
@@ -138,6 +206,12 @@ impl Facts {
                 "the database can only be read: it is a replica, or was set to be read only".into(),
                 "point --database at the primary (with several hosts in the URL: \
                  target_session_attrs=read-write)",
+            );
+        }
+        if self.closed && self.schema < newest_schema {
+            return no(
+                "the database's user may make no tables there: permission denied (42501)".into(),
+                remedy("(42501)").unwrap_or_default(),
             );
         }
         if self.apart == Some(Apart::Nothing) {
@@ -264,6 +338,11 @@ mod tests {
             (with(|f| f.read_only = true), Some("only be read")),
             (with(|f| f.pooled = true), Some("a pooler between")),
             (with(|f| f.schema = 20), Some("newer prism")),
+            (with(|f| f.closed = true), None),
+            (
+                with(|f| (f.closed, f.schema) = (true, 18)),
+                Some("may make no tables"),
+            ),
             (with(|f| f.apart = Some(Apart::Role)), None),
             (with(|f| f.apart = Some(Apart::Force)), None),
             (with(|f| f.apart = Some(Apart::Nothing)), Some("BYPASSRLS")),
@@ -279,6 +358,47 @@ mod tests {
                 Some(says) => assert!(refusal.unwrap().contains(says), "{facts:?}"),
             }
         }
+    }
+
+    #[test]
+    fn what_a_database_refuses_comes_with_what_to_do() {
+        for (said, next) in [
+            (
+                "permission denied for schema public (42501)",
+                "grant create",
+            ),
+            ("sorry, too many clients already (53300)", "max_connections"),
+            (
+                "could not extend file: No space left on device (53100)",
+                "make room",
+            ),
+            (
+                "password authentication failed for user \"u\" (28P01)",
+                "%40",
+            ),
+            (
+                "no pg_hba.conf entry for host \"h\", user \"u\", database \"d\", no encryption (28000)",
+                "sslmode=disable",
+            ),
+            ("role \"u\" does not exist (28000)", "pg_hba.conf"),
+            (
+                "error performing TLS handshake: server does not support TLS",
+                "ssl = on",
+            ),
+            (
+                "error performing TLS handshake: its certificate is of an authority that is not known here (x)",
+                "sslrootcert",
+            ),
+            (
+                "error performing TLS handshake: its certificate is for another name (x)",
+                "verify-ca",
+            ),
+            ("error performing TLS handshake: odd", "openssl"),
+        ] {
+            assert!(remedy(said).unwrap_or_default().contains(next), "{said}");
+        }
+        assert_eq!(remedy("connection refused"), None);
+        assert_eq!(remedy("syntax error (42601)"), None);
     }
 
     #[test]

@@ -15,6 +15,11 @@ pub struct Identity(String);
 impl Identity {
     pub const CHARS_MAX: usize = 32;
 
+    /// An operator whom nobody has named.
+    pub fn operator() -> Self {
+        Self("operator".to_owned())
+    }
+
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let mut chars = text.chars();
         let ok = text.len() <= Self::CHARS_MAX

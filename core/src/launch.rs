@@ -1,4 +1,5 @@
-//! Starting things: which server stays when versions meet, and how a host's command is run.
+//! Starting things: which server stays when versions meet, which store it stands on, and how a host's
+//! command is run.
 
 use crate::problem::{Code, Problem};
 use semver::Version;
@@ -52,6 +53,47 @@ pub fn admit(client: &str, server: &str) -> Result<(), Problem> {
         "install the newer prism, then start this host again",
     )
     .with("needs", OLDEST_CLIENT))
+}
+
+/// How the file in a server's own home is called where a database is named.
+pub const OWN_FILE: &str = "sqlite:";
+
+/// What somebody said of the store, and where they said it.
+pub type Named<'a> = (&'a str, Option<&'a str>);
+
+/// The database that a server is to stand on: what is named first counts, and none is the file in its home. Where
+/// nobody names anything, a home goes on with the store it had, or not at all: an empty file in the place of a
+/// database would look as if everything were gone.
+pub fn choose_store(named: &[Named<'_>], last: Option<&str>) -> Result<Option<String>, Problem> {
+    let no = |message: String, hint: String| Err(Problem::new(Code::InvalidRequest, message, hint));
+    let said = named
+        .iter()
+        .find_map(|(place, said)| Some((place, (*said)?)));
+    match (said, last) {
+        (Some((place, url)), _) if url.trim().is_empty() => no(
+            format!("{place} is there and empty, so nobody can tell which store is meant"),
+            format!(
+                "give it the URL of the database, or take it away; `{OWN_FILE}` means the file in this home"
+            ),
+        ),
+        (Some((_, OWN_FILE | "sqlite")), _) => Ok(None),
+        (Some((place, url)), _) if url.starts_with(OWN_FILE) => no(
+            format!("{place} names a file, and a server's file is always the one in its home"),
+            format!("say `{OWN_FILE}` alone, and name the home with PRISM_HOME"),
+        ),
+        (Some((_, url)), _) => Ok(Some(url.to_owned())),
+        (None, Some(last)) if last != OWN_FILE => no(
+            format!(
+                "the rows of this home are in {last}, and nothing here names that database: a server would \
+                 begin with an empty file instead"
+            ),
+            format!(
+                "set PRISM_DATABASE to its URL, or put `database = \"URL\"` under [server] in config.toml; to \
+                 leave it for the file in this home, say `--database {OWN_FILE}` once"
+            ),
+        ),
+        (None, _) => Ok(None),
+    }
 }
 
 /// A coding agent's host, as far as its launcher treats it differently.
@@ -201,6 +243,58 @@ pub fn codex_run(args: &[String]) -> CodexRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_is_the_one_that_is_named_first_or_the_one_the_home_had() {
+        let (one, two) = ("postgres://u:p@h/one", "postgres://u:p@h/two");
+        let last = Some("postgres://h:5432/one");
+        let chosen = |argument, environment, configuration, last| {
+            let named = [
+                ("--database", argument),
+                ("PRISM_DATABASE", environment),
+                ("config.toml", configuration),
+            ];
+            choose_store(&named, last).map_err(|p| format!("{}; {}", p.message, p.hint))
+        };
+        for (argument, environment, configuration, last, store) in [
+            (None, None, None, None, None),
+            (None, None, None, Some(OWN_FILE), None),
+            (Some(one), Some(two), None, None, Some(one)),
+            (None, Some(two), Some(one), None, Some(two)),
+            (None, None, Some(one), None, Some(one)),
+            (None, Some(two), None, last, Some(two)),
+            (None, Some(one), None, Some(OWN_FILE), Some(one)),
+            // The way back is said.
+            (Some(OWN_FILE), Some(two), Some(one), last, None),
+            (None, Some("sqlite"), None, last, None),
+        ] {
+            let store = Ok(store.map(str::to_owned));
+            assert_eq!(chosen(argument, environment, configuration, last), store);
+        }
+        for (argument, environment, configuration, last, says) in [
+            (None, None, None, last, "in postgres://h:5432/one, and"),
+            (
+                None,
+                Some(""),
+                Some(one),
+                None,
+                "PRISM_DATABASE is there and empty",
+            ),
+            (
+                Some(" "),
+                Some(one),
+                None,
+                last,
+                "--database is there and empty",
+            ),
+            (None, None, Some(""), None, "config.toml is there and empty"),
+            (Some("sqlite:/x/prism.db"), None, None, last, "PRISM_HOME"),
+        ] {
+            let said = chosen(argument, environment, configuration, last).unwrap_err();
+            assert!(said.contains(says), "{said}");
+            assert!(!said.contains("u:p"), "{said}");
+        }
+    }
 
     #[test]
     fn only_an_older_server_of_the_background_makes_room() {

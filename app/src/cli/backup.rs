@@ -3,7 +3,7 @@
 use super::moving::{failure, no_server, only_for_this_user};
 use super::{Context, print_json};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::home::Home;
 use crate::server::DATABASE;
 use crate::store::backup;
@@ -91,7 +91,7 @@ impl Restore {
         let home = &context.home;
         let schema = backup::check(&self.file).map_err(failure)?;
         home.create()?;
-        let _held = no_server(home)?;
+        let _held = no_server(home, "restore")?;
         remove(home, RESTORING);
         let copied = copy(&self.file, home, RESTORING).and_then(|_| put_in_place(home));
         if copied.is_err() {
@@ -121,8 +121,9 @@ impl Restore {
 
 /// Rows that are in PostgreSQL are in no file here.
 fn in_this_home(context: &Context) -> Outcome {
-    let named = Config::load(&context.home)?.and_then(|c| c.server.database);
-    if context.env.database.is_none() && named.is_none() {
+    let config = Config::load(&context.home)?.map(|c| c.server);
+    let config = config.unwrap_or_default();
+    if config::database(None, &context.env, &config, &context.home)?.is_none() {
         return Ok(());
     }
     Err(refused(

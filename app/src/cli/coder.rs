@@ -151,7 +151,7 @@ fn bring_up(context: &Context) -> Outcome {
         }
         return Ok(());
     }
-    match background::ensure(&context.home, None) {
+    match background::ensure(&context.home, &background::Wanted::default()) {
         Ok(ready) => {
             if let Some(said) = ready.says() {
                 note(&format!("prism: {said}"));

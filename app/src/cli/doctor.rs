@@ -115,6 +115,18 @@ pub async fn ready(context: Context) -> Outcome {
     Ok(())
 }
 
+/// A refusal in one line, without what sends whoever reads it here.
+fn says_of(problem: &Problem) -> String {
+    let hint = problem.hint.split_inclusive(&[';', '?'][..]);
+    let mut said = problem.message.clone();
+    for part in hint.filter(|part| !part.contains("`prism doctor`")) {
+        let part = part.trim().trim_end_matches(';');
+        said.push_str("; ");
+        said.push_str(part);
+    }
+    said
+}
+
 fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let dir = context.home.dir().display().to_string();
     match context.home.mode("") {
@@ -131,6 +143,11 @@ fn look_at_home(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
         ),
     }
     match Config::load(&context.home) {
+        Ok(Some(config)) if config.api_key.is_empty() => add(
+            Level::Note,
+            "config",
+            "it has no key yet; the next `prism up` writes one into it".into(),
+        ),
         Ok(Some(config)) => match config.check() {
             Ok(()) => add(
                 Level::Good,
@@ -163,14 +180,14 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
     let (url, locator) = match located {
         Ok(found) => found,
         Err(problem) => {
-            let says = format!("{}; {}", problem.message, problem.hint);
+            let says = says_of(&problem);
             add(Level::Wrong, "server", says);
             return false;
         }
     };
     let own = ServerFile::load(&context.home).filter(|f| f.url == url);
     if let Some(problem) = own.as_ref().and_then(background::silence) {
-        let says = format!("{}; {}", problem.message, problem.hint);
+        let says = says_of(&problem);
         add(Level::Wrong, "server", says);
         return false;
     }
@@ -230,7 +247,10 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
             add(
                 Level::Wrong,
                 "server",
-                format!("{}{held}; {}", problem.message, problem.hint),
+                says_of(&Problem {
+                    message: format!("{}{held}", problem.message),
+                    ..problem
+                }),
             );
             false
         }
@@ -242,7 +262,7 @@ async fn look_at_database(client: &Client, add: &mut impl FnMut(Level, &str, Str
     let answer = match client.ready().await {
         Ok(answer) => answer,
         Err(problem) => {
-            let says = format!("{}; {}", problem.message, problem.hint);
+            let says = says_of(&problem);
             return add(Level::Wrong, "database", says);
         }
     };
@@ -267,9 +287,14 @@ async fn look_at_database(client: &Client, add: &mut impl FnMut(Level, &str, Str
 /// A database that no server stands on now may be why there is none.
 async fn look_at_configured_database(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let configured = Config::load(&context.home).ok().flatten();
-    let configured = configured.and_then(|c| c.server.database);
-    let Some(url) = context.env.database.clone().or(configured) else {
-        return;
+    let configured = configured.map(|c| c.server).unwrap_or_default();
+    let url = match config::database(None, &context.env, &configured, &context.home) {
+        Ok(Some(url)) => url,
+        Ok(None) => return,
+        Err(p) => {
+            let says = says_of(&p);
+            return add(Level::Wrong, "database", says);
+        }
     };
     let looked = tokio::task::spawn_blocking(move || Store::look_at_shared(&url)).await;
     let looked = looked.unwrap_or(Err(StoreError::Closed));
@@ -277,21 +302,13 @@ async fn look_at_configured_database(context: &Context, add: &mut impl FnMut(Lev
         Ok(facts) => {
             match facts.refusal(store::NEWEST_SCHEMA) {
                 None => add(Level::Good, "database", facts.line()),
-                Some(p) => add(
-                    Level::Wrong,
-                    "database",
-                    format!("{}; {}", p.message, p.hint),
-                ),
+                Some(p) => add(Level::Wrong, "database", says_of(&p)),
             }
             for note in facts.notes() {
                 add(Level::Note, "database", note);
             }
         }
-        Err(p) => add(
-            Level::Wrong,
-            "database",
-            format!("{}; {}", p.message, p.hint),
-        ),
+        Err(p) => add(Level::Wrong, "database", says_of(&p)),
     }
 }
 
@@ -545,6 +562,32 @@ fn look_at_hosts(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
             for note in &report.notes {
                 add(Level::Note, "host", format!("{name}: {note}"));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prism_core::Code;
+
+    #[test]
+    fn nobody_is_sent_from_here_to_here() {
+        let says = |hint: &str| says_of(&Problem::new(Code::Internal, "it failed", hint));
+        for (hint, expected) in [
+            ("try again", "it failed; try again"),
+            ("try again; or look", "it failed; try again; or look"),
+            (
+                "`prism doctor` looks at the database; the log has the cause",
+                "it failed; the log has the cause",
+            ),
+            (
+                "is it prism? `prism doctor` looks",
+                "it failed; is it prism?",
+            ),
+            ("see `prism doctor`", "it failed"),
+        ] {
+            assert_eq!(says(hint), expected);
         }
     }
 }

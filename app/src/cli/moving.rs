@@ -1,12 +1,14 @@
 //! `prism migrate-store`: all rows from one engine to the other.
 
 use super::{Context, print_json};
-use crate::config::ServerFile;
+use crate::config::{ServerFile, Standing};
 use crate::home::{Home, Lock};
 use crate::server::DATABASE;
 use crate::store::StoreError;
 use crate::store::moving::{self, Moved, Place};
 use crate::ui::{Failure, Outcome, Progress, out, table};
+use prism_core::database::remedy;
+use prism_core::launch::OWN_FILE;
 use prism_core::{Code, Problem};
 use std::path::{Path, PathBuf};
 
@@ -30,24 +32,6 @@ pub struct MigrateStore {
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 }
-
-/// What PostgreSQL says with a code, and what to do then.
-const KNOWN: [(&str, &str); 5] = [
-    ("(28P01)", "check the password in the URL"),
-    (
-        "(28000)",
-        "check the user in the URL, and what pg_hba.conf says of it",
-    ),
-    (
-        "(3D000)",
-        "make that database first (`createdb NAME`), or check the URL's last part",
-    ),
-    (
-        "(42501)",
-        "this user may not do that: connect as the owner of the database",
-    ),
-    ("newer prism wrote it", "use that prism for the move"),
-];
 
 impl MigrateStore {
     pub fn run(self, context: &Context) -> Outcome {
@@ -74,6 +58,7 @@ impl MigrateStore {
             progress.done();
         }
         let moved = moved.map_err(failure)?;
+        remember(&from, &to)?;
         match context.json {
             true => print_json(&serde_json::to_value(&moved).map_err(anyhow::Error::from)?),
             false => tell(&moved, &to),
@@ -115,7 +100,7 @@ fn tell(moved: &Moved, to: &Place) {
     ));
     out(match to {
         Place::Server(_) => {
-            "Next: `prism serve --database URL`, or `database = \"URL\"` under [server] in config.toml and `prism up`."
+            "Next: `database = \"URL\"` under [server] in config.toml (or PRISM_DATABASE), and `prism up`."
         }
         Place::File(_) => {
             "Next: take `database` out of config.toml (and PRISM_DATABASE away), and `prism up` in the folder's home."
@@ -155,29 +140,57 @@ fn stopped(place: &Place) -> Result<Option<Lock>, Failure> {
     let Place::File(file) = place else {
         return Ok(None);
     };
-    // A link is in another folder than the file.
-    let file = &file.canonicalize().unwrap_or_else(|_| file.clone());
-    let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
-    let home = Home::at(folder.unwrap_or(Path::new(".")));
+    let home = folder_of(file);
     match home.path(ServerFile::LOCK).exists() {
-        true => no_server(&home).map(Some),
+        true => no_server(&home, "migrate-store").map(Some),
         false => Ok(None),
     }
 }
 
-/// Keeps servers from a home while this is held; refuses where one runs.
-pub fn no_server(home: &Home) -> Result<Lock, Failure> {
-    home.try_lock_soon(ServerFile::LOCK)?.map_err(|pid| {
-        let problem = Problem::new(
+fn folder_of(file: &Path) -> Home {
+    // A link is in another folder than the file.
+    let file = &file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
+    Home::at(folder.unwrap_or(Path::new(".")))
+}
+
+/// Keeps servers from a home while this is held for a command; refuses where one runs.
+pub fn no_server(home: &Home, command: &str) -> Result<Lock, Failure> {
+    let locked = home.try_lock_soon(ServerFile::LOCK, command)?;
+    locked.map_err(|holder| match holder.at_work(home) {
+        Some(problem) => problem.into(),
+        None => Problem::new(
             Code::Conflict,
             format!(
-                "a server runs on {} (pid {pid}); nothing was done",
-                home.dir().display()
+                "a server runs on {} (pid {}); nothing was done",
+                home.dir().display(),
+                holder.pid
             ),
             "stop it first: `prism down`, or end the `prism serve` that runs in a terminal",
-        );
-        problem.into()
+        )
+        .into(),
     })
+}
+
+/// A home whose file was moved from or to goes on where its rows are now: whoever starts a server without a word
+/// would else begin on what they were.
+fn remember(from: &Place, to: &Place) -> anyhow::Result<()> {
+    let store = match to {
+        Place::File(_) => OWN_FILE.to_owned(),
+        Place::Server(_) => to.shown(),
+    };
+    for place in [from, to] {
+        let Place::File(file) = place else { continue };
+        let home = folder_of(file);
+        let is_its = file.file_name().is_some_and(|name| name == DATABASE);
+        if is_its && home.path(ServerFile::LOCK).exists() {
+            let standing = Standing {
+                store: store.clone(),
+            };
+            standing.remember(&home)?;
+        }
+    }
+    Ok(())
 }
 
 /// What the store said, with what to do next.
@@ -188,16 +201,19 @@ pub fn failure(error: StoreError) -> Failure {
             format!("cannot write: {why}"),
             "make room there, or make it writable, then run it again",
         ),
-        StoreError::Again(why) => (
-            format!("the database could not be asked: {why}"),
-            "check host, port and network, and whether it runs; then run it again: what was done is kept",
-        ),
-        StoreError::Failed(why) => {
-            let next = KNOWN.iter().find(|(code, _)| why.contains(code));
-            let next = next.map_or(
-                "mend that, then run it again: the source is as it was",
-                |k| k.1,
+        StoreError::Again(why) => {
+            let next = remedy(&why).unwrap_or(
+                "check host, port and network, and whether it runs; then run it again: what was done is kept",
             );
+            (format!("the database could not be asked: {why}"), next)
+        }
+        StoreError::Failed(why) => {
+            let next = match why.contains("newer prism wrote it") {
+                true => "use that prism for the move",
+                false => {
+                    remedy(&why).unwrap_or("mend that, then run it again: the source is as it was")
+                }
+            };
             (format!("the database answered: {why}"), next)
         }
         error => (error.to_string(), "the source is as it was"),

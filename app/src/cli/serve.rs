@@ -24,8 +24,9 @@ pub struct Serve {
     /// Port to listen on; 0 takes any free one [default: 7747]
     #[arg(long)]
     port: Option<u16>,
-    /// The PostgreSQL database that this and other servers stand on: postgres://user@host/name
-    /// [default: PRISM_DATABASE, else server.database in config.toml, else a file in the home]
+    /// The PostgreSQL database that this and other servers stand on: postgres://user@host/name,
+    /// or sqlite: for the file in the home
+    /// [default: PRISM_DATABASE, else server.database in config.toml, else that file]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
     /// The Redis that tells the servers of one database of each other's commits: redis://host:port

@@ -4,7 +4,7 @@ use super::connect::{ask, is_attended};
 use super::moving::failure;
 use super::{Context, print_json};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::store::{KeyRow, Project, TenantCounted, tenants};
 use crate::ui::{Failure, Outcome, ago, out, table};
 use clap::{Args, Subcommand};
@@ -50,9 +50,10 @@ enum Action {
 impl Tenant {
     pub fn run(self, context: &Context) -> Outcome {
         let config = Config::load(&context.home)?;
-        let configured = config.as_ref().and_then(|c| c.server.database.clone());
-        let database = self.database.or_else(|| context.env.database.clone());
-        let Some(url) = database.or(configured) else {
+        let server = config.as_ref().map(|c| c.server.clone());
+        let (server, home) = (server.unwrap_or_default(), &context.home);
+        let named = self.database.as_deref();
+        let Some(url) = config::database(named, &context.env, &server, home)? else {
             return Err(Problem::new(
                 Code::InvalidRequest,
                 "this home's store is a file, and a file has one tenant",

@@ -1,10 +1,12 @@
 //! `prism up`, `down`, `restart` and `logs`: the background server of this home.
 
 use super::{Context, print_json, print_json_line};
-use crate::background::{self, How, Ready};
-use crate::config::ServerFile;
+use crate::background::{self, How, Ready, Wanted};
+use crate::config::{ServerFile, Standing};
 use crate::log::file as log_file;
 use crate::ui::{Failure, Outcome, note, out};
+use prism_core::Problem;
+use prism_core::launch::choose_store;
 use serde_json::json;
 use std::time::Duration;
 
@@ -24,6 +26,10 @@ pub struct Up {
     /// Port to listen on [default: 7747, or any free one when that is taken]
     #[arg(long)]
     port: Option<u16>,
+    /// The PostgreSQL database to stand on, or sqlite: for the file in this home
+    /// [default: PRISM_DATABASE, else server.database in config.toml, else the file]
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -40,11 +46,17 @@ pub struct Down {
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  prism restart            after a change in config.toml")]
+  prism restart            after a change in config.toml
+
+It stands on the store that it had, unless the environment, config.toml or --database name one.")]
 pub struct Restart {
     /// Port to listen on [default: the one it had]
     #[arg(long)]
     port: Option<u16>,
+    /// The PostgreSQL database to stand on, or sqlite: for the file in this home
+    /// [default: PRISM_DATABASE, else server.database in config.toml, else the store it had]
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -66,7 +78,12 @@ pub struct Logs {
 impl Up {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context)?;
-        let ready = background::ensure(&context.home, self.port)?;
+        let standing = wanted_store(self.database.as_deref())?;
+        let wanted = Wanted {
+            port: self.port,
+            database: self.database,
+        };
+        let ready = background::ensure(&context.home, &wanted)?;
         let ran = matches!(ready.how, How::Ran | How::RanOlder);
         if let Some(problem) = ran.then(|| background::silence(&ready.server)).flatten() {
             return Err(problem.into());
@@ -77,6 +94,14 @@ impl Up {
         {
             note(&format!(
                 "note: it listens elsewhere than on {port}; `prism restart --port {port}` moves it"
+            ));
+        }
+        if let (Some(standing), Some(stands)) = (standing, Standing::load(&context.home))
+            && standing != stands
+        {
+            note(&format!(
+                "note: it stands on {}; `prism restart --database URL` has it stand on {}",
+                stands.store, standing.store
             ));
         }
         Ok(())
@@ -102,10 +127,24 @@ impl Down {
 impl Restart {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context)?;
-        let ready = background::restart(&context.home, self.port)?;
+        wanted_store(self.database.as_deref())?;
+        let wanted = Wanted {
+            port: self.port,
+            database: self.database,
+        };
+        let ready = background::restart(&context.home, &wanted)?;
         tell(context, &ready);
         Ok(())
     }
+}
+
+/// The store that somebody names, if it is one.
+fn wanted_store(database: Option<&str>) -> Result<Option<Standing>, Problem> {
+    let named = [("--database", database)];
+    let chosen = choose_store(&named, None)?;
+    database
+        .map(|_| Standing::of(chosen.as_deref()))
+        .transpose()
 }
 
 /// These commands are about processes of this home; another machine's server is not theirs.

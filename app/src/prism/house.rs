@@ -235,6 +235,7 @@ impl Prism {
                 let term = clock::now().plus_us(STALE_US).0;
                 self.judges_from.store(term, Ordering::Relaxed);
             }
+            self.store.look_for_room().await;
             if self.is_deaf() {
                 self.names_heard();
             }

@@ -6,6 +6,7 @@ mod candidates;
 mod directory;
 mod embed_queue;
 mod escalation;
+mod full;
 mod gate;
 mod graph;
 mod health;
@@ -46,6 +47,7 @@ use super::sql::{self, Connection};
 use super::{Result, StoreError};
 use crate::bus::Bus;
 use crate::timing::{self, Part};
+use full::{Full, Since};
 pub use health::look_at_shared;
 use prism_core::{Code, Problem};
 use readers::{Readers, Source};
@@ -306,16 +308,42 @@ impl Tables {
         timing::of(Part::Store, self.writer.settle()).await
     }
 
-    /// Writes something that changes nothing, and waits until it is on disk.
+    /// Writes something that changes nothing, and waits until it is on disk. Where a disk was full, what
+    /// changes nothing may find room and a row none, so what is written takes some.
     pub async fn ready(&self) -> Result<()> {
-        let nothing = |c: &Connection| {
-            c.execute_batch(c.either(
-                &format!("pragma user_version = {}", migrate::NEWEST),
-                "update prism_schema set version = version",
-            ))
-            .map_err(failed)
+        let full = self.pool.as_ref().map(|pool| pool.full());
+        let was_full = match full.and_then(Full::since) {
+            None => false,
+            Some(Since::Lately(why)) => return Err(StoreError::Unwritable(why)),
+            Some(Since::Earlier) => true,
         };
-        self.noted(Alone::Inboxes(Vec::new()), nothing).await
+        let nothing = move |c: &Connection| {
+            let shared = match was_full {
+                true => full::TAKES_ROOM,
+                false => "update prism_schema set version = version",
+            };
+            let embedded = format!("pragma user_version = {}", migrate::NEWEST);
+            c.execute_batch(c.either(&embedded, shared)).map_err(failed)
+        };
+        let written = self.noted(Alone::Inboxes(Vec::new()), nothing).await;
+        match written {
+            // Whoever may make no table can only wait and see.
+            Ok(()) | Err(StoreError::Failed(_)) if was_full => {
+                if let Some(full) = full {
+                    full.is_over();
+                }
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    /// Sees whether a disk that was full has room again.
+    pub async fn look_for_room(&self) {
+        let full = self.pool.as_ref().map(|pool| pool.full());
+        if matches!(full.and_then(Full::since), Some(Since::Earlier)) {
+            drop(self.ready().await);
+        }
     }
 
     pub async fn close(&self) {

@@ -10,6 +10,7 @@ mod moving;
 mod near_story;
 mod provisioning;
 mod reach;
+mod standing;
 mod statements;
 mod tenants;
 mod two_servers;

@@ -3,7 +3,6 @@
 use super::{Result, StoreError, Tables, failed, migrate};
 use crate::clock;
 use crate::store::sql::{self, Connection, Link, MAY_BECOME, Server};
-use ::postgres::error::SqlState;
 use prism_core::database::{Apart, Facts};
 use prism_core::{Code, Problem};
 
@@ -120,6 +119,8 @@ fn facts(connection: &Connection) -> sql::Result<Facts> {
                 (select extversion from pg_extension where extname = 'vector') as pgvector,
                 cast(pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on'
                      as int) as read_only,
+                cast(not coalesce(has_schema_privilege(session_user, current_schema(), 'create'), false)
+                     as int) as closed,
                 case when u.rolsuper or u.rolcreaterole or exists (select 1 from pg_roles m
                         where m.rolname = 'prism_member' and not m.rolsuper and not m.rolbypassrls
                             and pg_has_role(session_user, m.oid, {MAY_BECOME})) then 'role'
@@ -133,6 +134,7 @@ fn facts(connection: &Connection) -> sql::Result<Facts> {
                 version: row.get("version")?,
                 pgvector: row.get("pgvector")?,
                 read_only: row.get::<_, i64>("read_only")? != 0,
+                closed: row.get::<_, i64>("closed")? != 0,
                 clock_off_ms: ahead_us / 1000,
                 apart: Apart::from_name(&row.get::<_, String>("apart")?),
                 ..Facts::default()
@@ -156,31 +158,16 @@ pub fn schema(connection: &Connection) -> sql::Result<u64> {
 
 /// A database that could not be reached or let nobody in.
 fn unreached(server: &Server, error: &sql::Error) -> Problem {
-    let code = match error {
-        sql::Error::Postgres(error) => error.code().cloned(),
-        _ => None,
-    };
-    let hint = match code {
-        Some(code)
-            if code == SqlState::INVALID_PASSWORD
-                || code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
-        {
-            "check user and password of the URL (letters such as @ : / are written %40 %3A %2F \
-             there), and pg_hba.conf"
-        }
-        Some(code) if code == SqlState::INVALID_CATALOG_NAME => {
-            "make it first: `createdb NAME`, by a user who may"
-        }
-        Some(code) if code == SqlState::TOO_MANY_CONNECTIONS => {
-            "each prism holds up to 19 connections, and 3 more for each further tenant: raise max_connections, or \
-             run fewer servers"
-        }
-        Some(_) => "the database's log says more",
+    let said = error.to_string();
+    let has_code = matches!(error, sql::Error::Postgres(error) if error.code().is_some());
+    let hint = match prism_core::database::remedy(&said) {
+        Some(next) => next,
+        None if has_code => "the database's log says more",
         None if matches!(error, sql::Error::Silent(_)) => {
             "something listens there and says nothing: is it PostgreSQL, and does a firewall let answers through?"
         }
         None => "is it running, and is host and port right? `pg_isready` asks from here",
     };
-    let message = format!("the database at {server} cannot be used: {error}");
+    let message = format!("the database at {server} cannot be used: {said}");
     Problem::new(Code::StorageFull, message, hint)
 }

@@ -248,11 +248,26 @@ fn open_source(place: &Place) -> Result<Connection> {
             "start a server of this version on it once (`prism up`, then `prism down`), which upgrades it",
         ));
     }
+    if let Connection::Postgres(_) = &connection {
+        only_ours(&connection, &shown)?;
+    }
     if let Connection::Sqlite(c) = &connection {
         backup::whole(c, &shown)?;
         refers_to_what_is_there(&connection, &shown)?;
     }
     Ok(connection)
+}
+
+/// Refuses a database that others keep their tables in: whose rows would be moved, or in whose midst, nobody could say.
+fn only_ours(c: &Connection, shown: &str) -> Result<()> {
+    match tables::stranger(c, &new_store()?)? {
+        None => Ok(()),
+        Some(name) => Err(refused(
+            Code::Conflict,
+            format!("{shown} has a table that is not Prism's: {name}"),
+            "name a database of Prism's own (`createdb NAME`); nothing was changed in this one",
+        )),
+    }
 }
 
 fn refers_to_what_is_there(c: &Connection, shown: &str) -> Result<()> {
@@ -494,6 +509,7 @@ fn open_target_database(server: &Server, shown: &str) -> Result<Target> {
     let begun = has_table(link, MARK)?;
     if !begun {
         // Before anything is done to it: an upgrade would be.
+        only_ours(&connection, shown)?;
         if let Some(schema) = shared_schema(link)? {
             migrate::known(schema)?;
             let tenants = link.query("select count(*) from tenants", &[]);
@@ -599,11 +615,17 @@ fn no_force(tables: &[Table]) -> String {
     but_tenants.map(of).collect()
 }
 
-/// How many rows each table has in a store that was just made.
-fn rows_of_a_new_store(tables: &[Table]) -> Result<HashMap<String, u64>> {
+/// A store of this version that nobody has used.
+fn new_store() -> Result<Connection> {
     let fresh = rusqlite::Connection::open_in_memory().map_err(failed)?;
     let mut fresh = Connection::Sqlite(fresh);
     migrate::migrate(&mut fresh)?;
+    Ok(fresh)
+}
+
+/// How many rows each table has in a store that was just made.
+fn rows_of_a_new_store(tables: &[Table]) -> Result<HashMap<String, u64>> {
+    let fresh = new_store()?;
     let rows = |table: &Table| Ok((table.name.clone(), count(&fresh, &table.name)?));
     tables.iter().map(rows).collect()
 }

@@ -7,6 +7,7 @@
 //! A database that is away for a moment holds everybody up and refuses nobody; a commit whose answer was
 //! cut off is asked after by its number: it is run again where it did not happen, and taken for done by nobody.
 
+use super::full::Full;
 use super::{Alone, Result, StoreError};
 use crate::config::failpoint;
 use crate::live::{self, Live};
@@ -46,6 +47,8 @@ pub struct Pool {
     writers: Arc<Semaphore>,
     /// The tenant's own share of them.
     own: Arc<Semaphore>,
+    /// Whether the database had no room lately, whoever wrote.
+    full: Arc<Full>,
 }
 
 impl Pool {
@@ -58,6 +61,7 @@ impl Pool {
             places: Arc::new(Semaphore::new(WRITER_JOBS_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS)),
             own: Arc::new(Semaphore::new(WRITERS_OF_ONE)),
+            full: Arc::default(),
         }
     }
 
@@ -71,6 +75,7 @@ impl Pool {
             places: self.places.clone(),
             writers: self.writers.clone(),
             own: Arc::new(Semaphore::new(WRITERS_OF_ONE)),
+            full: self.full.clone(),
         }
     }
 
@@ -119,7 +124,15 @@ impl Pool {
         alone: &Alone,
         job: impl FnOnce(&Connection) -> Result<T> + Clone,
     ) -> Result<T> {
-        patiently(|| self.try_once(alone, job.clone()))
+        let done = patiently(|| self.try_once(alone, job.clone()));
+        if let Err(StoreError::Unwritable(why)) = &done {
+            self.full.refused(why);
+        }
+        done
+    }
+
+    pub fn full(&self) -> &Full {
+        &self.full
     }
 
     fn try_once<T>(&self, alone: &Alone, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
@@ -304,7 +317,7 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
             POOLER,
         )
         .into(),
-        SqlState::DISK_FULL => StoreError::Unwritable(said),
+        SqlState::DISK_FULL | SqlState::IO_ERROR => StoreError::Unwritable(said),
         // After a failover the way may still lead to what only reads; the one that writes is found by another.
         SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::Again(said),
         _ if away.contains(&code.code()) => StoreError::Again(said),

@@ -20,9 +20,7 @@ fn serve(server: &mut Server, database: Option<&str>) {
     let mut serve = server.command(None);
     serve.env_remove("PRISM_DATABASE");
     serve.args(["serve", "--port", "0"]);
-    if let Some(database) = database {
-        serve.args(["--database", database]);
-    }
+    serve.args(["--database", database.unwrap_or("sqlite:")]);
     server.resume_as(serve);
 }
 
@@ -158,6 +156,16 @@ fn every_row_of_every_table_goes_to_postgresql_and_back() {
     assert_eq!(tables(&back_again), tables(&there));
     drop(c);
 
+    // Without a word a server goes on where the rows are now, or not at all.
+    let mut unsaid = server.command(None);
+    unsaid.env_remove("PRISM_DATABASE");
+    let said = unsaid.args(["serve", "--port", "0"]).output().unwrap();
+    let said = stderr(&said);
+    assert!(
+        said.contains("the rows of this home are in postgres://"),
+        "{said}"
+    );
+
     // Each of the three goes on as if nothing had been.
     serve(&mut server, None);
     let found = recalled(&server);
@@ -282,6 +290,13 @@ fn rows_that_change_while_they_are_copied_are_noticed() {
     let c = rusqlite::Connection::open(&file).unwrap();
     c.execute_batch("update projects set created_at = created_at + 1")
         .unwrap();
+    // Whoever comes meanwhile is told what is under way, and nobody takes it for a server.
+    let meanwhile = "`prism migrate-store` (pid";
+    refused(&server, &sqlite(&file), &database.url, meanwhile);
+    for command in [&["up"][..], &["down"], &["serve", "--port", "0"]] {
+        let told = stderr(&server.cli(None, command));
+        assert!(told.contains(meanwhile), "{command:?}: {told}");
+    }
     moving.stdin.take().unwrap().write_all(b"\n").unwrap();
     let rest: Vec<String> = said.map(Result::unwrap).collect();
     assert_eq!(moving.wait().unwrap().code(), Some(2));
@@ -360,6 +375,18 @@ fn a_move_is_refused_where_something_could_be_lost() {
     refused(&server, &other, &empty.url, "part of another store");
     empty.sql("drop table prism_moving");
     refused(&server, &from, &empty.url, "holds rows already");
+
+    // Others' tables: refused before anything is made beside them.
+    let (shared, tables) = (
+        database(),
+        "select string_agg(tablename, ' ') from pg_tables where schemaname = 'public'",
+    );
+    shared.sql("create table orders (n int); insert into orders values (1)");
+    refused(&server, &from, &shared.url, "not Prism's: orders");
+    assert_eq!(shared.sql(tables).trim(), "orders");
+    full.sql("create table orders (n int)");
+    refused(&server, &full.url, &fresh, "not Prism's: orders");
+    full.sql("drop table orders");
 
     // Servers on either side.
     serve(&mut server, None);

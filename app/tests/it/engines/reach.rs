@@ -21,6 +21,8 @@ fn refused(server: &Server, url: &str) -> [String; 2] {
     let doctor = doctor.env("PRISM_DATABASE", url).arg("doctor").output();
     let doctor = String::from_utf8_lossy(&doctor.unwrap().stdout).into_owned();
     assert!(!doctor.contains("s3cret"), "the password is said: {doctor}");
+    let to_itself = doctor.contains("`prism doctor`");
+    assert!(!to_itself, "the doctor sends to itself: {doctor}");
     [said, doctor]
 }
 
@@ -59,6 +61,7 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     both_say(&said, "said nothing for");
     let said = refused(&server, &format!("{}?sslmode=require", database.url));
     both_say(&said, "does not support TLS");
+    both_say(&said, "switch TLS on there");
 
     database.sql(
         "create role limited login password 'other';
@@ -69,6 +72,15 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     );
     let said = refused(&server, &at("limited:s3cret", name));
     both_say(&said, "password authentication failed");
+    both_say(&said, "pg_hba.conf");
+
+    // As PostgreSQL 15 and later have it for whoever does not own the database.
+    database.sql("create role guest login");
+    let said = refused(&server, &at("guest", name));
+    both_say(&said, "grant create, usage on schema public");
+    database.sql("create role crowd login connection limit 1; alter role crowd connection limit 0");
+    let said = refused(&server, &at("crowd", name));
+    both_say(&said, "max_connections");
 
     database.sql(&format!(
         "alter database {name} set default_transaction_read_only = on"
@@ -131,6 +143,83 @@ fn a_running_server_says_what_it_stands_on() {
         "{said}"
     );
     assert!(!said.contains("s3cret"), "{said}");
+}
+
+#[test]
+fn a_standby_is_refused_and_stood_on_once_it_is_promoted() {
+    let mut primary = Postgres::start();
+    let database = primary.database();
+    let name = database.url.rsplit_once('/').unwrap().1;
+    let standby = primary.standby();
+    let at_standby = standby.url().replace("/postgres", &format!("/{name}"));
+    let said = refused(&Server::none(), &at_standby);
+    both_say(&said, "only be read: it is a replica");
+    both_say(&said, "target_session_attrs=read-write");
+
+    let url = format!(
+        "postgres://prism@127.0.0.1:{},127.0.0.1:{}/{name}?target_session_attrs=read-write",
+        primary.port(),
+        standby.port()
+    );
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    let kept = |said: &str| {
+        let sql = format!("select count(*) from memory where text like '%{said}%'");
+        standby.sql_in(name, &sql).trim() == "1"
+    };
+    server.ok(None, &["note", "before the switch"]);
+    wait_for("the standby has it", || kept("before the").then_some(()));
+    primary.stop();
+    standby.sql("select pg_promote()");
+    wait_for("the server finds the one that writes", || {
+        let noted = server.cli(None, &["note", "after the switch"]);
+        noted.status.success().then_some(())
+    });
+    assert!(kept("after the switch"));
+    wait_for("it is ready", || {
+        let ready = server.cli(None, &["ready"]);
+        (ready.status.code() == Some(0)).then_some(())
+    });
+}
+
+/// As PostgreSQL says it where its disk is full, without filling one.
+#[test]
+fn a_database_without_room_is_told_by_everything_and_goes_on_by_itself() {
+    let postgres = Postgres::shared();
+    let (database, server) = (postgres.database(), Server::none());
+    let mut up = server.command(None);
+    let up = up.env("PRISM_DATABASE", &database.url).arg("up").output();
+    assert!(up.unwrap().status.success());
+    database.sql(
+        "create function no_room() returns trigger language plpgsql as $$ begin
+             raise exception 'could not extend file: No space left on device' using errcode = '53100';
+         end $$;
+         create trigger no_room before insert on memory for each row execute function no_room()",
+    );
+    let says = |args: &[&str]| {
+        let output = server.cli(None, args);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.code(), said)
+    };
+    for args in [
+        &["note", "one"][..],
+        &["note", "two"],
+        &["ready"],
+        &["doctor"],
+    ] {
+        let (code, said) = says(args);
+        assert_ne!(code, Some(0), "{args:?}: {said}");
+        assert!(said.contains("No space left on device"), "{args:?}: {said}");
+    }
+    let log = || server.home().read("log/server.log").unwrap();
+    assert_eq!(log().matches("The database cannot be written").count(), 1);
+    database.sql("drop trigger no_room on memory");
+    wait_for("it is ready again", || {
+        (says(&["ready"]).0 == Some(0)).then_some(())
+    });
+    assert_eq!(says(&["note", "three"]).0, Some(0));
+    assert!(log().contains("The database has room again"));
 }
 
 #[test]
@@ -212,15 +301,11 @@ async fn a_database_is_reached_over_tls_and_its_certificate_is_checked_as_asked_
         ran.await.unwrap();
     }
     for (port, options, says) in [
-        (
-            good,
-            "sslmode=verify-full".to_owned(),
-            "authority that is not known",
-        ),
+        (good, "sslmode=verify-full".to_owned(), "sslrootcert=FILE"),
         (
             named,
             format!("sslmode=verify-full&sslrootcert={root}"),
-            "for another name",
+            "or say sslmode=verify-ca",
         ),
     ] {
         let url = url(port, &options);

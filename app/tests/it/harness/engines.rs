@@ -181,6 +181,21 @@ impl Postgres {
         }
     }
 
+    /// One that follows this one, and only reads until it is promoted.
+    pub fn standby(&self) -> Self {
+        let port = self.port().to_string();
+        let own = Engine::start("standby", &[&port], postgres_answers);
+        Self {
+            url: format!("postgres://prism@127.0.0.1:{}/postgres", own.port),
+            own: Some(own),
+        }
+    }
+
+    /// Where one of the test's own listens.
+    pub fn port(&self) -> u16 {
+        self.own.as_ref().expect("a server of the test's own").port
+    }
+
     /// Stops it as a crash would (`immediate`): all connections are cut.
     pub fn stop(&mut self) {
         let own = self.own.as_mut().expect("a shared server is not stopped");
@@ -229,6 +244,14 @@ impl Postgres {
     /// Runs a statement as its superuser, and returns what it printed.
     pub fn sql(&self, statement: &str) -> String {
         psql(&self.url, statement)
+    }
+
+    /// The same in one of its databases.
+    pub fn sql_in(&self, name: &str, statement: &str) -> String {
+        psql(
+            &self.url.replace("/postgres", &format!("/{name}")),
+            statement,
+        )
     }
 }
 

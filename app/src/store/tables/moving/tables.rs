@@ -34,24 +34,32 @@ struct Column {
     is_text: bool,
 }
 
+/// The tables of an embedded store.
+const EMBEDDED: &str = "select name from pragma_table_list
+    where schema = 'main' and type = 'table' and substr(name, 1, 7) <> 'sqlite_'";
+/// The tables where Prism's are on PostgreSQL, but for those that came with an extension.
+const SHARED: &str = "select cast(t.tablename as text) from pg_tables t
+    where t.schemaname = current_schema() and not exists (select 1 from pg_depend d
+        where d.classid = cast('pg_class' as regclass) and d.deptype = 'e'
+            and d.objid = cast(quote_ident(t.schemaname) || '.' || quote_ident(t.tablename) as regclass))";
+
+/// Those that both engines have, if all is well.
+fn common(names: Vec<String>) -> BTreeSet<String> {
+    let common = names.into_iter().filter(|n| !OWN.contains(&n.as_str()));
+    common.collect()
+}
+
+/// A table that is not Prism's, where there is one; `ours` is a store of this version.
+pub fn stranger(shared: &Connection, ours: &Connection) -> Result<Option<String>> {
+    let (there, ours) = (names(shared, SHARED, &[])?, names(ours, EMBEDDED, &[])?);
+    let mut strange = common(there).into_iter().filter(|n| !ours.contains(n));
+    Ok(strange.next())
+}
+
 /// All tables, each after those that it refers to.
 pub fn of(embedded: &Connection, shared: &Connection) -> Result<Vec<Table>> {
-    let embedded_names = names(
-        embedded,
-        "select name from pragma_table_list
-         where schema = 'main' and type = 'table' and substr(name, 1, 7) <> 'sqlite_'",
-        &[],
-    )?;
-    let shared_names = names(
-        shared,
-        "select cast(tablename as text) from pg_tables where schemaname = current_schema()",
-        &[],
-    )?;
-    let ours = |names: Vec<String>| -> BTreeSet<String> {
-        let ours = names.into_iter().filter(|n| !OWN.contains(&n.as_str()));
-        ours.collect()
-    };
-    let (embedded_names, shared_names) = (ours(embedded_names), ours(shared_names));
+    let embedded_names = common(names(embedded, EMBEDDED, &[])?);
+    let shared_names = common(names(shared, SHARED, &[])?);
     same("table", &embedded_names, &shared_names)?;
     let mut waiting = BTreeMap::new();
     for name in embedded_names {

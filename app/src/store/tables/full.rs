@@ -1,0 +1,69 @@
+//! Whether the disk under a database that servers share was full, and what is said of it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a write that found no room shows that the next one would find none.
+const LATELY: Duration = Duration::from_secs(5);
+/// How often the log says it while it lasts.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+/// Takes a megabyte, which is given back with the transaction's end.
+pub const TAKES_ROOM: &str = "create temporary table prism_room on commit drop as
+    select (select string_agg(md5(n::text || m::text), '') from generate_series(1, 50) m) as room
+    from generate_series(1, 640) n";
+
+#[derive(Default)]
+pub struct Full(Mutex<Option<Refused>>);
+
+struct Refused {
+    last: Instant,
+    said: Instant,
+    why: String,
+}
+
+/// When a write was last refused for want of room, while none is known to have found some since.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Since {
+    Lately(String),
+    Earlier,
+}
+
+impl Full {
+    fn refusal(&self) -> std::sync::MutexGuard<'_, Option<Refused>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write found no room. Whoever asked is told each time, the log now and then.
+    pub fn refused(&self, why: &str) {
+        let now = Instant::now();
+        let mut refusal = self.refusal();
+        let said = refusal.as_ref().map(|refused| refused.said);
+        let is_said = said.is_some_and(|said| now.duration_since(said) < SAID_EVERY);
+        if !is_said {
+            tracing::error!(
+                "The database cannot be written, and what callers send is refused: {why}; make room on its disk: it \
+                 goes on by itself then"
+            );
+        }
+        *refusal = Some(Refused {
+            last: now,
+            said: said.filter(|_| is_said).unwrap_or(now),
+            why: why.to_owned(),
+        });
+    }
+
+    pub fn since(&self) -> Option<Since> {
+        let refusal = self.refusal();
+        let refused = refusal.as_ref()?;
+        Some(match refused.last.elapsed() < LATELY {
+            true => Since::Lately(refused.why.clone()),
+            false => Since::Earlier,
+        })
+    }
+
+    pub fn is_over(&self) {
+        if self.refusal().take().is_some() {
+            tracing::info!("The database has room again");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A home goes on with the store it had: nothing begins with an empty file in silence.
+
+use crate::harness::engines::Postgres;
+use crate::harness::{Server, wait_for};
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+/// A command in a shell that knows nothing of a database, unless told.
+fn shell(server: &Server, args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command: Command = server.command(None);
+    command
+        .env_remove("PRISM_DATABASE")
+        .envs(env.iter().copied());
+    command.args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+#[track_caller]
+fn pid(output: &Output) -> u64 {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let up: Value = serde_json::from_slice(&output.stdout).unwrap();
+    up["pid"].as_u64().unwrap()
+}
+
+#[track_caller]
+fn refused(output: &Output, says: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(says), "{says}: {said}");
+}
+
+#[track_caller]
+fn finds_its_rows(server: &Server, found: bool) {
+    // What finds nothing ends with 1, and says so.
+    let recalled = server.cli(None, &["recall", "harbour"]);
+    assert_ne!(recalled.status.code(), Some(2), "{recalled:?}");
+    let listed = String::from_utf8_lossy(&recalled.stdout).into_owned();
+    assert_eq!(listed.contains("the harbour is closed"), found, "{listed}");
+}
+
+#[test]
+fn a_home_whose_rows_are_in_postgresql_never_begins_with_an_empty_file_in_silence() {
+    let postgres = Postgres::given().unwrap_or_else(Postgres::shared);
+    let (database, server) = (postgres.database(), Server::none());
+    let with = [("PRISM_DATABASE", database.url.as_str())];
+    let first = pid(&shell(&server, &["up", "--json"], &with));
+    server.ok(None, &["note", "the harbour is closed"]);
+
+    // Whoever takes a server's place takes over its store, with or without a newer version.
+    let second = pid(&shell(&server, &["restart", "--json"], &[]));
+    assert_ne!(first, second);
+    finds_its_rows(&server, true);
+    let newer = [("PRISM_TEST_VERSION", "99.0.0")];
+    let third = pid(&shell(&server, &["up", "--json"], &newer));
+    assert_ne!(second, third);
+    finds_its_rows(&server, true);
+
+    // A restart that cannot know its store leaves the server alone.
+    let empty = [("PRISM_DATABASE", ""), newer[0]];
+    refused(&shell(&server, &["restart"], &empty), "was left alone");
+    assert_eq!(pid(&shell(&server, &["up", "--json"], &newer)), third);
+
+    shell(&server, &["down"], &[]);
+    let lost = "the rows of this home are in postgres://";
+    for command in [
+        &["up"][..],
+        &["restart"],
+        &["serve", "--port", "0"],
+        &["backup", "x.db"],
+    ] {
+        refused(&shell(&server, command, &[]), lost);
+    }
+    refused(
+        &shell(&server, &["up"], &empty[..1]),
+        "PRISM_DATABASE is there and empty",
+    );
+    let mut redis = with.to_vec();
+    redis.push(("PRISM_REDIS", ""));
+    refused(
+        &shell(&server, &["up"], &redis),
+        "PRISM_REDIS is there and empty",
+    );
+    let doctor = shell(&server, &["doctor"], &[]);
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.contains(lost), "{doctor}");
+    assert!(!server.home().path("prism.db").exists());
+
+    // The way to the file is said once, and the way back by naming the database again.
+    let on_file = shell(&server, &["up", "--json", "--database", "sqlite:"], &[]);
+    pid(&on_file);
+    finds_its_rows(&server, false);
+    shell(&server, &["down"], &[]);
+    pid(&shell(&server, &["up", "--json"], &[]));
+    finds_its_rows(&server, false);
+    let there = ["restart", "--json", "--database", &database.url];
+    pid(&shell(&server, &there, &[]));
+    finds_its_rows(&server, true);
+
+    // A shim that starts beside it starts nothing else either.
+    shell(&server, &["down"], &[]);
+    let mut shim = server.command(Some("Texi"));
+    shim.env_remove("PRISM_DATABASE")
+        .env_remove("PRISM_AUTOSTART");
+    let shim = shim.arg("mcp").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut shim = shim.stdout(Stdio::null()).spawn().unwrap();
+    let mut said = std::io::BufReader::new(shim.stderr.take().unwrap());
+    wait_for("the shim says why there is no server", || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        line.contains(lost).then_some(())
+    });
+    shim.kill().unwrap();
+    shim.wait().unwrap();
+}

@@ -106,7 +106,7 @@ impl Prism {
         if row.to_operator {
             Reach::Nobody
         } else if self.hub.is_subscribed(row.to_persona, everybody)
-            || self.presence.at_hand(row.to_persona, now).0
+            || self.is_elsewhere(row.to_persona, now)
         {
             Reach::Connected
         } else {

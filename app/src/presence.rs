@@ -472,10 +472,11 @@ impl Presence {
         })
     }
 
-    /// Whether a session of a persona is known to have its socket at another server.
-    pub fn is_elsewhere(&self, persona: Uuid, now: Moment) -> bool {
+    /// Whether a session of a persona is known to have its socket at another server that can be reached.
+    pub fn is_elsewhere(&self, persona: Uuid, now: Moment, reaches: impl Fn(Uuid) -> bool) -> bool {
         self.lock().sessions.values().any(|l| {
-            let there = l.row.seat.is_some_and(|s| Some(s.server) != self.server);
+            let seat = l.row.seat.filter(|s| Some(s.server) != self.server);
+            let there = seat.is_some_and(|s| reaches(s.server));
             l.row.persona_id == persona
                 && l.row.released_at.is_none()
                 && there
@@ -792,16 +793,19 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_elsewhere_while_the_row_of_a_live_session_says_so() {
+    fn a_socket_is_elsewhere_while_the_row_of_a_live_session_says_so_and_its_server_is_there() {
         let presence = Presence::of_rows(Vec::new(), Vec::new(), Uuid::from_u128(1));
         let texi = Uuid::from_u128(9);
+        let elsewhere = |persona, now| presence.is_elsewhere(persona, now, |_| true);
         learn(&presence, vec![row(1, 0)], at(1));
-        assert!(!presence.is_elsewhere(texi, at(2)), "it has no socket");
+        assert!(!elsewhere(texi, at(2)), "it has no socket");
         learn(&presence, vec![at_server(1, 2, 1, 2)], at(3));
-        assert!(!presence.is_elsewhere(texi, at(3)), "a seat that was here");
+        assert!(!elsewhere(texi, at(3)), "a seat that was here");
         learn(&presence, vec![at_server(1, 4, 2, 4)], at(5));
-        assert!(presence.is_elsewhere(texi, at(5)));
-        assert!(!presence.is_elsewhere(Uuid::from_u128(8), at(5)));
-        assert!(!presence.is_elsewhere(texi, at(95)), "nothing was heard");
+        assert!(elsewhere(texi, at(5)));
+        let killed = |server| server != Uuid::from_u128(2);
+        assert!(!presence.is_elsewhere(texi, at(5), killed));
+        assert!(!elsewhere(Uuid::from_u128(8), at(5)));
+        assert!(!elsewhere(texi, at(95)), "nothing was heard");
     }
 }

@@ -174,7 +174,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let prism = prism.await.map_err(anyhow_of)?;
     let operator = prism.operator.clone();
     let called = prism.store.database().await;
-    let called = called.map_err(|e| said(e.into()))?;
+    let called = called.map_err(|e| anyhow_of(e.into()))?;
     let ground = database.map(|database| Ground {
         called,
         config,

@@ -162,6 +162,8 @@ pub const BUS_WAITING_MAX: usize = 8_192;
 pub const BUS_BATCH_MAX: usize = 128;
 /// Seconds between two signs of life of a server.
 pub const BUS_BEAT_S: u64 = 5;
+/// Seconds without one after which a server is not there: two of them were missed.
+pub const BUS_GONE_S: u64 = 2 * BUS_BEAT_S + 2;
 /// Seconds of silence, its own signs of life included, after which a server listens anew.
 pub const BUS_SILENCE_S: u64 = 15;
 /// Milliseconds of the first and of the longest pause before a carrier is tried again.

@@ -16,7 +16,7 @@ use prism_core::limits::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
 pub enum Carrier {
@@ -98,6 +98,7 @@ pub(super) struct Ear {
     member: Arc<Member>,
     heard: mpsc::Sender<Heard>,
     missed: Arc<AtomicBool>,
+    asked: Arc<Notify>,
     pub(super) health: Arc<Health>,
 }
 
@@ -120,7 +121,12 @@ impl Ear {
         };
         let own = server == self.member.server;
         match news {
-            News::Here { name } => self.health.beat(own, server, name, at),
+            News::Here { name } => {
+                // One that has just come is told at once who is here.
+                if self.health.beat(own, server, name, at) {
+                    self.asked.notify_one();
+                }
+            }
             News::Unknown => {}
             _ if own || tenant != self.member.tenant => {}
             News::Lost => self.put(Heard::Gap),
@@ -145,6 +151,8 @@ pub(super) struct Mouth {
     batch: Vec<String>,
     lost: Arc<AtomicBool>,
     beat: tokio::time::Interval,
+    /// Somebody is to hear of this server before its next sign of life.
+    asked: Arc<Notify>,
     pub(super) health: Arc<Health>,
 }
 
@@ -152,11 +160,18 @@ impl Mouth {
     /// Waits for something to say, a sign of life if nothing else; none when nobody has anything to say any more.
     pub(super) async fn next(&mut self) -> Option<&[String]> {
         if self.batch.is_empty() {
+            let here = || {
+                let name = self.member.name.clone();
+                self.member.says(News::Here { name }).encode()
+            };
             let said = tokio::select! {
                 biased;
                 _ = self.beat.tick() => {
-                    let name = self.member.name.clone();
-                    self.batch.extend(self.member.says(News::Here { name }).encode());
+                    self.batch.extend(here());
+                    true
+                }
+                _ = self.asked.notified() => {
+                    self.batch.extend(here());
                     true
                 }
                 n = self.waiting.recv_many(&mut self.batch, BUS_BATCH_MAX) => n > 0,
@@ -211,18 +226,21 @@ impl Line {
         let (lost, missed) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let mut beat = tokio::time::interval(Duration::from_secs(BUS_BEAT_S));
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let asked = Arc::<Notify>::default();
         let mouth = Mouth {
             member: member.clone(),
             waiting: to_say,
             batch: Vec::new(),
             lost: lost.clone(),
             beat,
+            asked: asked.clone(),
             health: health.clone(),
         };
         let ear = Ear {
             member: member.clone(),
             heard,
             missed: missed.clone(),
+            asked,
             health: health.clone(),
         };
         let tasks = [
@@ -339,6 +357,12 @@ impl Carrier {
     /// Whether other servers may be told of something now.
     pub fn reaches_others(&self) -> bool {
         self.line().is_some_and(|line| line.health.is_up())
+    }
+
+    /// Whether another server can be told of something now: word goes, and it was heard of lately. One that was killed has
+    /// left its seats in rows.
+    pub fn reaches(&self, server: Uuid, now: Moment) -> bool {
+        self.reaches_others() && self.health().is_some_and(|h| h.knows(server, now))
     }
 
     /// Takes news along without waiting; it is put into words only where somebody may hear it.

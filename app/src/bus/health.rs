@@ -2,7 +2,7 @@
 
 use crate::clock;
 use prism_core::Moment;
-use prism_core::limits::BUS_SILENCE_S;
+use prism_core::limits::BUS_GONE_S;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -50,6 +50,10 @@ pub struct Condition {
 /// Servers that are known to be there, at the most, and letters of the name of one.
 const PEERS_MAX: usize = 64;
 const PEER_NAME_CHARS: usize = 100;
+
+fn is_silent(heard_at: Moment, now: Moment) -> bool {
+    now.since_us(heard_at) > BUS_GONE_S as i64 * 1_000_000
+}
 
 impl Side {
     /// Whether it was otherwise before.
@@ -130,18 +134,26 @@ impl Health {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A sign of life came, this server's own or another's.
-    pub(super) fn beat(&self, own: bool, server: Uuid, name: String, at: Moment) {
+    /// A sign of life came, this server's own or another's. Answers whether it is the first of a server.
+    pub(super) fn beat(&self, own: bool, server: Uuid, name: String, at: Moment) -> bool {
         let now = clock::now();
         let mut inner = self.lock();
+        let mut is_new = false;
         if own {
             inner.hop_ms = Some(now.since_us(at).max(0) as f64 / 1_000.0);
         } else if inner.peers.len() < PEERS_MAX || inner.peers.contains_key(&server) {
             let name = name.chars().take(PEER_NAME_CHARS).collect();
-            inner.peers.insert(server, (name, now));
+            is_new = inner.peers.insert(server, (name, now)).is_none();
         }
-        let silent = |at: Moment| now.since_us(at) > 2 * BUS_SILENCE_S as i64 * 1_000_000;
-        inner.peers.retain(|_, (_, at)| !silent(*at));
+        inner.peers.retain(|_, (_, at)| !is_silent(*at, now));
+        is_new
+    }
+
+    /// Whether a server was heard of lately.
+    pub fn knows(&self, server: Uuid, now: Moment) -> bool {
+        let inner = self.lock();
+        let heard = inner.peers.get(&server);
+        heard.is_some_and(|(_, at)| !is_silent(*at, now))
     }
 
     pub fn is_up(&self) -> bool {

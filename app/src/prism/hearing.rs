@@ -8,7 +8,7 @@ use crate::store::{KeyRow, Signs};
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
-use prism_core::{Code, Problem};
+use prism_core::{Code, Moment, Problem};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -280,6 +280,13 @@ impl Prism {
         if let Err(problem) = self.look_at_inboxes().await {
             tracing::warn!(%problem, "Inboxes are looked at again in two seconds");
         }
+    }
+
+    /// Whether a session of a persona has its socket at another server that can be told now.
+    pub fn is_elsewhere(&self, persona: Uuid, now: Moment) -> bool {
+        let carrier = self.bus().carrier();
+        let reaches = |server| carrier.reaches(server, now);
+        self.presence.is_elsewhere(persona, now, reaches)
     }
 
     /// Sees how far inboxes reach: further than their sockets were sent, or, after a failover that lost something, less far.

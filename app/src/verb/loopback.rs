@@ -182,7 +182,7 @@ async fn send(
         now,
         audience: session.map_or(Audience::Nobody, Audience::Session),
         recipient_live: session.is_some(),
-        recipient_elsewhere: session.is_some() && prism.presence.is_elsewhere(to.id, now),
+        recipient_elsewhere: session.is_some() && prism.is_elsewhere(to.id, now),
         failed: false,
     };
     // A probe has no key of its own, so it is never a repeat.

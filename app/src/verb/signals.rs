@@ -46,7 +46,7 @@ pub async fn send(
         from_session: caller.session_id(),
         audience: Audience::Everybody,
         recipient_live: recipient_state == RecipientState::Live,
-        recipient_elsewhere: prism.presence.is_elsewhere(to_persona.id, now),
+        recipient_elsewhere: prism.is_elsewhere(to_persona.id, now),
         failed: send.delivery_class == DeliveryClass::Sync && nobody,
         escalates_after_us: prism.escalator.settings.window_us(send.category),
         to_persona,

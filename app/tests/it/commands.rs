@@ -521,7 +521,7 @@ fn what_is_wrong_with_a_home_is_said_with_what_to_do() {
     write("garbage/prism.db", &[7; 100_000]);
     write("database/prism.db/x", b"");
     write("address/server.json/x", b"");
-    let serve = ["serve", "--port", "0"];
+    let serve = ["serve", "--port", "0", "--database", "sqlite:"];
     let status = ["status"];
     for (home, args, says, hint) in [
         ("file", &serve[..], "is not a folder", "PRISM_HOME"),

@@ -391,10 +391,13 @@ fn a_session_is_opened_once_by_whichever_server_and_its_row_of_memory_with_it() 
         let now = clock::now();
         let session = two.session(now).await;
         // A sign of life that knows of a verb does not open it.
-        two.two.store.touch_sessions(vec![Seen {
-            last_verb_at: Some(now),
-            ..read(&two.two.store, session).await.seen()
-        }], now);
+        two.two.store.touch_sessions(
+            vec![Seen {
+                last_verb_at: Some(now),
+                ..read(&two.two.store, session).await.seen()
+            }],
+            now,
+        );
         two.two.store.settle().await.unwrap();
         let first = || NewMemory {
             id: new_id(),

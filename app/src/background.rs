@@ -104,8 +104,14 @@ type Store = Vec<(&'static str, OsString)>;
 /// over its store as well.
 fn store_of(home: &Home, wanted: &Wanted, before: Option<&ServerFile>) -> Result<Store, Problem> {
     let env = Env::read().map_err(unable)?;
-    let config = Config::load(home).map_err(unable)?;
-    let config = config.map(|config| config.server).unwrap_or_default();
+    let said = wanted.database.iter();
+    let said = said.map(|url| ("PRISM_DATABASE", url.into())).collect();
+    let config = match Config::load(home) {
+        Ok(config) => config.map(|config| config.server).unwrap_or_default(),
+        // The server says it, and its log keeps it.
+        Err(_) if before.is_none() => return Ok(said),
+        Err(error) => return Err(unable(error)),
+    };
     let named = [&wanted.database, &env.database, &config.database];
     if named.iter().all(|said| said.is_none())
         && let Some(before) = before
@@ -123,8 +129,7 @@ fn store_of(home: &Home, wanted: &Wanted, before: Option<&ServerFile>) -> Result
         }
         problem
     })?;
-    let said = wanted.database.iter();
-    Ok(said.map(|url| ("PRISM_DATABASE", url.into())).collect())
+    Ok(said)
 }
 
 /// Makes sure that a server runs on this home. It waits, so it needs a thread of its own.

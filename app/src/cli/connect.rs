@@ -110,9 +110,11 @@ pub fn ask(question: &str) -> bool {
     matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
 }
 
-/// Somebody is there to be asked, and to read the question.
+/// Somebody is there to be asked, and to read the question and what it is about.
 pub fn is_attended() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    std::io::stdin().is_terminal()
+        && std::io::stderr().is_terminal()
+        && std::io::stdout().is_terminal()
 }
 
 impl Connect {
@@ -156,7 +158,7 @@ impl Connect {
         if undecided {
             return Err(Failure::Unable {
                 message: "nothing was changed: nobody is here to say yes".into(),
-                hint: Some("add --yes, or run it in a terminal".into()),
+                hint: Some("add --yes, or run it in a terminal that shows what it prints".into()),
             });
         }
         Ok(())

@@ -1041,3 +1041,19 @@ fn a_server_that_hangs_is_named_with_what_ends_it() {
     server.go_on();
     told(&server, &["up"], &[]);
 }
+
+#[test]
+fn nobody_is_asked_about_a_change_that_went_into_a_file_unseen() {
+    let server = Server::none();
+    let known = server.command(None);
+    let mut shell = Command::new("sh");
+    let line = format!("{BIN} connect claude-code > said.txt");
+    shell.args(["-c", &line]).env_clear();
+    shell.envs(variables(&known)).current_dir(server.folder());
+    let mut terminal = Pty::run(&shell);
+    assert_eq!(terminal.code(), 2, "{}", terminal.written());
+    let written = terminal.written();
+    assert!(written.contains("nobody is here to say yes"), "{written}");
+    let said = std::fs::read_to_string(server.folder().join("said.txt")).unwrap();
+    assert!(said.contains("mcpServers"), "{said}");
+}

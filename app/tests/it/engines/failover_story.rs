@@ -136,7 +136,7 @@ fn what_takes_the_places_of_lost_signals_is_pushed() {
             reader.hears(&id).await;
         }
         database.sql(
-            "begin;
+            "begin; set local session_replication_role = replica;
              delete from deliveries where signal_id in (select id from signal_queue where seq > 1);
              delete from signal_queue where seq > 1;
              update personas set inbox_seq = 1 where inbox_seq = 3;

@@ -346,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Runs PostgreSQL's own statements, and answers the first value of the last row.
+    /// Runs PostgreSQL's own statements, and answers the last value of the last row.
     pub fn said(&self, sql: &str) -> Result<Option<String>> {
         match self {
             Self::Sqlite(_) => Ok(None),
@@ -450,6 +450,14 @@ impl Connection {
                 link.leave();
                 Ok(())
             }
+        }
+    }
+
+    /// Nobody waits for the open transaction to be on disk, and where it is lost, nothing that came after it stays
+    /// either. The embedded engine flushes several at once.
+    pub fn hurry(&self) {
+        if let Self::Postgres(link) = self {
+            link.hurry();
         }
     }
 

@@ -15,7 +15,6 @@ use rusqlite::types::ToSqlOutput;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as Cause;
-use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,6 +131,7 @@ impl Server {
             ahead: RefCell::default(),
             answers: RefCell::default(),
             number: RefCell::default(),
+            asks_number: Cell::new(false),
             ready: RefCell::default(),
             in_transaction: Cell::new(false),
             has_begun: Cell::new(false),
@@ -177,6 +177,14 @@ impl std::fmt::Display for Server {
 
 type Ready = HashMap<String, Vec<(Vec<Type>, Statement)>>;
 
+/// What is said before the next statement.
+#[derive(Default)]
+struct Along {
+    text: String,
+    /// It ends with a select, of which more can be asked: each statement by itself takes its time.
+    asks: bool,
+}
+
 /// A question that is sent before it is asked.
 struct Ahead {
     sql: String,
@@ -189,7 +197,7 @@ pub struct Link {
     /// None once it ends.
     talk: RefCell<Option<Talk>>,
     /// How the transaction begins, and what is set in it, sent along with the next statement.
-    along: RefCell<String>,
+    along: RefCell<Along>,
     /// Statements of which nothing is to be known but that they ran, sent along with the next one.
     later: RefCell<Vec<(Statement, Vec<Bound>)>>,
     /// Questions that will be asked, sent along with the next one, and what was answered to them.
@@ -197,6 +205,7 @@ pub struct Link {
     answers: RefCell<Vec<(Ahead, Vec<Row>)>>,
     /// Under which number the database remembers the open transaction, where it was asked.
     number: RefCell<Option<String>>,
+    asks_number: Cell<bool>,
     ready: RefCell<Ready>,
     in_transaction: Cell<bool>,
     /// Whether anything was said in it.
@@ -235,9 +244,9 @@ impl Link {
         let questions = &ahead;
         let ask = async move |client: &Client| {
             let begins = async {
-                match along.is_empty() {
+                match along.text.is_empty() {
                     true => Ok(Vec::new()),
-                    false => client.simple_query(&along).await,
+                    false => client.simple_query(&along.text).await,
                 }
             };
             let puts = later.iter().map(async |(statement, values)| {
@@ -265,7 +274,7 @@ impl Link {
             self.has_failed.set(true);
             self.forget_plans(error);
         })?;
-        if said.is_some() {
+        if self.asks_number.take() {
             self.number.replace(said);
         }
         self.answers
@@ -408,7 +417,7 @@ impl Link {
         Ok(())
     }
 
-    /// The same, and the first value of the last row.
+    /// The same, and the last value of the last row.
     pub fn said(&self, sql: &str) -> Result<Option<String>> {
         let messages = self.client(async |c| c.simple_query(sql).await)?;
         Ok(last_of(&messages))
@@ -429,6 +438,7 @@ impl Link {
     pub fn begin(&self, how: &str) {
         self.forget();
         self.number.take();
+        self.asks_number.set(false);
         self.say_along(how);
         self.in_transaction.set(true);
         self.has_begun.set(false);
@@ -438,15 +448,29 @@ impl Link {
     /// Has statements run before the next one of a transaction, without waiting for them by themselves.
     pub fn say_along(&self, sql: &str) {
         let mut along = self.along.borrow_mut();
-        if !along.is_empty() {
-            along.push_str("; ");
+        if !along.text.is_empty() {
+            along.text.push_str("; ");
         }
-        along.push_str(sql);
+        along.text.push_str(sql);
+        along.asks = false;
+    }
+
+    /// The same of what is done by asking for it, in the order in which it is said.
+    pub fn ask_along(&self, what: &str) {
+        if !self.along.borrow().asks {
+            self.say_along("select ");
+        } else {
+            self.along.borrow_mut().text.push_str(", ");
+        }
+        let mut along = self.along.borrow_mut();
+        along.text.push_str(what);
+        along.asks = true;
     }
 
     /// Has the database number the transaction that begins.
     pub fn ask_number(&self) {
-        self.say_along("select pg_current_xact_id()");
+        self.ask_along("pg_current_xact_id()");
+        self.asks_number.set(true);
     }
 
     /// The number of the open transaction or the one before, if it was asked for and has begun.
@@ -470,7 +494,7 @@ impl Link {
 
     /// Sends what was to go along with the next statement, and waits for it.
     pub fn flush(&self) -> Result<()> {
-        let nothing = self.along.borrow().is_empty() && self.later.borrow().is_empty();
+        let nothing = self.along.borrow().text.is_empty() && self.later.borrow().is_empty();
         if nothing {
             return Ok(());
         }
@@ -480,18 +504,32 @@ impl Link {
     /// Begins a transaction of the tenant whose this connection is now. Tenant and role end with it:
     /// whoever gets the connection next, by a pooler too, finds neither.
     pub fn begin_apart(&self, how: &str) -> Result<()> {
-        let mut how = how.to_owned();
-        if let Some(tenant) = self.tenant.get() {
-            if self.kept_apart == Apart::Nothing && !self.is_owner.get() {
-                return Err(Error::Exposed);
-            }
-            let _ = write!(how, "; set local prism.tenant = '{tenant}'");
+        let tenant = self.tenant.get();
+        if tenant.is_some() && self.kept_apart == Apart::Nothing && !self.is_owner.get() {
+            return Err(Error::Exposed);
+        }
+        self.begin(how);
+        if let Some(tenant) = tenant {
+            self.set_along("prism.tenant", &tenant.to_string());
         }
         if self.steps_down() {
-            let _ = write!(how, "; set local role {MEMBER}");
+            self.set_along("role", MEMBER);
         }
-        self.begin(&how);
         Ok(())
+    }
+
+    /// Sets something until the open transaction ends.
+    fn set_along(&self, what: &str, to: &str) {
+        self.ask_along(&format!("set_config('{what}', '{to}', true)"));
+    }
+
+    pub fn tenant(&self) -> Option<Uuid> {
+        self.tenant.get()
+    }
+
+    /// Commits without waiting for the disk: what is committed later brings it there, if nothing else does.
+    pub fn hurry(&self) {
+        self.say_along("set local synchronous_commit = off");
     }
 
     /// Whose the transactions are that begin from now on.
@@ -563,7 +601,7 @@ impl Link {
 
     /// Has triggers note which rows this transaction writes.
     pub fn note_touched(&self) {
-        self.say_along("set local prism.watched = 'on'");
+        self.set_along("prism.watched", "on");
     }
 
     /// Commits, and says what they have noted.
@@ -590,10 +628,10 @@ impl Link {
     }
 }
 
-/// The first value of the last row, unless it says nothing.
+/// The last value of the last row, unless it says nothing.
 fn last_of(messages: &[SimpleQueryMessage]) -> Option<String> {
     let last = messages.iter().rev().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0),
+        SimpleQueryMessage::Row(row) => row.get(row.len().checked_sub(1)?),
         _ => None,
     });
     last.filter(|said| !said.is_empty()).map(str::to_owned)

@@ -30,6 +30,8 @@ impl Tables {
         // Whoever judges is alone with everything: an output need only be alone with its own maker's.
         let alone = Alone::Inboxes(vec![actor.id()]);
         let note = move |c: &Connection| {
+            // Whoever writes next would wait for the flush of what nobody waits for.
+            c.hurry();
             let (table, id) = keeper(&actor);
             c.prepare_cached(&format!(
                 "update {table} set last_output_at = ? where id = ?"

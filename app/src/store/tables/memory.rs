@@ -6,7 +6,7 @@ use crate::store::memory::{
     ArtifactChange, ArtifactRow, Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
     NewMemory, Node, Row, SignalSummary, Status,
 };
-use crate::store::sql::{self, Connection, OptionalExtension, ToSql, params};
+use crate::store::sql::{self, Connection, FromSql, OptionalExtension, ToSql, params};
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
 use prism_core::memory::DeltaKind;
@@ -409,17 +409,27 @@ fn json<T: serde::Serialize>(value: &T) -> String {
 }
 
 pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
-    let projects = c
-        .prepare_cached("select count(*) from projects where id = ?")
-        .and_then(|mut s| s.query_row([new.by.project_id.to_string()], |r| r.get::<_, i64>(0)));
-    beside_its_project(projects.map_err(failed)? as usize)?;
-    let id = new.id.to_string();
-    let number = match &new.row {
+    let (id, project) = (new.id.to_string(), new.by.project_id.to_string());
+    // What is asked of it goes to the database along with it, and is looked at before anything of it stays.
+    let ends = ends_with(&new);
+    let asked = [
+        Some((PROJECT, project.clone())),
+        ends.map(|session| (OVER, session.to_string())),
+    ];
+    for (sql, id) in asked.into_iter().flatten() {
+        c.ahead(sql, [id]).map_err(failed)?;
+    }
+    // Where a question is no way to the database and back, it is asked before anything is written.
+    if matches!(c, Connection::Sqlite(_)) {
+        in_its_project(c, &project)?;
+    }
+    match &new.row {
         Row::Delta(row) => insert_delta(c, &id, &new.by, row)?,
         Row::Confirmation(row) => insert_confirmation(c, &id, &new.by, row)?,
         Row::Input(row) => insert_input(c, &id, &new.by, row)?,
         Row::Artifact(row) => insert_artifact(c, &id, &new.by, row)?,
-    };
+    }
+    name(c, &project, &new.entities, &new.edges)?;
     if let Some(indexed) = &new.indexed {
         index(
             c,
@@ -429,10 +439,20 @@ pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
             indexed,
         )?;
     }
+    in_its_project(c, &project)?;
+    if let Some(session) = ends
+        && one(c, OVER, &session.to_string())? == Some(true)
+    {
+        // Released is for good: what a session says of its work comes before that, or not at all.
+        return Err(Problem::session_over().into());
+    }
+    let number = match &new.row {
+        Row::Artifact(row) if row.numbered => one(c, NUMBER, &id)?,
+        _ => None,
+    };
     connect(c, &id, &new.by, &new.entities, &new.edges)?;
     if matches!(new.row, Row::Confirmation(_)) {
         for edge in new.edges.iter().filter(|e| e.kind == EdgeKind::Confirms) {
-            let project = new.by.project_id.to_string();
             verdicts::set_cue(c, &project, &node_id(c, &project, &edge.dst)?)?;
         }
     }
@@ -447,24 +467,31 @@ pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
     Ok(number)
 }
 
-/// Released is for good: what a session says of its work comes before that, or not at all.
-fn refuse_released(c: &Connection, session: Uuid) -> Result<()> {
-    let over: Option<bool> = c
-        .prepare_cached("select released_at is not null from sessions where id = ?")
-        .and_then(|mut s| s.query_row([session.to_string()], |r| r.get(0)).optional())
-        .map_err(failed)?;
-    match over {
-        Some(true) => Err(Problem::session_over().into()),
-        _ => Ok(()),
-    }
+/// What is asked of a new row, by an id.
+const PROJECT: &str = "select count(*) from projects where id = ?";
+const OVER: &str = "select released_at is not null from sessions where id = ?";
+const NUMBER: &str = "select number from artifacts where id = ?";
+const ENTITY: &str = "select id from entities where project_id = ? and type = ? and name = ?";
+
+fn one<T: FromSql>(c: &Connection, sql: &str, id: &str) -> Result<Option<T>> {
+    c.prepare_cached(sql)
+        .and_then(|mut s| s.query_row([id], |r| r.get(0)).optional())
+        .map_err(failed)
 }
 
-fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<Option<i64>> {
-    if matches!(d.kind, DeltaKind::Wrap | DeltaKind::Checkpoint)
-        && let Some(session) = by.session_id
-    {
-        refuse_released(c, session)?;
-    }
+fn in_its_project(c: &Connection, project: &str) -> Result<()> {
+    let projects: i64 = one(c, PROJECT, project)?.unwrap_or_default();
+    beside_its_project(projects as usize)
+}
+
+/// The session of which a row says that its work has come to an end, or so far.
+fn ends_with(new: &NewMemory) -> Option<Uuid> {
+    let ends = matches!(&new.row, Row::Delta(row)
+        if matches!(row.kind, DeltaKind::Wrap | DeltaKind::Checkpoint));
+    new.by.session_id.filter(|_| ends)
+}
+
+fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<()> {
     c.put(
         "insert into session_deltas (id, tenant_id, project_id, session_id, identity, surface, delta_kind, summary, next, open_loops, touched_files, touched_files_source,
             operator_visible_effect, tried_and_ruled_out, subject, tags, operator_sees, pieces, would_break_it, created_at)
@@ -491,16 +518,10 @@ fn insert_delta(c: &Connection, id: &str, by: &Author, d: &DeltaRow) -> Result<O
             by.project_id.to_string()
         ],
     )
-    .map_err(failed)?;
-    Ok(None)
+    .map_err(failed)
 }
 
-fn insert_confirmation(
-    c: &Connection,
-    id: &str,
-    by: &Author,
-    r: &ConfirmationRow,
-) -> Result<Option<i64>> {
+fn insert_confirmation(c: &Connection, id: &str, by: &Author, r: &ConfirmationRow) -> Result<()> {
     c.put(
         "insert into operator_confirmations (id, tenant_id, project_id, session_id, refers_to_kind, refers_to_id, verdict, notes, confirmed_by, confirmed_via, directness, on_own_delta, confirmed_at)
          select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 from projects where id = ?12",
@@ -519,11 +540,10 @@ fn insert_confirmation(
             by.project_id.to_string()
         ],
     )
-    .map_err(failed)?;
-    Ok(None)
+    .map_err(failed)
 }
 
-fn insert_input(c: &Connection, id: &str, by: &Author, r: &InputRow) -> Result<Option<i64>> {
+fn insert_input(c: &Connection, id: &str, by: &Author, r: &InputRow) -> Result<()> {
     c.put(
         "insert into operator_inputs (id, tenant_id, project_id, session_id, captured_via,
             captured_at, class, prompt_text, triggered_action, reverses_delta, confidence, surface)
@@ -542,29 +562,21 @@ fn insert_input(c: &Connection, id: &str, by: &Author, r: &InputRow) -> Result<O
             by.project_id.to_string()
         ],
     )
-    .map_err(failed)?;
-    Ok(None)
+    .map_err(failed)
 }
 
 /// Numbers come from inside the transaction, so two writers never get the same one.
-fn insert_artifact(c: &Connection, id: &str, by: &Author, a: &ArtifactRow) -> Result<Option<i64>> {
-    let number: Option<i64> = match a.numbered {
-        true => Some(
-            c.query_row("select coalesce(max(number), 0) + 1 from artifacts where project_id = ? and kind = ?", params![by.project_id.to_string(), a.kind.name()], |r| {
-                r.get(0)
-            })
-            .map_err(failed)?,
-        ),
-        false => None,
-    };
+fn insert_artifact(c: &Connection, id: &str, by: &Author, a: &ArtifactRow) -> Result<()> {
     c.put(
         "insert into artifacts (id, tenant_id, project_id, session_id, kind, number, title, body, fields, status, identity, created_at, updated_at)
-         select ?1, tenant_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 from projects where id = ?11",
+         select ?1, tenant_id, id, ?2, ?3, case when ?4 = 1 then
+                (select coalesce(max(a.number), 0) + 1 from artifacts a where a.project_id = ?11 and a.kind = ?3) end,
+            ?5, ?6, ?7, ?8, ?9, ?10, ?10 from projects where id = ?11",
         params![
             id,
             by.session_id.map(|s| s.to_string()),
             a.kind.name(),
-            number,
+            a.numbered,
             a.title,
             a.body,
             json(&a.fields),
@@ -575,8 +587,10 @@ fn insert_artifact(c: &Connection, id: &str, by: &Author, a: &ArtifactRow) -> Re
         ],
     )
     .map_err(failed)?;
-    keep_version(c, id, by)?;
-    Ok(number)
+    if a.numbered {
+        c.ahead(NUMBER, [id]).map_err(failed)?;
+    }
+    keep_version(c, id, by)
 }
 
 fn keep_version(c: &Connection, id: &str, by: &Author) -> Result<()> {
@@ -665,7 +679,7 @@ fn connect(
     Ok(())
 }
 
-/// A node as it stands in the graph; a thing that nobody has named before gets its number now.
+/// A node as it stands in the graph, once it is named.
 fn node_id(c: &Connection, project: &str, node: &Node) -> Result<String> {
     match node {
         Node::Id(id) => Ok(id.clone()),
@@ -673,14 +687,26 @@ fn node_id(c: &Connection, project: &str, node: &Node) -> Result<String> {
     }
 }
 
+/// What nobody has named before gets its number, and all are asked for.
+fn name(c: &Connection, project: &str, entities: &[Entity], edges: &[Edge]) -> Result<()> {
+    let ends = edges.iter().filter_map(|edge| match &edge.dst {
+        Node::Entity(entity) => Some(entity),
+        Node::Id(_) => None,
+    });
+    for entity in entities.iter().chain(ends) {
+        let known = params![project, entity.kind.name(), entity.name];
+        let new =
+            "insert into entities (project_id, type, name) values (?, ?, ?) on conflict do nothing";
+        c.put(new, known)
+            .and_then(|()| c.ahead(ENTITY, known))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
 fn entity_node(c: &Connection, project: &str, entity: &Entity) -> Result<String> {
-    c.put(
-        "insert into entities (project_id, type, name) values (?, ?, ?) on conflict do nothing",
-        params![project, entity.kind.name(), entity.name],
-    )
-    .map_err(failed)?;
     let id: i64 = c
-        .prepare_cached("select id from entities where project_id = ? and type = ? and name = ?")
+        .prepare_cached(ENTITY)
         .and_then(|mut s| {
             s.query_row(params![project, entity.kind.name(), entity.name], |r| {
                 r.get(0)
@@ -865,6 +891,7 @@ fn change_artifact(
     keep_version(c, &id, &change.by)?;
     let (indexed, entities) = indexed(&item);
     reindex(c, &id, change.by.now, &indexed)?;
+    name(c, &change.by.project_id.to_string(), &entities, &[])?;
     connect(c, &id, &change.by, &entities, &[])?;
     Ok(item)
 }

@@ -258,7 +258,9 @@ pub fn patiently<T>(mut once: impl FnMut() -> Result<T>) -> Result<T> {
 /// Has the next statement wait until nobody else is where a write must be alone. Locks end with the transaction.
 pub fn lock(connection: &Connection, alone: &Alone) {
     if let Connection::Postgres(link) = connection {
-        link.say_along(&locks(alone));
+        for lock in locks(alone, link.tenant()) {
+            link.ask_along(&lock);
+        }
     }
 }
 
@@ -269,21 +271,19 @@ fn ask_number(connection: &Connection) {
     }
 }
 
-fn locks(alone: &Alone) -> String {
+fn locks(alone: &Alone, tenant: Option<Uuid>) -> Vec<String> {
+    let lock = |how: &str, what: String| format!("pg_advisory_xact_lock{how}({what})");
+    let named = |name: String| format!("hashtextextended('{name}', 0)");
     // Tenants do not wait for each other.
-    let all = "select pg_advisory_xact_lock(hashtextextended('prism ' || this_tenant(), 0))";
-    let among =
-        "select pg_advisory_xact_lock_shared(hashtextextended('prism ' || this_tenant(), 0))";
+    let all = named(format!("prism {}", tenant.unwrap_or_default()));
     match alone {
-        Alone::Everywhere => all.to_owned(),
+        Alone::Everywhere => vec![lock("", all)],
         Alone::Inboxes(inboxes) => {
             let mut inboxes: Vec<String> = inboxes.iter().map(ToString::to_string).collect();
             // In one order, so that two who want the same two do not wait for each other.
             inboxes.sort();
-            let own = inboxes
-                .iter()
-                .map(|id| format!("; select pg_advisory_xact_lock(hashtextextended('{id}', 0))"));
-            format!("{among}{}", own.collect::<String>())
+            let own = inboxes.into_iter().map(|id| lock("", named(id)));
+            [lock("_shared", all)].into_iter().chain(own).collect()
         }
     }
 }

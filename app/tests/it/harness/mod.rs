@@ -132,6 +132,11 @@ impl Server {
         self.process = Some(process);
     }
 
+    /// Whether this story is told on a store that other servers may share.
+    pub fn is_shared(&self) -> bool {
+        self.database.is_some()
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {

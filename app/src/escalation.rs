@@ -69,7 +69,10 @@ impl Prism {
         let now = clock::now();
         let latest = now.plus_us(self.escalator.settings.ahead_us());
         let due = self.store.escalation_due(now, latest, ESCALATION_ROWS);
-        let due = due.await?;
+        let mut due = due.await?;
+        // Whoever sits at a server that cannot be told from here is that server's to ring: to put it off would take
+        // the step from it. Once nothing is heard of them they are nobody's.
+        due.retain(|row| !self.is_beyond_reach(row.to_persona, now));
         if !due.is_empty() {
             let steps = due.into_iter().map(|row| self.step_of(row, now)).collect();
             let taken = self.store.escalate(steps, now).await?;
@@ -99,6 +102,14 @@ impl Prism {
             step,
             again_at,
         }
+    }
+
+    fn is_beyond_reach(&self, persona: Uuid, now: Moment) -> bool {
+        !self
+            .hub
+            .is_subscribed(persona, crate::store::Audience::Everybody)
+            && self.presence.is_elsewhere(persona, now, |_| true)
+            && !self.is_elsewhere(persona, now)
     }
 
     fn reach(&self, row: &DueRow, now: Moment) -> Reach {

@@ -63,6 +63,11 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// What was learned since it was last taken.
+    pub fn take_learned(&mut self) -> Learned {
+        std::mem::take(&mut self.learned)
+    }
+
     pub fn new(began: Moment) -> Self {
         Self {
             began,
@@ -546,6 +551,13 @@ impl Presence {
             .values_mut()
             .filter_map(|l| std::mem::take(&mut l.dirty).then(|| l.row.seen()))
             .collect()
+    }
+
+    /// Whether a session was seen later than now.
+    pub fn any_ahead(&self, now: Moment) -> bool {
+        let inner = self.lock();
+        let mut seen = inner.sessions.values().map(|l| l.row.last_seen_at);
+        seen.any(|at| is_ahead(at, now))
     }
 
     /// Sessions that just became stale, and those silent for a day. Where several servers share the rows, those say

@@ -92,6 +92,9 @@ pub struct Count {
     /// How far each project's inbox was seen, by the project's id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub seen_seq: BTreeMap<String, i64>,
+    /// The copy of the store in which that was so, where the server says which.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub seen_copy: BTreeMap<String, String>,
 }
 
 /// What became of an envelope at the cache door.
@@ -137,12 +140,15 @@ pub struct InboxState<'a> {
     pub pending: &'a [String],
     /// It is another copy of the inbox that was seen here.
     pub restarted: bool,
+    /// Which copy of the store it is in, where the server says so.
+    pub copy: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ring {
     pub entries: Vec<Entry>,
     pub seen_seq: BTreeMap<String, i64>,
+    pub seen_copy: BTreeMap<String, String>,
 }
 
 impl Ring {
@@ -156,11 +162,14 @@ impl Ring {
                 _ => skipped += 1,
             }
         }
-        let seen_seq = count
+        let count = count
             .and_then(|text| serde_json::from_str::<Count>(text).ok())
-            .unwrap_or_default()
-            .seen_seq;
-        let mut ring = Self { entries, seen_seq };
+            .unwrap_or_default();
+        let mut ring = Self {
+            entries,
+            seen_seq: count.seen_seq,
+            seen_copy: count.seen_copy,
+        };
         ring.trim();
         (ring, skipped)
     }
@@ -304,7 +313,17 @@ impl Ring {
         }
         // An inbox that reaches less far than was seen is an older copy of it: what it counts
         // from here on is new, and what it still has undrained was perhaps trimmed here.
-        if inbox.restarted || before.seen.is_some_and(|seen| inbox.head_seq < seen) {
+        // So is one of another copy of the store than it was seen in.
+        let another = match inbox.copy {
+            Some(copy) => {
+                let seen_in = self
+                    .seen_copy
+                    .insert(inbox.project.to_owned(), copy.to_owned());
+                seen_in.is_some_and(|seen_in| seen_in != copy)
+            }
+            None => false,
+        };
+        if another || inbox.restarted || before.seen.is_some_and(|seen| inbox.head_seq < seen) {
             self.seen_seq.remove(inbox.project);
         }
         let back = |e: &&Entry| e.read && inbox.pending.contains(&e.sid);
@@ -364,6 +383,7 @@ impl Ring {
                 sid: e.sid.clone(),
             }),
             seen_seq: self.seen_seq.clone(),
+            seen_copy: self.seen_copy.clone(),
         }
     }
 }
@@ -522,7 +542,30 @@ mod tests {
             head_seq,
             pending,
             restarted: false,
+            copy: None,
         }
+    }
+
+    #[test]
+    fn a_place_that_was_seen_in_another_copy_of_the_store_was_not_seen() {
+        let mut ring = Ring::default();
+        let pending = Vec::new();
+        let of_copy = |copy| InboxState {
+            copy: Some(copy),
+            ..inbox(3, &pending)
+        };
+        ring.seen_seq.insert("project".into(), 3);
+        let hello = |ring: &mut Ring, copy| {
+            let before = ring.before_hello("p", "project");
+            ring.reconcile(&before, of_copy(copy));
+            ring.seen_seq.contains_key("project")
+        };
+        assert!(hello(&mut ring, "one"), "which it was is not known");
+        assert!(hello(&mut ring, "one"));
+        // As the files keep it, whoever reads them next.
+        let count = serde_json::to_string(&ring.count()).unwrap();
+        let (mut ring, _) = Ring::parse("", Some(&count));
+        assert!(!hello(&mut ring, "two"), "reaching as far says nothing");
     }
 
     fn ring_of(last: u128) -> Ring {

@@ -3,6 +3,7 @@
 use super::Prism;
 use crate::bus::{Carrier, Heard, Incoming};
 use crate::clock;
+use crate::hub::Hub;
 use crate::presence::{Learned, Reading};
 use crate::store::{KeyRow, Signs};
 use prism_core::api::{ServerFrame, close};
@@ -88,8 +89,12 @@ impl Prism {
     }
 
     pub(super) async fn read_sessions(&self) -> Result<(), Problem> {
-        let presence = self.presence.clone();
-        let learn = move |reading: &mut Reading, row| presence.learn(row, reading);
+        let (presence, hub) = (self.presence.clone(), self.hub.clone());
+        // Followed at once: a reading that breaks off is begun anew and does not see it again.
+        let learn = move |reading: &mut Reading, row| {
+            presence.learn(row, reading);
+            follow(&hub, reading.take_learned());
+        };
         let reading = Reading::new(clock::now());
         let read = self.store.each_open_session(reading, learn).await?;
         self.learnt(self.presence.has_read(read));
@@ -98,14 +103,7 @@ impl Prism {
 
     /// Sockets of sessions that are elsewhere or over have nobody left to serve.
     pub(super) fn learnt(&self, learned: Learned) {
-        for session in learned.moved {
-            let why = "the session has come to another server";
-            self.hub.close_session(session, close::MOVED, why);
-        }
-        for session in learned.over {
-            let why = "the session is over";
-            self.hub.close_session(session, close::RELEASED, why);
-        }
+        follow(&self.hub, learned);
     }
 
     /// A session was said to be another now: its row is read, with others that are said meanwhile.
@@ -363,5 +361,17 @@ impl Prism {
                 });
             }
         }
+    }
+}
+
+/// Closes what sockets here have nobody left to serve.
+fn follow(hub: &Hub, learned: Learned) {
+    for session in learned.moved {
+        let why = "the session has come to another server";
+        hub.close_session(session, close::MOVED, why);
+    }
+    for session in learned.over {
+        let why = "the session is over";
+        hub.close_session(session, close::RELEASED, why);
     }
 }

@@ -155,6 +155,12 @@ impl Prism {
         self.look_at_inboxes().await?;
         self.keep_demo_awake(now);
         let shared = self.store.is_shared();
+        let mut now = now;
+        if shared && self.presence.any_ahead(now) {
+            // Was another's clock set back, or did this machine sleep? The database knows.
+            self.store.follow_clock().await?;
+            now = clock::now();
+        }
         let (mut gone, silent) = self.presence.sweep(now, shared);
         if shared {
             gone = self.who_left(now).await?;

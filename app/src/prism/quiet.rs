@@ -68,12 +68,12 @@ impl Prism {
 
     /// Somebody has come. What others have changed while it was quiet is seen before they are answered.
     pub(super) async fn is_asked(&self) -> Result<(), Problem> {
-        let was_quiet = self.is_quiet();
-        self.quiet.ends();
-        match was_quiet {
-            true => self.look_again(Instant::now(), Duration::ZERO).await,
-            false => Ok(()),
+        // Whoever else comes meanwhile waits for a look as well.
+        if self.is_quiet() {
+            self.look_again(Instant::now(), Duration::ZERO).await?;
         }
+        self.quiet.ends();
+        Ok(())
     }
 
     /// Waits for the next round of what is done again and again.

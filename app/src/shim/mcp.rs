@@ -469,6 +469,7 @@ fn local_signals(
             // The shape the statusline knows; cursors are the shim's own business.
             if let Some(count) = answer.get_mut("count").and_then(Value::as_object_mut) {
                 count.remove("seen_seq");
+                count.remove("seen_copy");
             }
             Ok(answer)
         }

@@ -248,6 +248,7 @@ impl Stream {
                         head_seq,
                         pending: &pending,
                         restarted,
+                        copy: copy.as_deref(),
                     };
                     let agreed = logged(
                         "agree with the server",

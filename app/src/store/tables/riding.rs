@@ -408,10 +408,14 @@ pub fn write(
     let (rung, rendered) = (new(State::Rung), new(State::Rendered));
     // Who pushes is worth a word only where another server may.
     let pushed = new(State::Pushed).filter(|_| c.either(false, true));
-    c.prepare_cached(
+    // Of a signal or a session that is gone, lost in a failover for instance, there is nothing to say, and what is
+    // written along with it stands.
+    let written = c.prepare_cached(
         "insert into deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
             rendered_at, drained_at, strategy, rendered_by, via, pushed_by, hop_us)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+         where exists (select 1 from signal_queue where id = ?1)
+            and exists (select 1 from sessions where id = ?2)
          on conflict (signal_id, session_id) do update set
             pushed_at = coalesce(deliveries.pushed_at, ?3),
             received_at = coalesce(deliveries.received_at, ?4),
@@ -438,9 +442,11 @@ pub fn write(
             pushed.map(|_| config::server_name()),
             pushed.and_then(|r| r.hop_us),
         ])
-    })
-    .map_err(failed)?;
-    Ok(Some(news))
+    });
+    match written.map_err(failed)? {
+        0 => Ok(Some(Vec::new())),
+        _ => Ok(Some(news)),
+    }
 }
 
 /// Writes what was told of a bell: once, of a signal that the session was sent, and not for ever.
@@ -513,7 +519,32 @@ mod tests {
         let mut c = Connection::open_in_memory().unwrap();
         super::super::migrate::migrate(&mut c).unwrap();
         c.execute_batch("pragma foreign_keys = off").unwrap();
+        // What rows refer to, without all that they hold.
+        c.execute_batch(
+            "create temp table signal_queue as select * from main.signal_queue;
+             create temp table sessions as select * from main.sessions;
+             insert into signal_queue (id) values ('00000000-0000-0000-0000-000000000001');
+             insert into sessions (id) values ('00000000-0000-0000-0000-000000000002')",
+        )
+        .unwrap();
         c
+    }
+
+    #[test]
+    fn a_receipt_of_a_signal_that_is_gone_takes_no_other_along() {
+        let (c, riding) = (store(), Riding::default());
+        let (gone, signal, session) = (Uuid::nil(), Uuid::from_u128(1), Uuid::from_u128(2));
+        for signal in [gone, signal] {
+            let pushed = Fact::new(State::Pushed, Moment(1));
+            let received = Fact::new(State::Received, Moment(2));
+            riding.waiting().add(signal, session, pushed);
+            riding.waiting().add(signal, session, received);
+        }
+        write_all(&riding, &c);
+        assert_eq!(known(&c), Some((1, 2)));
+        let rows = "select count(*) from deliveries";
+        let rows: i64 = c.query_row(rows, [], |r| r.get(0)).unwrap();
+        assert_eq!(rows, 1, "none of the one that is gone");
     }
 
     fn known(c: &Connection) -> Option<(i64, i64)> {

@@ -136,6 +136,49 @@ fn two_servers_whose_redis_is_away_are_one_prism_by_looking() {
     });
 }
 
+/// What is due for somebody at a server that cannot be told is left to that server.
+#[tokio::test]
+async fn a_step_is_not_put_off_by_a_server_that_cannot_tell_the_one_whose_it_is() {
+    let mut redis = Redis::start();
+    redis.stop();
+    let database = Postgres::shared().database();
+    let (one, two) = (
+        server(&database, Some(&redis)),
+        server(&database, Some(&redis)),
+    );
+    let key = one.identity("Texi").await.key().to_owned();
+    let (texi, session, mut stream) = seated(&two, key).await;
+    wait_until("Texi's socket is known to be there", async || {
+        let shown = session_at(&one, session).await?;
+        (shown["connected"] == true).then_some(())
+    })
+    .await;
+    let blocker = |to| json!({"to": to, "signal_type": "Question", "category": "BLOCKER", "payload": {"summary": "x"}});
+    let sent = one.operator().call(PID, "signal", blocker("Texi")).await;
+    let sent = sent.unwrap();
+    assert_eq!(next_signal(&mut stream).await, sent["signal_id"]);
+    let other = texi.call(PID, "signal", blocker("frank")).await.unwrap();
+    let due = || {
+        let id = sent["signal_id"].as_str().unwrap();
+        database.sql(&format!(
+            "select escalate_at from signal_queue where id = '{id}'"
+        ))
+    };
+    let before = due();
+    one.advance(Duration::from_secs(31));
+    // Both are due there by now, and this one is anybody's.
+    wait_until("the other one is the operator's", async || {
+        let trace = json!({"signal_id": other["signal_id"]});
+        let trace = one.operator().call(PID, "signal_trace", trace).await;
+        let states = crate::harness::states(&trace.unwrap());
+        states.contains(&"escalated".to_owned()).then_some(())
+    })
+    .await;
+    assert_eq!(due(), before, "put off");
+    two.advance(Duration::from_secs(31));
+    while !matches!(stream.next().await, ServerFrame::Escalated { .. }) {}
+}
+
 #[test]
 fn a_redis_without_a_database_is_refused_with_what_to_do() {
     let server = Server::none();

@@ -7,16 +7,17 @@
 //! end with one server.
 
 use crate::client;
-use crate::config::{self, Config, Env, ServerFile};
+use crate::config::{self, Config, Env, ServerFile, Standing, Told};
 use crate::home::{Home, Lock};
 use crate::log::file as log_file;
+use crate::store::{self, Store, StoreError};
 use anyhow::{Context as _, Result};
+use prism_core::database::remedy;
 use prism_core::launch::{Meeting, is_older, meet};
 use prism_core::text::one_line;
 use prism_core::{Code, Problem};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::{ClientConnection, StreamOwned};
-use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub enum How {
     Ran,
     /// It runs already in somebody's terminal, and is older than this program.
     RanOlder,
+    /// It is older, and stays: nobody knows how to go on with its store, and why.
+    Left(String),
     Started,
     /// In place of a server of this version.
     Replaced {
@@ -77,6 +80,11 @@ impl Ready {
                 self.server.pid,
                 config::version()
             )),
+            How::Left(why) => Some(format!(
+                "the server is {} and this prism {}, which does not replace it: {why}",
+                self.server.version,
+                config::version()
+            )),
             How::Started => Some(format!(
                 "started prism {} in the background (pid {}){backup}",
                 self.server.version, self.server.pid
@@ -94,42 +102,116 @@ impl Ready {
 pub struct Wanted {
     pub port: Option<u16>,
     pub database: Option<String>,
+    /// Somebody asks for the server by its name (`up`, `restart`), and not for something that needs one: only then
+    /// may it stand on another store than it did.
+    pub by_name: bool,
 }
 
-/// What a server is told of its store besides what its starter's environment says.
-type Store = Vec<(&'static str, OsString)>;
-
-/// Which store a server to come is told. Refused is one that would
-/// stand on another than this home's without anybody having said so; whoever takes the place of a server takes
-/// over its store as well.
-fn store_of(home: &Home, wanted: &Wanted, before: Option<&ServerFile>) -> Result<Store, Problem> {
+/// What a server to come is told of its store. Refused is what would have it stand on another than this home's
+/// without anybody having said so, or, in the place of one that runs, on one that cannot be used.
+fn store_of(home: &Home, wanted: &Wanted, before: Option<&ServerFile>) -> Result<Told, Problem> {
     let env = Env::read().map_err(unable)?;
-    let said = wanted.database.iter();
-    let said = said.map(|url| ("PRISM_DATABASE", url.into())).collect();
-    let config = match Config::load(home) {
-        Ok(config) => config.map(|config| config.server).unwrap_or_default(),
-        // The server says it, and its log keeps it.
-        Err(_) if before.is_none() => return Ok(said),
-        Err(error) => return Err(unable(error)),
+    let own = Told {
+        database: wanted.database.clone().or(env.database),
+        redis: env.redis,
     };
-    let named = [&wanted.database, &env.database, &config.database];
-    if named.iter().all(|said| said.is_none())
-        && let Some(before) = before
-    {
-        let taken_over = config::store_of_process(before.pid);
-        if taken_over.iter().any(|(name, _)| *name == "PRISM_DATABASE") {
-            return Ok(taken_over);
+    let Some(before) = before else {
+        return first_store(home, wanted, own);
+    };
+    next_store(home, wanted, own, before).map_err(|mut problem| {
+        let pid = before.pid;
+        problem.message += &format!("; the server that runs (pid {pid}) was left alone");
+        problem
+    })
+}
+
+/// Where no server runs.
+fn first_store(home: &Home, wanted: &Wanted, own: Told) -> Result<Told, Problem> {
+    // What is wrong with the configuration the server says, and its log keeps it.
+    if let Ok(config) = Config::load(home) {
+        let config = config.map(|config| config.server).unwrap_or_default();
+        let (database, _) = own.store(&config, home)?;
+        if !wanted.by_name {
+            stays(home, database.as_deref())?;
         }
     }
-    config::redis(None, &env, &config)?;
-    config::database(wanted.database.as_deref(), &env, &config, home).map_err(|mut problem| {
-        if let Some(before) = before {
-            problem.message +=
-                &format!("; the server that runs (pid {}) was left alone", before.pid);
+    Ok(own)
+}
+
+/// Where one runs, whose place is to be taken.
+fn next_store(
+    home: &Home,
+    wanted: &Wanted,
+    own: Told,
+    before: &ServerFile,
+) -> Result<Told, Problem> {
+    let config = Config::load(home).map_err(unable)?;
+    let config = config.map(|config| config.server).unwrap_or_default();
+    let ran = config::store_of_process(before.pid);
+    if !wanted.by_name {
+        let told = ran.unwrap_or(own);
+        let (database, _) = told.store(&config, home)?;
+        stays(home, database.as_deref())?;
+        return Ok(told);
+    }
+    let ran = ran.unwrap_or_default();
+    let mut told = own;
+    let named = told.database.is_some() || config.database.is_some();
+    if !named {
+        told.database = ran.database.clone();
+    }
+    // Without the Redis that may still have to be taken over, to know whether the store is the same.
+    let (database, redis) = told.store(&config, home)?;
+    let stood = match Standing::load(home) {
+        Ok(Some(stood)) => Some(stood),
+        _ => ran
+            .database
+            .as_deref()
+            .and_then(|url| Standing::of(Some(url)).ok()),
+    };
+    let is_same = !named || stood == Some(Standing::of(database.as_deref())?);
+    if redis.is_none() && is_same && database.is_some() {
+        told.redis = ran.redis;
+    }
+    match database {
+        Some(url) if ran.database.as_ref() != Some(&url) => can_be_used(url)?,
+        _ => {}
+    }
+    Ok(told)
+}
+
+/// Refuses a store that is not the one this home had.
+fn stays(home: &Home, database: Option<&str>) -> Result<(), Problem> {
+    let Some(last) = Standing::load(home)? else {
+        return Ok(());
+    };
+    let next = Standing::of(database)?;
+    if last == next {
+        return Ok(());
+    }
+    let (last, next) = (last.store, next.store);
+    Err(Problem::new(
+        Code::Conflict,
+        format!("this home stands on {last}, and what is named here is {next}"),
+        "`prism up`, or `prism restart` where a server runs, has it stand on that",
+    ))
+}
+
+/// Asks a database, before a server that runs makes room for one that would stand on it.
+fn can_be_used(url: String) -> Result<(), Problem> {
+    // Its own thread: whoever calls may be inside an asynchronous runtime.
+    let looked = std::thread::spawn(move || Store::look_at_shared(&url)).join();
+    let refusal = match looked.unwrap_or(Err(StoreError::Closed)) {
+        Ok(facts) => facts.refusal(store::NEWEST_SCHEMA),
+        Err(StoreError::Refused(problem)) => Some(*problem),
+        Err(error) => {
+            let why = error.to_string();
+            let next = remedy(&why).unwrap_or("check host, port and name, and whether it runs");
+            let message = format!("the database cannot be used: {why}");
+            Some(Problem::new(Code::ServerUnreachable, message, next))
         }
-        problem
-    })?;
-    Ok(said)
+    };
+    refusal.map_or(Ok(()), Err)
 }
 
 /// Makes sure that a server runs on this home. It waits, so it needs a thread of its own.
@@ -175,14 +257,14 @@ pub fn restart(home: &Home, wanted: &Wanted) -> Result<Ready, Problem> {
                 "restart it with the newer prism, or `prism down` first",
             ));
         }
-        let store = store_of(home, wanted, Some(&server))?;
+        let told = store_of(home, wanted, Some(&server))?;
         same.port = wanted.port.or_else(|| port_of(&server.url));
         stop(home, server.pid)?;
-        return match start(home, &same, Some(store.clone())) {
+        return match start(home, &same, Some(told.clone())) {
             // Somebody else may have taken the port meanwhile; any other is as good.
             Err(_) if wanted.port.is_none() && same.port.is_some() => {
                 same.port = None;
-                start(home, &same, Some(store))
+                start(home, &same, Some(told))
             }
             outcome => outcome,
         };
@@ -351,9 +433,9 @@ fn stop(home: &Home, pid: u32) -> Result<(), Problem> {
 }
 
 /// Starts a server, replacing an older one of the background; needs the turn.
-fn start(home: &Home, wanted: &Wanted, store: Option<Store>) -> Result<Ready, Problem> {
+fn start(home: &Home, wanted: &Wanted, told: Option<Told>) -> Result<Ready, Problem> {
     let patience = Instant::now() + READY_WITHIN;
-    let (mut store, mut replaced, mut started) = (store, None::<ServerFile>, false);
+    let (mut told, mut replaced, mut started) = (told, None::<ServerFile>, false);
     loop {
         if let Some(Ready { server, how }) = running(home) {
             let how = match replaced {
@@ -368,7 +450,14 @@ fn start(home: &Home, wanted: &Wanted, store: Option<Store>) -> Result<Ready, Pr
         }
         if let Some(old) = ServerFile::load(home) {
             // Before it is gone, and what it stands on with it.
-            store = Some(store_of(home, wanted, Some(&old))?);
+            match store_of(home, wanted, Some(&old)) {
+                Ok(of_old) => told = Some(of_old),
+                Err(problem) if wanted.by_name => return Err(problem),
+                Err(problem) => {
+                    let how = How::Left(format!("{}; {}", problem.message, problem.hint));
+                    return Ok(Ready { server: old, how });
+                }
+            }
             // Should it not stop, it serves on: nothing was lost.
             stop(home, old.pid)?;
             replaced = Some(old);
@@ -388,15 +477,15 @@ fn start(home: &Home, wanted: &Wanted, store: Option<Store>) -> Result<Ready, Pr
             std::thread::sleep(PAUSE);
             continue;
         }
-        let mut told = log_file::Follow::from_end(home);
-        let told_of_store = match &store {
-            Some(store) => store,
-            None => store.insert(store_of(home, wanted, None)?),
+        let mut lines = log_file::Follow::from_end(home);
+        let told = match &told {
+            Some(told) => told,
+            None => told.insert(store_of(home, wanted, None)?),
         };
-        let launched = launch(home, wanted.port, told_of_store, replaced.as_ref());
+        let launched = launch(home, wanted.port, told, replaced.as_ref());
         started = launched.map_err(unable)?;
         if !started && home.lock_holder(ServerFile::LOCK).is_none() {
-            return Err(did_not_start(home, &told.fresh(), replaced.as_ref()));
+            return Err(did_not_start(home, &lines.fresh(), replaced.as_ref()));
         }
     }
 }
@@ -432,7 +521,7 @@ fn did_not_start(home: &Home, lines: &[String], replaced: Option<&ServerFile>) -
 fn launch(
     home: &Home,
     port: Option<u16>,
-    store: &Store,
+    told: &Told,
     replaced: Option<&ServerFile>,
 ) -> Result<bool> {
     home.folder(log_file::FOLDER)?;
@@ -446,17 +535,22 @@ fn launch(
     if let Some(old) = replaced {
         command.args(["--replaces", &old.version]);
     }
-    let status = command
+    command
         .env_clear()
         .envs(config::server_environment())
-        .envs(store.iter().map(|(name, value)| (name, value)))
         .env("PRISM_HOME", &dir)
         .current_dir(&dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
-        .status()
-        .context("cannot start a server")?;
+        .stderr(log);
+    // Theirs alone counts, not the starter's.
+    for (name, said) in [(Told::DATABASE, &told.database), (Told::REDIS, &told.redis)] {
+        match said {
+            Some(said) => command.env(name, said),
+            None => command.env_remove(name),
+        };
+    }
+    let status = command.status().context("cannot start a server")?;
     Ok(status.success())
 }
 
@@ -552,7 +646,7 @@ impl Autostart {
         let outcome = self.outcome.borrow().clone()?;
         let ready = outcome.as_ref().as_ref().ok()?.as_ref()?;
         match ready.how {
-            How::RanOlder | How::Replaced { .. } => ready.says(),
+            How::RanOlder | How::Left(_) | How::Replaced { .. } => ready.says(),
             How::Ran | How::Started => None,
         }
     }

@@ -4,7 +4,7 @@
 
 mod standing;
 
-pub use standing::{Standing, database, redis};
+pub use standing::{Standing, Told, database, redis};
 
 use crate::clock;
 use crate::home::Home;
@@ -240,21 +240,23 @@ pub fn server_environment() -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Where the store of a server is that was started by its environment, as the machine remembers it; nothing
+/// What the environment of a server said of its store when it was started, as the machine remembers it; none
 /// where it does not.
-pub fn store_of_process(pid: u32) -> Vec<(&'static str, OsString)> {
-    use std::os::unix::ffi::OsStrExt;
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let lines = environment.split(|b| *b == 0).filter_map(|line| {
-        let at = line.iter().position(|b| *b == b'=')?;
-        Some((&line[..at], OsStr::from_bytes(&line[at + 1..])))
-    });
-    let wanted = |(name, value): (&[u8], &OsStr)| {
-        let known = ["PRISM_DATABASE", "PRISM_REDIS"];
-        let name = known.into_iter().find(|known| known.as_bytes() == name)?;
-        Some((name, value.to_owned()))
+pub fn store_of_process(pid: u32) -> Option<Told> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok();
+    let environment = environment.filter(|said| !said.is_empty())?;
+    let said = |name: &str| {
+        let lines = environment.split(|b| *b == 0);
+        let mut values = lines.filter_map(|line| {
+            let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            String::from_utf8(value.to_vec()).ok()
+        });
+        values.next()
     };
-    lines.filter_map(wanted).collect()
+    Some(Told {
+        database: said(Told::DATABASE),
+        redis: said(Told::REDIS),
+    })
 }
 
 /// The program that a shell would run under this name, if it may be run.

@@ -14,7 +14,7 @@ mod wire;
 pub use upgrade::DATABASE;
 
 use crate::clock;
-use crate::config::{self, Config, Env, ServerFile, Standing};
+use crate::config::{self, Config, Env, ServerFile, Standing, Told};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
 use crate::metrics::Metrics;
@@ -135,10 +135,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         .as_ref()
         .and_then(|b| b.replaces.as_deref());
     if redis.is_some() && database.is_none() {
-        bail!(
-            "a Redis tells servers that share a database of each other, and this one is alone with its \
-             file: name the database (--database), or leave out the Redis"
-        );
+        return Err(anyhow_of(Told::redis_alone()));
     }
     let (store, backup) = match database.clone() {
         None => upgrade::open(home, replaces)?,
@@ -156,14 +153,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
         }
     };
     let standing = Standing::of(database.as_deref()).map_err(anyhow_of)?;
-    if let Some(last) = Standing::load(home).filter(|last| *last != standing) {
-        tracing::warn!(
-            "This home stands on {} from now on, and no longer on {}",
-            standing.store,
-            last.store
-        );
-    }
-    standing.remember(home)?;
+    let on_file = database.is_none();
     let (embedder, embedding) = Embedder::open(home.clone(), &store).await?;
     if let Some(reason) = embedder.off() {
         tracing::warn!("Recall works without meaning: {reason}");
@@ -195,7 +185,7 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let of_background = options.background.is_some();
     // A terminal or a login that ends is none of its business.
     let hangup = (of_background || tls.is_some()).then(hangup).transpose()?;
-    let files = Files::of(home, &lock);
+    let files = Files::of(home, &lock, on_file);
     let (lost, mut was_lost) = tokio::sync::oneshot::channel();
     let stop = async move {
         tokio::select! {
@@ -219,6 +209,16 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     prism.browsers.listens_at(&file.url);
     prism.listens_at(address, tls.clone());
     tenants.listens_at(&file.url, address);
+    // Not before: one that could not begin has changed nothing.
+    let last = Standing::load(home).unwrap_or_default();
+    if let Some(last) = last.filter(|last| *last != standing) {
+        tracing::warn!(
+            "This home stands on {} from now on, and no longer on {}",
+            standing.store,
+            last.store
+        );
+    }
+    standing.remember(home)?;
     home.write(
         ServerFile::NAME,
         serde_json::to_string_pretty(&file)?.as_bytes(),
@@ -260,19 +260,27 @@ struct Files {
 }
 
 impl Files {
-    fn of(home: &Home, lock: &Lock) -> Self {
-        let database = home.file_id(upgrade::DATABASE);
+    /// A file that was left behind for a database elsewhere is none of them.
+    fn of(home: &Home, lock: &Lock, on_file: bool) -> Self {
+        let mut files = vec![(ServerFile::LOCK, lock.id())];
+        if on_file {
+            files.push((upgrade::DATABASE, home.file_id(upgrade::DATABASE)));
+        }
         Self {
             home: home.clone(),
-            files: vec![(ServerFile::LOCK, lock.id()), (upgrade::DATABASE, database)],
+            files,
         }
+    }
+
+    fn first_lost(&self) -> Option<&'static str> {
+        let moved = |(name, id): &&(&str, _)| self.home.file_id(name) != *id;
+        self.files.iter().find(moved).map(|(name, _)| *name)
     }
 
     /// Ends when one of them is gone, or another stands in its place; says which.
     async fn lost(self) -> &'static str {
         loop {
-            let moved = |(name, id): &&(&str, _)| self.home.file_id(name) != *id;
-            if let Some((name, _)) = self.files.iter().find(moved) {
+            if let Some(name) = self.first_lost() {
                 return name;
             }
             tokio::time::sleep(HOME_LOOK).await;
@@ -764,4 +772,22 @@ async fn not_found(request: Request) -> Refusal {
         format!("there is nothing at {path}"),
         "verbs are POST /api/v1/{pid}/<verb>; /api/v1/openapi.json lists them",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_stands_on_the_database_in_its_home_only_where_its_rows_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        let lock = home.try_lock(ServerFile::LOCK).unwrap().ok().unwrap();
+        let [elsewhere, here] = [false, true].map(|on_file| Files::of(&home, &lock, on_file));
+        home.write(upgrade::DATABASE, b"").unwrap();
+        assert_eq!(elsewhere.first_lost(), None);
+        assert_eq!(here.first_lost(), Some(upgrade::DATABASE));
+        home.remove(ServerFile::LOCK);
+        assert_eq!(elsewhere.first_lost(), Some(ServerFile::LOCK));
+    }
 }

@@ -78,10 +78,15 @@ pub struct Logs {
 impl Up {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context)?;
-        let standing = wanted_store(self.database.as_deref())?;
+        let mut standing = wanted_store(self.database.as_deref())?;
+        if standing.is_none() {
+            // One that is wrong is refused where a server is to stand on it.
+            standing = wanted_store(context.env.database.as_deref()).unwrap_or_default();
+        }
         let wanted = Wanted {
             port: self.port,
             database: self.database,
+            by_name: true,
         };
         let ready = background::ensure(&context.home, &wanted)?;
         let ran = matches!(ready.how, How::Ran | How::RanOlder);
@@ -96,7 +101,8 @@ impl Up {
                 "note: it listens elsewhere than on {port}; `prism restart --port {port}` moves it"
             ));
         }
-        if let (Some(standing), Some(stands)) = (standing, Standing::load(&context.home))
+        if let (Some(standing), Some(stands)) =
+            (standing, Standing::load(&context.home).unwrap_or_default())
             && standing != stands
         {
             note(&format!(
@@ -131,6 +137,7 @@ impl Restart {
         let wanted = Wanted {
             port: self.port,
             database: self.database,
+            by_name: true,
         };
         let ready = background::restart(&context.home, &wanted)?;
         tell(context, &ready);
@@ -164,7 +171,7 @@ fn tell(context: &Context, ready: &Ready) {
     let server = &ready.server;
     if context.json {
         let (state, replaced) = match &ready.how {
-            How::Ran | How::RanOlder => ("running", None),
+            How::Ran | How::RanOlder | How::Left(_) => ("running", None),
             How::Started => ("started", None),
             How::Replaced { version, pid } => {
                 ("replaced", Some(json!({"version": version, "pid": pid})))

@@ -19,9 +19,29 @@ pub struct Standing {
 impl Standing {
     const NAME: &str = "store.json";
 
-    /// None where no server of a version that remembers has run yet.
-    pub fn load(home: &Home) -> Option<Self> {
-        serde_json::from_str(&home.read(Self::NAME)?).ok()
+    /// None where no server of a version that remembers has run yet; what cannot be read is not none.
+    pub fn load(home: &Home) -> Result<Option<Self>, Problem> {
+        if home.file_id(Self::NAME).is_none() {
+            return Ok(None);
+        }
+        let text = home.read(Self::NAME);
+        let read: Option<Self> = text.and_then(|text| serde_json::from_str(&text).ok());
+        let is_one = |said: &Self| said.store == OWN_FILE || said.store.starts_with("postgres://");
+        match read.filter(is_one) {
+            Some(standing) => Ok(Some(standing)),
+            None => Err(Problem::new(
+                Code::InvalidRequest,
+                format!(
+                    "{} should say which store this home has, and cannot be read",
+                    home.path(Self::NAME).display()
+                ),
+                format!(
+                    "name the store once: `--database URL`, or `--database {OWN_FILE}` for the file in this home; \
+                     or remove {}, if the rows are in that file",
+                    Self::NAME
+                ),
+            )),
+        }
     }
 
     /// The place that a URL names, or the file.
@@ -34,11 +54,50 @@ impl Standing {
     }
 
     pub fn remember(&self, home: &Home) -> Result<()> {
-        if Self::load(home).as_ref() == Some(self) {
+        if Self::load(home).is_ok_and(|last| last.as_ref() == Some(self)) {
             return Ok(());
         }
         let text = serde_json::to_string_pretty(self)?;
         home.write(Self::NAME, text.as_bytes())
+    }
+}
+
+/// What a server is told of its store by its environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub database: Option<String>,
+    pub redis: Option<String>,
+}
+
+impl Told {
+    pub const DATABASE: &str = "PRISM_DATABASE";
+    pub const REDIS: &str = "PRISM_REDIS";
+
+    /// What a server makes of it: its database, none being the file in its home, and its Redis.
+    pub fn store(
+        &self,
+        config: &ServerConfig,
+        home: &Home,
+    ) -> Result<(Option<String>, Option<String>), Problem> {
+        let env = Env {
+            database: self.database.clone(),
+            redis: self.redis.clone(),
+            ..Env::default()
+        };
+        let redis = redis(None, &env, config)?;
+        let database = database(None, &env, config, home)?;
+        if redis.is_some() && database.is_none() {
+            return Err(Self::redis_alone());
+        }
+        Ok((database, redis))
+    }
+
+    pub fn redis_alone() -> Problem {
+        Problem::new(
+            Code::InvalidRequest,
+            "a Redis tells servers that share a database of each other, and this one is alone with its file",
+            "name the database (--database), or leave out the Redis",
+        )
     }
 }
 
@@ -57,7 +116,10 @@ pub fn database(
             config.database.as_deref(),
         ),
     ];
-    let last = Standing::load(home).map(|standing| standing.store);
+    let last = match named.iter().any(|(_, said)| said.is_some()) {
+        true => None,
+        false => Standing::load(home)?.map(|standing| standing.store),
+    };
     choose_store(&named, last.as_deref())
 }
 
@@ -116,6 +178,18 @@ mod tests {
         assert_eq!(with(Some(url)), Ok(Some(url.into())));
         assert_eq!(with(Some(OWN_FILE)), Ok(None));
         Standing::of(None).unwrap().remember(&home).unwrap();
+        assert_eq!(with(None), Ok(None));
+        for damaged in ["", "{", r#"{"store":""}"#, r#"{"store":"harbour"}"#, "[]"] {
+            home.write(Standing::NAME, damaged.as_bytes()).unwrap();
+            let refused = with(None).unwrap_err();
+            let says = home.path(Standing::NAME).display().to_string();
+            assert!(refused.message.contains(&says), "{damaged}: {refused:?}");
+            assert!(refused.hint.contains("--database sqlite:"), "{refused:?}");
+            assert_eq!(with(Some(url)), Ok(Some(url.into())));
+            Standing::of(None).unwrap().remember(&home).unwrap();
+            assert_eq!(with(None), Ok(None));
+        }
+        std::fs::remove_file(home.path(Standing::NAME)).unwrap();
         assert_eq!(with(None), Ok(None));
     }
 

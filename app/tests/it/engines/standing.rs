@@ -1,6 +1,6 @@
 //! A home goes on with the store it had: nothing begins with an empty file in silence.
 
-use crate::harness::engines::Postgres;
+use crate::harness::engines::{Postgres, Redis};
 use crate::harness::{Server, wait_for};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -111,4 +111,101 @@ fn a_home_whose_rows_are_in_postgresql_never_begins_with_an_empty_file_in_silenc
     });
     shim.kill().unwrap();
     shim.wait().unwrap();
+}
+
+/// What a server was told when it was started.
+fn was_told(pid: u64, line: &str) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    environment.split(|b| *b == 0).any(|l| l == line.as_bytes())
+}
+
+#[test]
+fn a_server_makes_room_only_for_one_whose_store_is_known_and_can_be_used() {
+    let postgres = Postgres::given().unwrap_or_else(Postgres::shared);
+    let (database, other) = (postgres.database(), postgres.database());
+    let (redis, server) = (Redis::shared(), Server::none());
+    let on = ("PRISM_DATABASE", database.url.as_str());
+    let elsewhere = ("PRISM_DATABASE", other.url.as_str());
+    let bus = ("PRISM_REDIS", redis.url.as_str());
+    let told = format!("PRISM_REDIS={}", redis.url);
+    let first = pid(&shell(&server, &["up", "--json"], &[on, bus]));
+    server.ok(None, &["note", "the harbour is closed"]);
+
+    // The Redis goes along with its database, unless another is named.
+    let second = pid(&shell(&server, &["restart", "--json"], &[on]));
+    assert!(first != second && was_told(second, &told));
+    let third = pid(&shell(&server, &["restart", "--json"], &[]));
+    assert!(second != third && was_told(third, &told));
+    let named = format!("{}/0", redis.url);
+    let named = ("PRISM_REDIS", named.as_str());
+    let fourth = pid(&shell(&server, &["restart", "--json"], &[named]));
+    assert!(was_told(fourth, &format!("PRISM_REDIS={}", named.1)));
+    assert!(was_told(
+        fourth,
+        &format!("PRISM_DATABASE={}", database.url)
+    ));
+
+    // What cannot be is refused while the server runs on.
+    let nowhere = "postgres://prism@127.0.0.1:1/prism";
+    for (args, env) in [
+        (&["restart"][..], &[("PRISM_REDIS", "")][..]),
+        (&["restart"], &[("PRISM_DATABASE", nowhere)]),
+        (&["restart", "--database", nowhere], &[]),
+        (&["restart", "--database", "sqlite:"], &[bus]),
+    ] {
+        let output = shell(&server, args, env);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?} {env:?}: {said}");
+        assert!(said.contains("was left alone"), "{args:?} {env:?}: {said}");
+    }
+    let up = shell(&server, &["up", "--json"], &[elsewhere]);
+    assert_eq!(pid(&up), fourth);
+    let said = String::from_utf8_lossy(&up.stderr);
+    assert!(said.contains("note: it stands on postgres://"), "{said}");
+
+    // What only needs a server takes over the store of the one that it replaces.
+    let newer = ("PRISM_TEST_VERSION", "99.0.0");
+    let shim = |env: &[(&str, &str)], says: &str| {
+        let mut shim = server.command(Some("Texi"));
+        shim.env_remove("PRISM_DATABASE")
+            .env_remove("PRISM_AUTOSTART");
+        shim.envs(env.iter().copied()).arg("mcp");
+        let shim = shim.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut shim = shim.stdout(Stdio::null()).spawn().unwrap();
+        let mut said = std::io::BufReader::new(shim.stderr.take().unwrap());
+        wait_for(says, || {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+            line.contains(says).then_some(())
+        });
+        shim.kill().unwrap();
+        shim.wait().unwrap();
+    };
+    shim(&[elsewhere, newer], "replaced the background server");
+    let fifth = pid(&shell(&server, &["up", "--json"], &[newer]));
+    assert!(fourth != fifth && was_told(fifth, &format!("PRISM_REDIS={}", named.1)));
+    finds_its_rows(&server, true);
+    shell(&server, &["down"], &[]);
+    shim(&[elsewhere, newer], "what is named here is");
+
+    // One that could not listen has changed nothing; what cannot be read is not nothing.
+    let kept = server.home().read("store.json").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let serve = shell(&server, &["serve", "--port", &port], &[elsewhere]);
+    let said = String::from_utf8_lossy(&serve.stderr);
+    assert!(said.contains("cannot listen"), "{said}");
+    assert_eq!(server.home().read("store.json").unwrap(), kept);
+    server
+        .home()
+        .write("store.json", b"{\"store\":\"\"}")
+        .unwrap();
+    for command in [&["up"][..], &["serve", "--port", "0"]] {
+        refused(&shell(&server, command, &[]), "store.json should say");
+    }
+    assert!(!server.home().path("prism.db").exists());
+    pid(&shell(&server, &["up", "--json"], &[on]));
+    assert_eq!(server.home().read("store.json").unwrap(), kept);
+    finds_its_rows(&server, true);
+    shell(&server, &["down"], &[]);
 }

@@ -111,7 +111,8 @@ pub struct Indexed {
 #[derive(Clone, Copy)]
 struct Seen {
     is_whole: bool,
-    at: Instant,
+    /// When it was looked for; nothing while it was not, whatever else is known of it.
+    at: Option<Instant>,
     /// When there was nothing to do.
     rests_since: Option<Instant>,
     /// What whoever runs the server is told.
@@ -136,7 +137,7 @@ impl Indexed {
         let mut generations = self.generations();
         let seen = generations.entry(model.to_owned()).or_insert(Seen {
             is_whole: false,
-            at: Instant::now(),
+            at: None,
             rests_since: None,
             told: Told::default(),
         });
@@ -146,7 +147,7 @@ impl Indexed {
     /// Notes whether the index is there.
     fn note(&self, model: &str, is_whole: bool) {
         self.change(model, |seen| {
-            (seen.is_whole, seen.at) = (is_whole, Instant::now());
+            (seen.is_whole, seen.at) = (is_whole, Some(Instant::now()));
             seen.told.in_use = is_whole;
         });
     }
@@ -154,7 +155,10 @@ impl Indexed {
     /// Whether it need not be looked for: a moment ago there was none.
     fn is_missing(&self, model: &str) -> bool {
         let seen = self.generations().get(model).copied();
-        seen.is_some_and(|seen| !seen.is_whole && seen.at.elapsed() < LOOK_AGAIN)
+        seen.is_some_and(|seen| {
+            let lately = seen.at.is_some_and(|at| at.elapsed() < LOOK_AGAIN);
+            !seen.is_whole && lately
+        })
     }
 
     /// Whether there was nothing to do a moment ago.
@@ -862,6 +866,18 @@ mod tests {
     use super::*;
     use crate::store::memory::Filter;
     use prism_core::Moment;
+
+    #[test]
+    fn an_index_that_was_not_looked_for_is_not_missing() {
+        let indexed = Indexed::of(Uuid::nil());
+        // Work on it is noted before anybody has asked for it: all vectors would be read into memory.
+        indexed.change("m", |seen| seen.rests_since = Some(Instant::now()));
+        assert!(!indexed.is_missing("m"));
+        indexed.note("m", false);
+        assert!(indexed.is_missing("m"));
+        indexed.note("m", true);
+        assert!(!indexed.is_missing("m"));
+    }
 
     #[test]
     fn a_filter_is_the_same_in_sql() {

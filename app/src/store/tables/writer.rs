@@ -565,13 +565,17 @@ mod tests {
     async fn receipts_that_a_commit_could_not_carry_are_carried_by_a_later_one() {
         let mut connection = Connection::open_in_memory().unwrap();
         super::super::migrate::migrate(&mut connection).unwrap();
-        // A child without its parent fails the commit. The signal and the session that the
-        // receipts speak of are no matter here.
+        // A child without its parent fails the commit. Of the signal and the session that the receipts speak of
+        // only that they are there matters here.
         connection
             .execute_batch(
                 "drop table deliveries;
                  create table deliveries (signal_id, session_id, pushed_at, received_at, rung_at,
                     rendered_at, drained_at, strategy, rendered_by, via, pushed_by, hop_us, primary key (signal_id, session_id));
+                 create temp table signal_queue as select * from main.signal_queue;
+                 create temp table sessions as select * from main.sessions;
+                 insert into signal_queue (id) values ('00000000-0000-0000-0000-000000000001');
+                 insert into sessions (id) values ('00000000-0000-0000-0000-000000000002');
                  create table parent (x integer primary key);
                  create table child (x references parent(x) deferrable initially deferred);
                  pragma foreign_keys = on;",

@@ -63,17 +63,17 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What was learned since it was last taken.
-    pub fn take_learned(&mut self) -> Learned {
-        std::mem::take(&mut self.learned)
-    }
-
     pub fn new(began: Moment) -> Self {
         Self {
             began,
             open: HashSet::new(),
             learned: Learned::default(),
         }
+    }
+
+    /// What was learned since it was last taken.
+    pub fn take_learned(&mut self) -> Learned {
+        std::mem::take(&mut self.learned)
     }
 }
 
@@ -481,12 +481,11 @@ impl Presence {
     pub fn is_elsewhere(&self, persona: Uuid, now: Moment, reaches: impl Fn(Uuid) -> bool) -> bool {
         self.lock().sessions.values().any(|l| {
             let seat = l.row.seat.filter(|s| Some(s.server) != self.server);
-            let there = seat.is_some_and(|s| reaches(s.server));
             l.row.persona_id == persona
                 && l.row.released_at.is_none()
-                && there
                 && l.sockets == 0
                 && l.is_connected(now)
+                && seat.is_some_and(|s| reaches(s.server))
         })
     }
 

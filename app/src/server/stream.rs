@@ -146,14 +146,6 @@ impl Here {
             }
             prism.presence.disconnected(session, clock::now());
             prism.hub.live().touched([Touched::Session(session)]);
-            if prism.store.is_shared() {
-                // Others may believe that it can be told here until they read its row.
-                tokio::spawn(async move {
-                    if prism.store.settle().await.is_ok() {
-                        prism.bus().session_changed(session);
-                    }
-                });
-            }
         }
     }
 }

@@ -113,7 +113,8 @@ impl Store {
         self.0.seat_session(id, now).await
     }
 
-    /// Notes, without waiting for the disk, that it is not any more, unless it is elsewhere already.
+    /// Notes, without waiting for the disk, that it is not any more, unless it is elsewhere already; other servers are told
+    /// then.
     pub fn unseat_session(&self, id: Uuid, seat: Seat) {
         self.0.unseat_session(id, seat)
     }

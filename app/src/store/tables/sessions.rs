@@ -76,13 +76,17 @@ impl Tables {
     }
 
     pub fn unseat_session(&self, id: Uuid, seat: Seat) {
-        self.writer
-            .write_later("that a session is not connected any more", move |c| {
-                let left = "update sessions set server_id = null
-                    where id = ? and server_id = ? and connected_at = ?";
-                let seat = params![id.to_string(), seat.server.to_string(), seat.since.0];
-                c.execute(left, seat).map(drop).map_err(failed)
-            });
+        let bus = self.bus.clone();
+        let leave = move |c: &Connection| {
+            let left = "update sessions set server_id = null
+                where id = ? and server_id = ? and connected_at = ?";
+            let seat = params![id.to_string(), seat.server.to_string(), seat.since.0];
+            c.execute(left, seat).map(drop).map_err(failed)
+        };
+        // Others believe that it can be told here until they read its row.
+        let told = move || bus.session_changed(id);
+        let what = "that a session is not connected any more";
+        self.writer.write_later_then(what, leave, told);
     }
 
     pub async fn any_silent(&self, since: Moment) -> Result<bool> {

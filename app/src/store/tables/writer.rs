@@ -135,6 +135,16 @@ impl Writer {
         what: &'static str,
         job: impl FnOnce(&Connection) -> Result<()> + Send + 'static,
     ) {
+        self.write_later_then(what, job, || ());
+    }
+
+    /// The same, and does something once it is committed.
+    pub fn write_later_then(
+        &self,
+        what: &'static str,
+        job: impl FnOnce(&Connection) -> Result<()> + Send + 'static,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         let Ok(place) = self.later_places.clone().try_acquire_owned() else {
             tracing::error!(
                 "Could not write {what}: {LATER_JOBS_MAX} writes that nobody waits for are queued \
@@ -144,10 +154,9 @@ impl Writer {
         };
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(|connection| in_savepoint(connection, job));
-            Box::new(move |fate| {
-                if let Err(error) = result.and(fate) {
-                    tracing::warn!(%error, "Could not write {what}");
-                }
+            Box::new(move |fate| match result.and(fate) {
+                Ok(()) => then(),
+                Err(error) => tracing::warn!(%error, "Could not write {what}"),
             })
         });
         drop(self.jobs.send(Message::Later(Queued { job, place })));

@@ -41,6 +41,15 @@ async fn session_at(server: &Server, session: uuid::Uuid) -> Option<Value> {
     status["sessions"].as_array()?.iter().find(mine).cloned()
 }
 
+/// Waits until a server knows that a session has a socket somewhere.
+async fn seen_at(server: &Server, session: uuid::Uuid) {
+    wait_until("its socket is known to be there", async || {
+        let shown = session_at(server, session).await?;
+        (shown["connected"] == true).then_some(())
+    })
+    .await;
+}
+
 /// The same agent, by another server.
 fn by(server: &Server, agent: &Client, session: uuid::Uuid) -> Client {
     let agent = Client::new(Locator::Home(server.home()), agent.key().to_owned()).unwrap();
@@ -64,11 +73,7 @@ fn one_prism(redis: Option<&Redis>) {
         // Keys of one server count at the other at once.
         let key = one.identity("Texi").await.key().to_owned();
         let (texi, session, mut stream) = seated(&two, key).await;
-        wait_until("Texi's socket is known to be there", async || {
-            let shown = session_at(&one, session).await?;
-            (shown["connected"] == true).then_some(())
-        })
-        .await;
+        seen_at(&one, session).await;
         let sent = one.operator().call(PID, "signal", task("Texi", "go")).await;
         let sent = sent.unwrap();
         assert_eq!(sent["publish_path"], "published", "{sent}");
@@ -148,11 +153,7 @@ async fn a_step_is_not_put_off_by_a_server_that_cannot_tell_the_one_whose_it_is(
     );
     let key = one.identity("Texi").await.key().to_owned();
     let (texi, session, mut stream) = seated(&two, key).await;
-    wait_until("Texi's socket is known to be there", async || {
-        let shown = session_at(&one, session).await?;
-        (shown["connected"] == true).then_some(())
-    })
-    .await;
+    seen_at(&one, session).await;
     let blocker = |to| json!({"to": to, "signal_type": "Question", "category": "BLOCKER", "payload": {"summary": "x"}});
     let sent = one.operator().call(PID, "signal", blocker("Texi")).await;
     let sent = sent.unwrap();

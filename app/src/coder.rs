@@ -21,6 +21,7 @@ use std::process::Command;
 use std::time::Duration;
 use terminal::Terminal;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// How often the count file is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -53,9 +54,11 @@ impl Launch {
             Host::Codex => self.codex(&program, &mut args, &variables, terminal.has_title()),
             Host::ClaudeCode | Host::Other => None,
         };
-        // Before any signal is caught: what this process ignores its host ignores too.
+        // Caught before there is a host, so that nothing typed at it ends its launcher.
+        let caught = ignored().map(Caught::all_but).transpose()?;
         let host = start_host(&program, &args, &variables)?;
-        let status = stay(host, &mut terminal, || self.title_now()).await?;
+        let caught = caught.map_or_else(|| Caught::all_but(0), Ok)?;
+        let status = stay(host, caught, &mut terminal, || self.title_now()).await?;
         terminal.end(status.terminating_signal().is_some());
         drop(beside);
         match exit_code(status) {
@@ -186,23 +189,55 @@ fn start_host(
     Ok(Pid::from_child(&child))
 }
 
+/// The signals that this process ignores, one bit each, where that can be read. They stay ignored: a
+/// caught signal would not be ignored by the host, as whoever started us wished.
+fn ignored() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+/// What is sent to this process instead of ending or stopping it.
+struct Caught {
+    child: tokio::signal::unix::Signal,
+    /// To be handed on to the host.
+    sent: mpsc::UnboundedReceiver<Signal>,
+}
+
+impl Caught {
+    fn all_but(ignored: u64) -> anyhow::Result<Self> {
+        let child = signal(SignalKind::child())?;
+        let (hand_on, sent) = mpsc::unbounded_channel();
+        // Sent to this process by somebody's hand; the terminal sends some to its host as well, to
+        // which hearing them twice means nothing more.
+        let by_hand = [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
+        // Typed at the terminal, they are the host's to answer: caught here, they do nothing.
+        let typed = [Signal::INT, Signal::QUIT, Signal::TSTP];
+        for caught in by_hand.into_iter().chain(typed) {
+            if ignored & (1 << (caught.as_raw() - 1)) != 0 {
+                continue;
+            }
+            let mut heard = signal(SignalKind::from_raw(caught.as_raw()))?;
+            let hand_on = by_hand.contains(&caught).then(|| hand_on.clone());
+            tokio::spawn(async move {
+                while heard.recv().await.is_some() {
+                    if let Some(hand_on) = &hand_on {
+                        let _ = hand_on.send(caught);
+                    }
+                }
+            });
+        }
+        Ok(Self { child, sent })
+    }
+}
+
 /// Waits for the host to end; stops when it stops, and hands on what was sent to this process.
 async fn stay(
     host: Pid,
+    mut caught: Caught,
     terminal: &mut Terminal,
     title: impl Fn() -> String,
 ) -> anyhow::Result<WaitStatus> {
-    let mut changed = signal(SignalKind::child())?;
-    // Sent to this process by somebody's hand; the terminal sends these to its host as well, to
-    // which hearing them twice means nothing more.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut user1 = signal(SignalKind::user_defined1())?;
-    let mut user2 = signal(SignalKind::user_defined2())?;
-    // Typed at the terminal, they are the host's to answer: caught here, they do nothing.
-    let _interrupt = signal(SignalKind::interrupt())?;
-    let _quit = signal(SignalKind::quit())?;
-    let _stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -223,20 +258,13 @@ async fn stay(
             Some((_, status)) => return Ok(status),
             None => {}
         }
-        let hand_on = tokio::select! {
-            _ = changed.recv() => None,
-            _ = look.tick() => {
-                terminal.show(&title());
-                None
+        tokio::select! {
+            _ = caught.child.recv() => {}
+            _ = look.tick() => terminal.show(&title()),
+            Some(signal) = caught.sent.recv() => {
+                // A host that has just ended needs no signal.
+                let _ = kill_process(host, signal);
             }
-            _ = terminate.recv() => Some(Signal::TERM),
-            _ = hangup.recv() => Some(Signal::HUP),
-            _ = user1.recv() => Some(Signal::USR1),
-            _ = user2.recv() => Some(Signal::USR2),
-        };
-        if let Some(signal) = hand_on {
-            // A host that has just ended needs no signal.
-            let _ = kill_process(host, signal);
         }
     }
 }

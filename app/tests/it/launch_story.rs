@@ -845,6 +845,25 @@ fn what_is_typed_is_the_hosts_to_answer() {
 }
 
 #[test]
+fn what_its_launcher_was_started_to_ignore_a_host_ignores_too() {
+    let server = Server::none();
+    told(&server, &["up"], &[]);
+    let wanted = coder(&server, "kill -HUP $PPID; kill -HUP $$; echo still here");
+    let mut ignoring = Command::new("sh");
+    ignoring.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    ignoring.arg(wanted.get_program()).args(wanted.get_args());
+    for (name, value) in wanted.get_envs() {
+        match value {
+            Some(value) => ignoring.env(name, value),
+            None => ignoring.env_remove(name),
+        };
+    }
+    let ran = ignoring.output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "still here\n");
+}
+
+#[test]
 fn a_host_can_be_stopped_and_continued_from_its_shell() {
     let server = Server::none();
     told(&server, &["up"], &[]);

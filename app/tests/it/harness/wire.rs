@@ -204,10 +204,15 @@ async fn socket(mut client: TcpStream, target: SocketAddr, mut mode: watch::Rece
         return;
     };
     // A freeze is for the sockets that were open when it came.
-    mode.mark_unchanged();
+    let now = *mode.borrow_and_update();
+    if !matches!(now, Sockets::Pass | Sockets::Freeze) {
+        return;
+    }
     let (mut up, mut down) = ([0; 8192], [0; 8192]);
     loop {
         let alive = tokio::select! {
+            // First: nothing that comes after a cut gets through.
+            biased;
             _ = mode.changed() => match *mode.borrow_and_update() {
                 Sockets::Cut | Sockets::Close(_) | Sockets::Script => return,
                 Sockets::Freeze => break,

@@ -256,10 +256,14 @@ impl Shared {
         let models: Vec<Model> = generation.models().filter(|m| here.contains(m)).collect();
         if models.is_empty() {
             let next = wanted()?;
+            let switching = self.state().switching.is_some();
+            let then = match switching {
+                true => format!("they are being embedded by {}", next.names().join(" and ")),
+                false => "`prism model install` fetches it".to_owned(),
+            };
             return Err(format!(
-                "the rows were embedded by {}, which is gone; they are being embedded by {}",
-                generation.names().join(" and "),
-                next.names().join(" and ")
+                "the rows were embedded by {}, which is not here; {then}",
+                generation.names().join(" and ")
             ));
         }
         Ok((generation, models))
@@ -435,9 +439,13 @@ impl Task {
             return self.first(store, wanted).await;
         };
         let is_clean = *clean == Some(answering.id);
-        let has_duty = (answering != wanted || !is_clean) && has_duty(store).await;
+        // A model that is not here may be at another server: what several share never goes back to fewer, or two of them
+        // would embed it anew by turns.
+        let switches =
+            answering != wanted && (!store.is_shared() || wanted.is_better_than(answering));
+        let has_duty = (switches || !is_clean) && has_duty(store).await;
         // One of several servers embeds anew, by its models; the others go on as before.
-        let next = (answering != wanted && has_duty).then_some(wanted);
+        let next = (switches && has_duty).then_some(wanted);
         let (next, clearing) = match self.note_switch(store, answering, next).await {
             // It begins when what is in its way has gone; meanwhile rows are embedded as before.
             Ok(true) => (None, true),

@@ -186,9 +186,15 @@ impl Mouth {
         Some(&self.batch)
     }
 
+    /// There is a way to say something. Whether it is let through shows when something was said.
+    pub(super) fn opens(&self) {
+        self.asked.notify_one();
+    }
+
     /// It was said.
     pub(super) fn said(&mut self) {
         self.batch.clear();
+        self.health.speaks();
     }
 }
 
@@ -384,6 +390,16 @@ impl Carrier {
             (None, []) => format!("{}, no other server is there", self.transport()),
             (None, peers) => format!("{}, with {}", self.transport(), peers.join(", ")),
         };
+        let hop = condition
+            .hop_ms
+            .map(|ms| format!("; word takes {ms:.1} ms"));
+        let lost = (condition.lost > 0).then(|| {
+            format!(
+                "; {} piece(s) of news were lost and looked up",
+                condition.lost
+            )
+        });
+        let says = says + &hop.unwrap_or_default() + &lost.unwrap_or_default();
         Some(serde_json::json!({
             "ok": condition.connected,
             "transport": self.transport(),

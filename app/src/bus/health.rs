@@ -186,7 +186,7 @@ impl Health {
             }
             .unwrap_or_default(),
             why: decides.filter_map(|side| side.why.clone()).next(),
-            hop_ms: inner.hop_ms,
+            hop_ms: inner.hop_ms.filter(|_| connected),
             peers,
             lost: self.lost.load(Ordering::Relaxed),
         }

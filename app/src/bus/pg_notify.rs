@@ -66,7 +66,7 @@ pub(super) async fn speak(place: &Place, channel: &str, mouth: &mut Mouth) -> Re
     let _driven = Driven(tokio::spawn(async {
         drop(connection.await);
     }));
-    mouth.health.speaks();
+    mouth.opens();
     while let Some(batch) = mouth.next().await {
         let said_to: [(&(dyn ToSql + Sync), Type); 2] =
             [(&channel, Type::TEXT), (&batch, Type::TEXT_ARRAY)];

@@ -33,7 +33,7 @@ pub(super) async fn speak(place: &Place, channel: &str, mouth: &mut Mouth) -> Re
         .get_multiplexed_async_connection_with_config(&patient)
         .await
         .map_err(said)?;
-    mouth.health.speaks();
+    mouth.opens();
     while let Some(batch) = mouth.next().await {
         let mut publish = ::redis::pipe();
         for text in batch {

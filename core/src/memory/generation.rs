@@ -117,6 +117,13 @@ impl Generation {
         wanted.into_iter().find(whole)
     }
 
+    /// Whether rows are found better by its vectors than by those of the other.
+    pub fn is_better_than(&self, other: &Self) -> bool {
+        let worse_to_better = [&FIRST, &BGE_SMALL, &MINILM, &BOTH];
+        let place = |of: &Self| worse_to_better.iter().position(|g| g.id == of.id);
+        place(self) > place(other)
+    }
+
     pub fn models(&self) -> impl Iterator<Item = Model> {
         self.halves.iter().map(|half| half.model)
     }
@@ -210,6 +217,21 @@ mod tests {
             (&[Model::BgeSmall, Model::MiniLm], Some(&BOTH)),
         ] {
             assert_eq!(Generation::wanted(installed), wanted, "{installed:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_generations_one_is_better_so_that_nobody_switches_back_and_forth() {
+        for (better, worse) in [
+            (&BOTH, &MINILM),
+            (&BOTH, &BGE_SMALL),
+            (&MINILM, &BGE_SMALL),
+            (&MINILM, &FIRST),
+            (&BGE_SMALL, &FIRST),
+        ] {
+            assert!(better.is_better_than(worse), "{} {}", better.id, worse.id);
+            assert!(!worse.is_better_than(better), "{} {}", worse.id, better.id);
+            assert!(!better.is_better_than(better));
         }
     }
 

@@ -215,3 +215,43 @@ fn what_does_not_fit_is_told_as_lost() {
         while one.hears().await != (two.id, 20_000) {}
     });
 }
+
+#[tokio::test]
+async fn a_redis_that_lets_nothing_be_published_carries_nothing_until_it_does() {
+    let engine = Redis::start();
+    let url = engine.url.clone();
+    let tell = async |words: &str| {
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let mut link = client.get_multiplexed_async_connection().await.unwrap();
+        let mut command = redis::Cmd::new();
+        for word in words.split(' ') {
+            command.arg(word);
+        }
+        let said: redis::Value = command.query_async(&mut link).await.unwrap();
+        format!("{said:?}")
+    };
+    let refused = async || {
+        let stats = tell("INFO commandstats").await;
+        let (_, of_publish) = stats.split_once("cmdstat_publish:")?;
+        let (_, refused) = of_publish.split_once("rejected_calls=")?;
+        let digits = refused.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u64>().ok()
+    };
+    let engine = Engine::Redis(engine);
+    let [one, _two] = engine.pair();
+    one.is(true).await;
+    tell("ACL SETUSER default -publish").await;
+    one.revokes(1);
+    let down = one.is(false).await;
+    let why = down.why.unwrap();
+    assert!(why.contains("no permissions"), "{why}");
+    let before = refused().await.unwrap();
+    wait_until("it was tried again and again", async || {
+        (refused().await? > before + 3).then_some(())
+    })
+    .await;
+    let still = one.condition();
+    assert_eq!((still.connected, still.since), (false, down.since));
+    tell("ACL SETUSER default +publish").await;
+    one.is(true).await;
+}

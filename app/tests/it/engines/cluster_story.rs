@@ -623,6 +623,52 @@ fn what_no_server_has_a_socket_for_was_published_to_nobody() {
 }
 
 #[test]
+fn rows_are_embedded_anew_by_more_models_and_never_back_by_a_server_that_has_fewer() {
+    use crate::generation_story::{MODELS, embedded_by, give, note};
+    let database = Postgres::shared().database();
+    let (poor, mut rich) = (server(&database, None), server(&database, None));
+    // As five minutes after whoever embedded anew was done.
+    let duty_is_free = || database.sql("update duties set until = 0");
+    let generation = || database.sql("select distinct model from memory_vectors");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        give(&poor, &MODELS[..1]);
+        note(
+            &poor.operator(),
+            "moved the feature flags to a typed registry",
+        )
+        .await;
+        embedded_by(&poor.operator(), &["minilm"]).await;
+        give(&rich, &MODELS);
+        duty_is_free();
+        note(
+            &rich.operator(),
+            "the courier mail template uses tables again",
+        )
+        .await;
+        embedded_by(&rich.operator(), &["minilm", "bge-small"]).await;
+        wait_until("the vectors of one are gone", async || {
+            (!generation().trim().contains('\n')).then_some(())
+        })
+        .await;
+        let both = generation();
+        rich.kill();
+        duty_is_free();
+        note(&poor.operator(), "the nightly export streams rows").await;
+        wait_until("it says that it cannot", async || {
+            let operator = poor.operator();
+            let reembed = operator.call(PID, "memory_reembed", json!({})).await;
+            reembed.unwrap()["off"].as_str().map(drop)
+        })
+        .await;
+        assert_eq!(generation(), both);
+        rich.resume_with(&[("PRISM_DATABASE", &database.url)]);
+        embedded_by(&rich.operator(), &["minilm", "bge-small"]).await;
+        assert_eq!(generation(), both);
+    });
+}
+
+#[test]
 fn servers_that_start_at_once_on_an_empty_database_all_come_up() {
     let database = Postgres::shared().database();
     let servers: Vec<Server> = std::thread::scope(|threads| {

@@ -1,7 +1,16 @@
-//! Statements that go to PostgreSQL together: in their order, and all of them or none.
+//! Statements at PostgreSQL: those that go together, in their order and all of them or none; those that lost against
+//! another; and how the graph is searched.
 
-use crate::harness::engines::Postgres;
+use crate::harness::engines::{Database, Postgres};
+use crate::harness::{self, PID, wait_until};
 use prism::store::sql::{Connection, Server, params};
+use serde_json::json;
+
+fn serving(database: &Database) -> harness::Server {
+    let mut server = harness::Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &database.url)]);
+    server
+}
 
 fn count(c: &Connection) -> i64 {
     let sql = "select count(*) from t";
@@ -94,4 +103,75 @@ fn what_is_put_runs_before_what_follows_and_one_that_fails_takes_all_back() {
     let idle = "select count(*) from pg_stat_activity
         where datname = current_database() and state like 'idle in transaction%'";
     assert_eq!(database.sql(idle).trim(), "0");
+}
+
+#[tokio::test]
+async fn a_write_that_lost_a_deadlock_or_a_race_is_done_again() {
+    let database = Postgres::shared().database();
+    let server = serving(&database);
+    // A number of a sequence stays taken when its transaction is rolled back.
+    database.sql(
+        "create sequence tries;
+         create function loses() returns trigger language plpgsql security definer as $$
+             declare try bigint := nextval('tries'); begin
+                 if try = 1 then raise exception 'deadlock detected' using errcode = '40P01'; end if;
+                 if try = 2 then raise exception 'could not serialize' using errcode = '40001'; end if;
+                 return new;
+             end $$;
+         create trigger loses before insert on memory for each row execute function loses()",
+    );
+    let operator = server.operator();
+    let noted = operator
+        .call(PID, "note", json!({"text": "twice lost"}))
+        .await;
+    noted.unwrap();
+    let rows = database.sql("select count(*), (select last_value from tries) from memory");
+    assert_eq!(rows.trim(), "1|3");
+}
+
+#[tokio::test]
+async fn the_graph_is_searched_by_its_indexes_however_many_edges_there_are() {
+    let database = Postgres::shared().database();
+    let mut server = serving(&database);
+    let operator = server.operator();
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        let text = format!("number {n} of SPEC-060 lives in src/shim/mcp.rs");
+        let noted = operator.call(PID, "note", json!({"text": text})).await;
+        ids.push(noted.unwrap()["id"].as_str().unwrap().to_owned());
+    }
+    let confirm = json!({"refers_to": format!("delta:{}", ids[0]), "verdict": "works"});
+    operator.call(PID, "confirm", confirm).await.unwrap();
+    // Few things named by many rows: what a plan made of averages gets wrong.
+    database.sql(
+        "set session_replication_role = replica;
+         insert into edges (tenant_id, src, kind, dst, project_id, created_at)
+             select e.tenant_id, 'row-' || n, e.kind, 'entity:' || n % 7, e.project_id, 0
+             from generate_series(1, 20000) n, (select * from edges where kind = 'MENTIONS' limit 1) e;
+         analyze",
+    );
+    let scans = async || {
+        // Counted when its connection has ended.
+        wait_until("every other connection is closed", async || {
+            let others = "select count(*) from pg_stat_activity
+                where datname = current_database() and pid <> pg_backend_pid()";
+            (database.sql(others).trim() == "0").then_some(())
+        })
+        .await;
+        database.sql("select seq_scan from pg_stat_user_tables where relname = 'edges'")
+    };
+    server.terminate();
+    let before = scans().await;
+    server.resume_with(&[("PRISM_DATABASE", &database.url)]);
+    let operator = server.operator();
+    for question in ["what did we confirm about SPEC-060", "src/shim/mcp.rs"] {
+        let found = operator
+            .call(PID, "recall", json!({"query": question}))
+            .await;
+        assert!(!found.unwrap()["results"].as_array().unwrap().is_empty());
+    }
+    let shown = operator.call(PID, "graph", json!({"id": ids[0]})).await;
+    assert!(shown.unwrap().to_string().contains("CONFIRMS"));
+    server.terminate();
+    assert_eq!(scans().await, before);
 }

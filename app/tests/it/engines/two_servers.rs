@@ -208,6 +208,28 @@ fn a_signal_sent_at_one_server_is_pushed_by_the_other_and_what_becomes_of_it_com
 }
 
 #[test]
+fn what_a_session_at_one_server_has_read_is_read_for_its_sibling_at_the_other() {
+    by_every_carrier(async |by| {
+        let (_dir, one, two) = One::pair(&by).await;
+        let minted = one.mint("Texi").await;
+        let (reader, _) = register(&one.client(key(&minted))).await;
+        let (_, sibling) = register(&two.client(key(&minted))).await;
+        let mut stream = two.stream(key(&minted), sibling).await;
+        let sent = one.operator.call(PID, "signal", task("Texi", "go")).await;
+        let read = reader.call(PID, "signals_pending", json!({})).await;
+        let lease = json!({"lease_id": read.unwrap()["lease_id"]});
+        let confirmed = reader.call(PID, "signals_confirm", lease).await;
+        confirmed.unwrap();
+        let read = loop {
+            if let ServerFrame::Drained { signal_ids, .. } = stream.next().await.expect("open") {
+                break signal_ids;
+            }
+        };
+        assert_eq!(json!(read), json!([sent.unwrap()["signal_id"]]));
+    });
+}
+
+#[test]
 fn a_key_revoked_at_one_server_opens_nothing_at_the_other_and_its_sockets_close() {
     by_every_carrier(async |by| {
         let (_dir, one, two) = One::pair(&by).await;

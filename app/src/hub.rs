@@ -125,9 +125,10 @@ impl Socket {
         lock(&self.state).outbox.replayed(rows, head);
     }
 
-    /// How far it was sent its inbox.
-    pub fn reach(&self) -> i64 {
-        lock(&self.state).outbox.reach()
+    /// How far it was sent its inbox; none while it ends.
+    pub fn reach(&self) -> Option<i64> {
+        let state = lock(&self.state);
+        state.close.is_none().then(|| state.outbox.reach())
     }
 
     /// The inbox is an older copy of the one that it was sent: whoever is at the other end agrees anew on where it stands.
@@ -165,6 +166,7 @@ pub struct Hub {
     sockets: Mutex<HashMap<Uuid, Vec<Arc<Socket>>>>,
     watchers: Mutex<Vec<Arc<Socket>>>,
     live: Arc<Live>,
+    left: Notify,
 }
 
 impl Hub {
@@ -200,6 +202,20 @@ impl Hub {
             if mine.is_empty() {
                 sockets.remove(&socket.persona_id);
             }
+        }
+        drop(sockets);
+        self.left.notify_waiters();
+    }
+
+    /// Waits until nobody is here any more.
+    pub async fn is_left(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.sockets() == 0 {
+                return;
+            }
+            left.await;
         }
     }
 
@@ -306,7 +322,11 @@ impl Hub {
     /// How far the sockets of each inbox have come. Whoever is to compare rows with it asks this first.
     pub fn reached(&self) -> HashMap<Uuid, i64> {
         let sockets = lock(&self.sockets);
-        let furthest = |mine: &Vec<Arc<Socket>>| mine.iter().map(|s| s.reach()).max().unwrap_or(0);
+        // One that ends may have come further than the inbox reaches: its successor is not to end for it.
+        let furthest = |mine: &Vec<Arc<Socket>>| {
+            let stay = mine.iter().filter_map(|s| s.reach());
+            stay.max().unwrap_or(0)
+        };
         let reached = sockets
             .iter()
             .map(|(persona, mine)| (*persona, furthest(mine)));

@@ -4,7 +4,7 @@ use super::dialect::for_postgres;
 use super::secure::Secure;
 use super::talk::Talk;
 use super::{Error, Result, ToSql, Value, ValueRef};
-use ::postgres::config::{Host, SslMode};
+use ::postgres::config::{Host, SslMode, TargetSessionAttrs};
 use ::postgres::error::SqlState;
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
@@ -30,6 +30,9 @@ pub const MEMBER: &str = "prism_member";
 /// The right to take on a role, as the database calls it: from version 16 on a member may lack it.
 pub const MAY_BECOME: &str =
     "case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end";
+
+/// What a new connection says behind its right where the database is a standby.
+const FOLLOWS: &str = " follows";
 
 /// How long a statement may take, and a little more for the way: the database ends one before that, unless it is gone.
 const ANSWER: Duration = Duration::from_secs(63);
@@ -81,6 +84,10 @@ impl Server {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
         }
+        // Of several hosts the one that writes is meant, whichever that is by then.
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         // A host that vanished says nothing: whoever waits for it hears that soon.
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(SILENT);
@@ -118,12 +125,14 @@ impl Server {
              select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
                      and not rolbypassrls and pg_has_role(current_user, oid, {MAY_BECOME})) then 'role'
                  when rolsuper or rolbypassrls then 'nothing' else 'force' end
+                 || case when pg_is_in_recovery() then '{FOLLOWS}' else '' end
              from pg_roles where rolname = current_user"
         );
         let said = talk.wait(Some(ANSWER), async |client| {
             client.simple_query(&settings).await
         })?;
-        let apart = last_of(&said).and_then(|name| Apart::from_name(&name));
+        let said = last_of(&said).unwrap_or_default();
+        let apart = Apart::from_name(said.trim_end_matches(FOLLOWS));
         Ok(Box::new(Link {
             talk: RefCell::new(Some(talk)),
             along: RefCell::default(),
@@ -138,6 +147,7 @@ impl Server {
             has_failed: Cell::new(false),
             tenant: Cell::new(None),
             kept_apart: apart.unwrap_or(Apart::Nothing),
+            follows: said.ends_with(FOLLOWS),
             is_owner: Cell::new(false),
             takes_time: Cell::new(false),
             apart: false,
@@ -216,6 +226,8 @@ pub struct Link {
     tenant: Cell<Option<Uuid>>,
     /// What keeps it from the rows of others.
     kept_apart: Apart,
+    /// The database only followed another one when it was opened. One that is set back to that cuts its connections off.
+    follows: bool,
     /// It keeps the role that it came with.
     is_owner: Cell<bool>,
     /// Its statements take as long as they take.
@@ -281,6 +293,10 @@ impl Link {
             .borrow_mut()
             .extend(ahead.into_iter().zip(known));
         Ok(answer)
+    }
+
+    pub fn follows(&self) -> bool {
+        self.follows
     }
 
     /// A statement for values of these types. The same text may be asked with other types: with

@@ -219,7 +219,7 @@ fn a_database_without_room_is_told_by_everything_and_goes_on_by_itself() {
         (says(&["ready"]).0 == Some(0)).then_some(())
     });
     assert_eq!(says(&["note", "three"]).0, Some(0));
-    assert!(log().contains("The database has room again"));
+    assert!(log().contains("The database can be written again"));
 }
 
 #[test]

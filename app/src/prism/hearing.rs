@@ -319,9 +319,10 @@ impl Prism {
             known.replace(copy.clone())
         };
         let Some(before) = before else { return };
-        match before.name == copy.name {
-            true => tracing::info!("The database was started anew: everything is read again"),
-            false => tracing::warn!(
+        let is_another = before.name != copy.name;
+        match is_another {
+            false => tracing::info!("The database was started anew: everything is read again"),
+            true => tracing::warn!(
                 before = before.name,
                 copy = copy.name,
                 "Another copy of the database answers: everything is read again"
@@ -333,7 +334,10 @@ impl Prism {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Signs::default();
         self.names_heard();
         self.hub.live().behind();
-        self.hub.restart();
+        match is_another {
+            true => self.hub.restart(),
+            false => self.hub.restart_older(),
+        }
     }
 
     /// Which copy of the database this is, where it says so.

@@ -458,7 +458,8 @@ async fn replay(
             )
         })
         .collect();
-    socket.replayed(rows, caught_up.then_some(page.head));
+    let head = caught_up.then_some(page.head);
+    prism.hub.replayed(socket, rows, head);
     Ok(caught_up)
 }
 

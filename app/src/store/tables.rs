@@ -160,6 +160,7 @@ impl Tables {
         pool: pool::Pool,
     ) -> Result<Self> {
         let pool = Arc::new(pool);
+        bus.hub().stands_on(pool.server().starts());
         let readers = readers.map(|readers| readers.of(Some(tenant)));
         let ground = writer::Ground::Shared(pool.clone());
         let started = Self::start(ground, bus, readers, reports)?;

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::error::Error as Cause;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage, Statement};
 use uuid::Uuid;
@@ -30,9 +30,6 @@ pub const MEMBER: &str = "prism_member";
 /// The right to take on a role, as the database calls it: from version 16 on a member may lack it.
 pub const MAY_BECOME: &str =
     "case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end";
-
-/// What a new connection says behind its right where the database is a standby.
-const FOLLOWS: &str = " follows";
 
 /// How long a statement may take, and a little more for the way: the database ends one before that, unless it is gone.
 const ANSWER: Duration = Duration::from_secs(63);
@@ -61,6 +58,28 @@ pub fn round_trips() -> &'static AtomicU64 {
 pub struct Server {
     config: Arc<Config>,
     secure: Secure,
+    starts: Arc<Starts>,
+}
+
+/// How often the database was started anew, as far as connections have seen: before anything is read there, and so
+/// before anybody can be told of it.
+#[derive(Default)]
+pub struct Starts {
+    last_at: AtomicI64,
+    times: AtomicU64,
+}
+
+impl Starts {
+    fn saw(&self, at: i64) {
+        let before = self.last_at.swap(at, Ordering::AcqRel);
+        if before != 0 && before != at {
+            self.times.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
 }
 
 impl Server {
@@ -100,7 +119,12 @@ impl Server {
         Ok(Self {
             config: Arc::new(config),
             secure,
+            starts: Arc::default(),
         })
+    }
+
+    pub fn starts(&self) -> Arc<Starts> {
+        self.starts.clone()
     }
 
     /// The place without who comes in and with which password.
@@ -125,14 +149,20 @@ impl Server {
              select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
                      and not rolbypassrls and pg_has_role(current_user, oid, {MAY_BECOME})) then 'role'
                  when rolsuper or rolbypassrls then 'nothing' else 'force' end
-                 || case when pg_is_in_recovery() then '{FOLLOWS}' else '' end
+                 || case when pg_is_in_recovery() then ' follows ' else ' leads ' end
+                 || cast(extract(epoch from pg_postmaster_start_time()) * 1000000 as bigint)
              from pg_roles where rolname = current_user"
         );
         let said = talk.wait(Some(ANSWER), async |client| {
             client.simple_query(&settings).await
         })?;
         let said = last_of(&said).unwrap_or_default();
-        let apart = Apart::from_name(said.trim_end_matches(FOLLOWS));
+        let mut said = said.split(' ');
+        let apart = said.next().and_then(Apart::from_name);
+        let follows = said.next() == Some("follows");
+        if let Some(at) = said.next().and_then(|at| at.parse().ok()) {
+            self.starts.saw(at);
+        }
         Ok(Box::new(Link {
             talk: RefCell::new(Some(talk)),
             along: RefCell::default(),
@@ -147,7 +177,7 @@ impl Server {
             has_failed: Cell::new(false),
             tenant: Cell::new(None),
             kept_apart: apart.unwrap_or(Apart::Nothing),
-            follows: said.ends_with(FOLLOWS),
+            follows,
             is_owner: Cell::new(false),
             takes_time: Cell::new(false),
             apart: false,

@@ -225,3 +225,23 @@ pub(super) fn changes(c: &Connection) -> Result<(i64, i64)> {
     );
     Ok(changes.optional().map_err(failed)?.unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_could_not_be_asked_has_not_said_that_it_will_not_tell() {
+        assert!(is_withheld(&SqlState::INSUFFICIENT_PRIVILEGE));
+        assert!(is_withheld(&SqlState::UNDEFINED_FUNCTION));
+        for passing in [
+            SqlState::OUT_OF_MEMORY,
+            SqlState::DISK_FULL,
+            SqlState::IO_ERROR,
+            SqlState::CONNECTION_FAILURE,
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        ] {
+            assert!(!is_withheld(&passing), "{passing:?}");
+        }
+    }
+}

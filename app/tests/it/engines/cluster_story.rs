@@ -294,6 +294,43 @@ async fn events_until(stream: &mut Stream, kind: &str, last: &str) -> usize {
     }
 }
 
+/// What a server that is told to stop leaves behind: no seat, and no word that was still to be said.
+#[test]
+fn a_server_that_stops_in_order_leaves_no_socket_behind_and_the_others_know_at_once() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let one = server(&database, Some(&redis));
+    let mut two = server(&database, Some(&redis));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut seats = Vec::new();
+        for n in 0..12 {
+            let key = one.identity(&format!("Texi{n}")).await.key().to_owned();
+            seats.push(seated(&two, key).await);
+        }
+        for (_, session, _) in &seats {
+            seen_at(&one, *session).await;
+        }
+        assert_eq!(two.terminate(), Some(0));
+        let seated = "select count(*) from sessions where server_id is not null";
+        assert_eq!(database.sql(seated).trim(), "0");
+        wait_until(
+            "nobody is connected, and nobody else is there",
+            async || {
+                for (_, session, _) in &seats {
+                    let shown = session_at(&one, *session).await?;
+                    if shown["connected"] != false {
+                        return None;
+                    }
+                }
+                let ready = one.operator().ready().await.unwrap();
+                (ready["carrier"]["peers"] == json!([])).then_some(())
+            },
+        )
+        .await;
+    });
+}
+
 #[test]
 fn the_sessions_of_a_server_that_died_have_left_and_one_of_the_others_says_so_once() {
     let database = Postgres::shared().database();

@@ -132,9 +132,9 @@ impl Socket {
         state.close.is_none().then(|| state.outbox.reach())
     }
 
-    /// The inbox is an older copy of the one that it was sent: whoever is at the other end agrees anew on where it stands.
+    /// The inbox may be an older copy of the one that it was sent: whoever is at the other end agrees anew on where it stands.
     pub fn restart(&self) {
-        self.close(close::TRY_AGAIN, "the inbox is another copy: say hello");
+        self.close(close::TRY_AGAIN, "the inbox may be another copy: say hello");
     }
 
     /// Signals go before control frames, so that a `drained` never overtakes its signal.

@@ -6,6 +6,7 @@
 use crate::config::failpoint;
 use crate::live::Live;
 use crate::store::Audience;
+use crate::store::sql::Starts;
 use axum::extract::ws::Utf8Bytes;
 use prism_core::api::{ServerFrame, close};
 use prism_core::delivery::{Next, Offer, Outbox};
@@ -14,7 +15,8 @@ use prism_core::limits::{
     WATCHERS_MAX,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -26,6 +28,8 @@ pub struct Socket {
     pub project_id: Uuid,
     state: Mutex<SocketState>,
     wake: Notify,
+    /// How often the database had been started anew when it came.
+    started: AtomicU64,
 }
 
 struct SocketState {
@@ -86,6 +90,7 @@ impl Socket {
             project_id,
             state: Mutex::new(state),
             wake: Notify::new(),
+            started: AtomicU64::new(0),
         })
     }
 
@@ -121,18 +126,15 @@ impl Socket {
         self.wake.notify_one();
     }
 
-    pub fn replayed(&self, rows: Vec<(i64, Utf8Bytes)>, head: Option<i64>) {
-        lock(&self.state).outbox.replayed(rows, head);
+    /// How far it was sent its inbox; none while it ends.
+    pub fn reach(&self) -> Option<i64> {
+        let state = lock(&self.state);
+        state.close.is_none().then(|| state.outbox.reach())
     }
 
-    /// How far it was sent its inbox.
-    pub fn reach(&self) -> i64 {
-        lock(&self.state).outbox.reach()
-    }
-
-    /// The inbox is an older copy of the one that it was sent: whoever is at the other end agrees anew on where it stands.
+    /// The inbox may be an older copy of the one that it was sent: whoever is at the other end agrees anew on where it stands.
     pub fn restart(&self) {
-        self.close(close::TRY_AGAIN, "the inbox is another copy: say hello");
+        self.close(close::TRY_AGAIN, "the inbox may be another copy: say hello");
     }
 
     /// Signals go before control frames, so that a `drained` never overtakes its signal.
@@ -165,6 +167,9 @@ pub struct Hub {
     sockets: Mutex<HashMap<Uuid, Vec<Arc<Socket>>>>,
     watchers: Mutex<Vec<Arc<Socket>>>,
     live: Arc<Live>,
+    left: Notify,
+    /// How often the database was started anew, where that is not this process's own.
+    starts: OnceLock<Arc<Starts>>,
 }
 
 impl Hub {
@@ -173,8 +178,28 @@ impl Hub {
         self.live.clone()
     }
 
+    /// Has sockets end that were there before the database was started anew.
+    pub fn stands_on(&self, starts: Arc<Starts>) {
+        let _ = self.starts.set(starts);
+    }
+
+    fn starts(&self) -> u64 {
+        self.starts.get().map_or(0, |starts| starts.times())
+    }
+
+    /// Whether a socket is sent what rows say by now. Its inbox may be an earlier state of the one that it was sent,
+    /// and have grown since: whoever is at the other end says which signal it heard last, before it hears another.
+    fn is_current(&self, socket: &Socket) -> bool {
+        let is_current = socket.started.load(Ordering::Relaxed) == self.starts();
+        if !is_current {
+            socket.restart();
+        }
+        is_current
+    }
+
     /// Adds a socket; false when the identity holds too many already.
     pub fn join(&self, socket: Arc<Socket>) -> bool {
+        socket.started.store(self.starts(), Ordering::Relaxed);
         if socket.session_id.is_none() {
             let mut watchers = lock(&self.watchers);
             let room = watchers.len() < WATCHERS_MAX;
@@ -200,6 +225,20 @@ impl Hub {
             if mine.is_empty() {
                 sockets.remove(&socket.persona_id);
             }
+        }
+        drop(sockets);
+        self.left.notify_waiters();
+    }
+
+    /// Waits until nobody is here any more.
+    pub async fn is_left(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.sockets() == 0 {
+                return;
+            }
+            left.await;
         }
     }
 
@@ -238,7 +277,7 @@ impl Hub {
         }
         let frame = frame();
         for socket in mine {
-            let Some(session) = socket.session_id else {
+            let Some(session) = socket.session_id.filter(|_| self.is_current(socket)) else {
                 continue;
             };
             match socket.offer(seq, frame.clone()) {
@@ -306,7 +345,11 @@ impl Hub {
     /// How far the sockets of each inbox have come. Whoever is to compare rows with it asks this first.
     pub fn reached(&self) -> HashMap<Uuid, i64> {
         let sockets = lock(&self.sockets);
-        let furthest = |mine: &Vec<Arc<Socket>>| mine.iter().map(|s| s.reach()).max().unwrap_or(0);
+        // One that ends may have come further than the inbox reaches: its successor is not to end for it.
+        let furthest = |mine: &Vec<Arc<Socket>>| {
+            let stay = mine.iter().filter_map(|s| s.reach());
+            stay.max().unwrap_or(0)
+        };
         let reached = sockets
             .iter()
             .map(|(persona, mine)| (*persona, furthest(mine)));
@@ -335,6 +378,20 @@ impl Hub {
         }
     }
 
+    /// The database was started anew: whoever has not said hello since does.
+    pub fn restart_older(&self) {
+        for socket in lock(&self.sockets).values().flatten() {
+            self.is_current(socket);
+        }
+    }
+
+    /// Hands a socket what was read for it: rows, and how far the inbox reached (`None` when rows were left out).
+    pub fn replayed(&self, socket: &Socket, rows: Vec<(i64, Utf8Bytes)>, head: Option<i64>) {
+        if self.is_current(socket) {
+            lock(&socket.state).outbox.replayed(rows, head);
+        }
+    }
+
     /// Says how far inboxes reach, so that a socket that missed a push reads the store.
     pub fn heard_of(&self, heads: &[(Uuid, i64)]) {
         if failpoint("hub.pause") {
@@ -342,7 +399,8 @@ impl Hub {
         }
         let sockets = lock(&self.sockets);
         for (persona, head) in heads {
-            for socket in sockets.get(persona).into_iter().flatten() {
+            let mine = sockets.get(persona).into_iter().flatten();
+            for socket in mine.filter(|socket| self.is_current(socket)) {
                 lock(&socket.state).outbox.heard_of(*head);
                 socket.wake.notify_one();
             }
@@ -415,5 +473,30 @@ impl Hub {
         {
             socket.close(code, reason);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_ends_does_not_say_how_far_its_inbox_must_reach() {
+        let hub = Hub::default();
+        let texi = Uuid::from_u128(9);
+        let comes = |session: u128, seen: i64| {
+            let session = Some(Uuid::from_u128(session));
+            let socket = Socket::new(Uuid::nil(), session, texi, Uuid::nil());
+            socket.resume_after(seen);
+            assert!(hub.join(socket.clone()));
+            socket
+        };
+        let ended = |socket: &Socket| lock(&socket.state).close.is_some();
+        let first = comes(1, 10);
+        hub.fell_short(&hub.reached(), &[(texi, 7)]);
+        assert!(ended(&first), "it was sent what is not there any more");
+        let second = comes(1, 7);
+        hub.fell_short(&hub.reached(), &[(texi, 7)]);
+        assert!(!ended(&second), "it has said hello since");
     }
 }

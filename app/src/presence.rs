@@ -41,6 +41,8 @@ struct Live {
     seated_at: Option<Moment>,
     /// When its name, what it waits for or who looks was last said here.
     said_at: Option<Moment>,
+    /// When its first verb came here, while nobody knows whether its row says so: its peers have still to hear of it.
+    opening: Option<Moment>,
 }
 
 /// How a sign of life changes what the peers of a session know of it.
@@ -107,6 +109,7 @@ impl Live {
             read_at: None,
             seated_at: None,
             said_at: None,
+            opening: None,
         }
     }
 
@@ -343,11 +346,23 @@ impl Presence {
         };
         live.row.last_verb_at = Some(now);
         let came = live.seen(now);
-        if live.row.first_verb_at.is_none() {
-            live.row.first_verb_at = Some(now);
+        if live.row.first_verb_at.is_none() || live.opening.is_some() {
+            live.row.first_verb_at = live.opening.or(Some(now));
             return Came::First;
         }
         came
+    }
+
+    /// When the first verb of a session came, of which nobody knows whether it has opened the session.
+    pub fn opening(&self, session: Uuid) -> Option<Moment> {
+        self.lock().sessions.get(&session)?.opening
+    }
+
+    /// Whether its first verb has opened a session is known, or is not since then.
+    pub fn is_opening(&self, session: Uuid, since: Option<Moment>) {
+        if let Some(live) = self.lock().sessions.get_mut(&session) {
+            live.opening = since;
+        }
     }
 
     /// The session could not be opened: its next verb is its first.
@@ -758,6 +773,30 @@ mod tests {
         presence.learn_of(vec![left], at(201));
         assert_eq!(presence.seen(Uuid::from_u128(1), at(210)), Came::Back);
         assert_eq!(presence.seen(Uuid::from_u128(1), at(211)), Came::Known);
+    }
+
+    #[test]
+    fn a_first_verb_of_which_nobody_knows_whether_it_was_stored_is_first_again() {
+        let presence = Presence::default();
+        let id = Uuid::from_u128(1);
+        let silent = SessionRow {
+            first_verb_at: None,
+            ..row(1, 0)
+        };
+        learn(&presence, vec![silent], at(1));
+        assert_eq!(presence.verb(id, at(2)), Came::First);
+        presence.is_opening(id, Some(at(2)));
+        presence.not_opened(id);
+        // It was stored: its row says so before the next verb comes.
+        let opened = SessionRow {
+            first_verb_at: Some(at(2)),
+            ..row(1, 2)
+        };
+        learn(&presence, vec![opened], at(3));
+        assert_eq!(presence.verb(id, at(4)), Came::First, "nobody was told");
+        assert_eq!(presence.opening(id), Some(at(2)));
+        presence.is_opening(id, None);
+        assert_eq!(presence.verb(id, at(5)), Came::Known);
     }
 
     #[test]

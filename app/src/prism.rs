@@ -22,7 +22,7 @@ use crate::home::Home;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
-use crate::store::{Signs, Store};
+use crate::store::{Copy, Signs, Store};
 use crate::tls::Shown;
 use futures_util::FutureExt;
 use prism_core::access::Bucket;
@@ -87,7 +87,7 @@ pub struct Prism {
     /// How far others' changes are known here.
     seen: Mutex<Signs>,
     /// Which copy of the database was last seen, where it says so.
-    copy: Mutex<Option<String>>,
+    copy: Mutex<Option<Copy>>,
     /// Sessions that others say are another now.
     sessions_heard: Mutex<HashSet<Uuid>>,
     /// When it may be said of others' sessions that they have left: after a start, and after the store was

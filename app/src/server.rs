@@ -165,6 +165,12 @@ pub async fn serve(options: Options, env: &Env) -> Result<()> {
     let operator = prism.operator.clone();
     let called = prism.store.database().await;
     let called = called.map_err(|e| anyhow_of(e.into()))?;
+    if called.is_none() && redis.is_some() {
+        tracing::warn!(
+            "The database does not let this user ask which one it is (pg_control_system): on this Redis, servers \
+             whose user may ask do not hear this one, and a copy of the database does"
+        );
+    }
     let ground = database.map(|database| Ground {
         called,
         config,

@@ -11,7 +11,7 @@ pub mod sql;
 pub mod tables;
 mod vectors;
 
-pub use servers::{Duty, Room, Seat, Seen, Signs};
+pub use servers::{Copy, Duty, Room, Seat, Seen, Signs};
 pub use tables::{backup, moving, tenants};
 
 use crate::bus::{Bus, Pushed};
@@ -92,8 +92,10 @@ impl From<StoreError> for Problem {
             StoreError::Unwritable(why) => Problem::new(
                 Code::StorageFull,
                 format!("nothing was stored: {why}"),
-                "free space on the disk that the database is on ($PRISM_HOME, or PostgreSQL's own) or make it \
-                 writable, then send it again",
+                remedy(&why).unwrap_or(
+                    "free space on the disk that the database is on ($PRISM_HOME, or PostgreSQL's own) or make it \
+                     writable, then send it again",
+                ),
             ),
             StoreError::Again(why) => Problem::new(
                 Code::StorageFull,

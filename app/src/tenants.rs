@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks for a name that nobody knows: anybody may send any.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long sockets may take to end where a server stops.
+const SOCKETS_END: Duration = Duration::from_secs(1);
+
 /// Everybody who is served; cheap to clone.
 #[derive(Clone)]
 pub struct Tenants(Arc<Inner>);
@@ -295,9 +298,13 @@ impl Tenants {
         }
         let end = |prism: Arc<Prism>| async move {
             prism.finish_verbs(grace).await;
+            // Who was told to go says in its row that it went.
+            let gone = tokio::time::timeout(SOCKETS_END, prism.hub.is_left());
+            drop(gone.await);
             let dirty = prism.presence.take_dirty();
             prism.store.touch_sessions(dirty, crate::clock::now());
             prism.store.close().await;
+            prism.bus().carrier().leave().await;
         };
         let ending: Vec<_> = (self.all().into_iter())
             .map(|prism| tokio::spawn(end(prism)))

@@ -57,6 +57,8 @@ pub enum News {
     Lost,
     /// A sign of life, which its own sender listens for as well.
     Here { name: String },
+    /// The server stops; it says nothing after this.
+    Gone,
     /// From a newer server.
     #[serde(other)]
     Unknown,
@@ -261,6 +263,7 @@ mod tests {
             }),
             News::Lost,
             News::Here { name: "one".into() },
+            News::Gone,
         ]
     }
 

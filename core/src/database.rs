@@ -11,7 +11,7 @@ pub const POOLER: &str =
 /// What to do about what PostgreSQL, or the way to it, said; nothing where there is nothing better to say than that.
 pub fn remedy(said: &str) -> Option<&'static str> {
     // What is said more closely comes first: the codes behind it stand for much.
-    const KNOWN: [(&str, &str); 13] = [
+    const KNOWN: [(&str, &str); 14] = [
         (
             "no encryption (28000)",
             "the database lets nobody in without TLS: take sslmode=disable out of the URL",
@@ -67,6 +67,10 @@ pub fn remedy(said: &str) -> Option<&'static str> {
         (
             "(53100)",
             "make room on the disk that the database is on; servers go on by themselves then",
+        ),
+        (
+            "(58030)",
+            "the disk that the database is on fails: PostgreSQL's log names the file that it could not read or write",
         ),
     ];
     let found = KNOWN.iter().find(|(words, _)| said.contains(words));
@@ -371,6 +375,10 @@ mod tests {
             (
                 "could not extend file: No space left on device (53100)",
                 "make room",
+            ),
+            (
+                "could not write block 7: Input/output error (58030)",
+                "the disk that the database is on fails",
             ),
             (
                 "password authentication failed for user \"u\" (28P01)",

@@ -19,6 +19,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
+/// How long a server that stops tries to say so.
+const LEAVING: Duration = Duration::from_secs(1);
+
 pub enum Carrier {
     /// One server has nobody to tell.
     Alone,
@@ -68,6 +71,9 @@ pub struct Line {
     /// Something did not fit into the queue, and nobody was told yet.
     lost: Arc<AtomicBool>,
     health: Arc<Health>,
+    leaves: Arc<Notify>,
+    /// The last word was said.
+    has_left: Arc<Notify>,
     tasks: [tokio::task::JoinHandle<()>; 2],
 }
 
@@ -129,6 +135,14 @@ impl Ear {
             }
             News::Unknown => {}
             _ if own || tenant != self.member.tenant => {}
+            News::Gone => {
+                self.health.gone(server);
+                self.put(Heard::News {
+                    server,
+                    at,
+                    news: Box::new(News::Gone),
+                });
+            }
             News::Lost => self.put(Heard::Gap),
             news => {
                 let news = Box::new(news);
@@ -153,6 +167,10 @@ pub(super) struct Mouth {
     beat: tokio::time::Interval,
     /// Somebody is to hear of this server before its next sign of life.
     asked: Arc<Notify>,
+    /// The server stops.
+    leaves: Arc<Notify>,
+    /// The last word was said, or is about to be.
+    has_left: bool,
     pub(super) health: Arc<Health>,
 }
 
@@ -160,6 +178,9 @@ impl Mouth {
     /// Waits for something to say, a sign of life if nothing else; none when nobody has anything to say any more.
     pub(super) async fn next(&mut self) -> Option<&[String]> {
         if self.batch.is_empty() {
+            if self.has_left {
+                return None;
+            }
             let here = || {
                 let name = self.member.name.clone();
                 self.member.says(News::Here { name }).encode()
@@ -175,6 +196,11 @@ impl Mouth {
                     true
                 }
                 n = self.waiting.recv_many(&mut self.batch, BUS_BATCH_MAX) => n > 0,
+                () = self.leaves.notified() => {
+                    self.has_left = true;
+                    self.batch.extend(self.member.says(News::Gone).encode());
+                    true
+                }
             };
             if !said {
                 return None;
@@ -233,6 +259,7 @@ impl Line {
         let mut beat = tokio::time::interval(Duration::from_secs(BUS_BEAT_S));
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let asked = Arc::<Notify>::default();
+        let (leaves, has_left) = (Arc::<Notify>::default(), Arc::<Notify>::default());
         let mouth = Mouth {
             member: member.clone(),
             waiting: to_say,
@@ -240,6 +267,8 @@ impl Line {
             lost: lost.clone(),
             beat,
             asked: asked.clone(),
+            leaves: leaves.clone(),
+            has_left: false,
             health: health.clone(),
         };
         let ear = Ear {
@@ -250,7 +279,7 @@ impl Line {
             health: health.clone(),
         };
         let tasks = [
-            tokio::spawn(keep_speaking(way.clone(), mouth)),
+            tokio::spawn(keep_speaking(way.clone(), mouth, has_left.clone())),
             tokio::spawn(keep_listening(way, ear)),
         ];
         let line = Self {
@@ -258,6 +287,8 @@ impl Line {
             waiting,
             lost,
             health,
+            leaves,
+            has_left,
             tasks,
         };
         (
@@ -298,13 +329,14 @@ impl Pause {
     }
 }
 
-async fn keep_speaking(way: Way, mut mouth: Mouth) {
+async fn keep_speaking(way: Way, mut mouth: Mouth, has_left: Arc<Notify>) {
     let channel = mouth.member.channel.clone();
     let mut pause = Pause(Pause::FIRST);
     while let Err(why) = way.speak(&channel, &mut mouth).await {
         let first = mouth.health.cannot_speak(why);
         pause.after(first).await;
     }
+    has_left.notify_one();
 }
 
 async fn keep_listening(way: Way, ear: Ear) {
@@ -378,6 +410,16 @@ impl Carrier {
         }
     }
 
+    /// Says what is still to be said, and that this server stops: nobody is to count on it any more. Nothing is said
+    /// after that.
+    pub async fn leave(&self) {
+        if let Some(line) = self.line().filter(|_| self.reaches_others()) {
+            line.leaves.notify_one();
+            let left = tokio::time::timeout(LEAVING, line.has_left.notified());
+            drop(left.await);
+        }
+    }
+
     /// How it does, for whoever watches over the server; none for one that is alone.
     pub fn report(&self) -> Option<serde_json::Value> {
         let condition = self.health()?.condition();
@@ -388,7 +430,14 @@ impl Carrier {
                 condition.since
             ),
             (None, []) => format!("{}, no other server is there", self.transport()),
-            (None, peers) => format!("{}, with {}", self.transport(), peers.join(", ")),
+            (None, peers) => {
+                let shown = peers.join(", ");
+                let more = match condition.peers_more {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                format!("{}, with {shown}{more}", self.transport())
+            }
         };
         let hop = condition
             .hop_ms
@@ -409,6 +458,7 @@ impl Carrier {
             "why": condition.why,
             "hop_ms": condition.hop_ms,
             "peers": condition.peers,
+            "peers_more": condition.peers_more,
             "lost": condition.lost,
             "says": says,
         }))

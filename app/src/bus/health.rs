@@ -41,14 +41,18 @@ pub struct Condition {
     /// Why not.
     pub why: Option<String>,
     pub hop_ms: Option<f64>,
-    /// The other servers that were heard of lately.
+    /// The other servers that were heard of lately, the first of them by name, and how many more there are.
     pub peers: Vec<String>,
+    pub peers_more: usize,
     /// Messages that did not fit into the queue.
     pub lost: u64,
 }
 
-/// Servers that are known to be there, at the most, and letters of the name of one.
-const PEERS_MAX: usize = 64;
+/// Servers that are known to be there, at the most. No database has connections for so many: whoever can speak on the
+/// channel can pretend to be some.
+const PEERS_MAX: usize = 4_096;
+/// Those that are named, and letters of the name of one.
+const PEERS_NAMED: usize = 64;
 const PEER_NAME_CHARS: usize = 100;
 
 fn is_silent(heard_at: Moment, now: Moment) -> bool {
@@ -149,6 +153,11 @@ impl Health {
         is_new
     }
 
+    /// A server said that it stops.
+    pub(super) fn gone(&self, server: Uuid) {
+        self.lock().peers.remove(&server);
+    }
+
     /// Whether a server was heard of lately.
     pub fn knows(&self, server: Uuid, now: Moment) -> bool {
         let inner = self.lock();
@@ -178,6 +187,8 @@ impl Health {
         let decides = sides.into_iter().filter(|side| side.up == connected);
         let mut peers: Vec<String> = inner.peers.values().map(|(name, _)| name.clone()).collect();
         peers.sort();
+        let peers_more = peers.len().saturating_sub(PEERS_NAMED);
+        peers.truncate(PEERS_NAMED);
         Condition {
             connected,
             since: match connected {
@@ -188,7 +199,29 @@ impl Health {
             why: decides.filter_map(|side| side.why.clone()).next(),
             hop_ms: inner.hop_ms.filter(|_| connected),
             peers,
+            peers_more,
             lost: self.lost.load(Ordering::Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_counts_however_many_there_are_until_it_says_that_it_stops() {
+        let now = clock::now();
+        let health = Health::new(now);
+        let server = |n: usize| Uuid::from_u128(n as u128);
+        for n in 0..200 {
+            assert!(health.beat(false, server(n), format!("{n:03}"), now));
+        }
+        assert!((0..200).all(|n| health.knows(server(n), now)));
+        assert_eq!(health.peers(), 200);
+        let told = health.condition();
+        assert_eq!((told.peers.len(), told.peers_more), (64, 136));
+        health.gone(server(7));
+        assert!(!health.knows(server(7), now) && health.peers() == 199);
     }
 }

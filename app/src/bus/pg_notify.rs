@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use prism_core::limits::{BUS_ANSWER_S, BUS_SILENCE_S};
 use prism_core::{Code, Problem};
 use std::time::Duration;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
@@ -32,6 +32,10 @@ pub(super) fn place(url: &str) -> Result<Place, Problem> {
     place.connect_timeout(ANSWER).application_name("prism-bus");
     if secure.is_demanded() {
         place.ssl_mode(SslMode::Require);
+    }
+    // The one that writes tells; one that follows it tells nobody.
+    if place.get_hosts().len() > 1 {
+        place.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     Ok((place, secure))
 }

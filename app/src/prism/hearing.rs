@@ -5,7 +5,7 @@ use crate::bus::{Carrier, Heard, Incoming};
 use crate::clock;
 use crate::hub::Hub;
 use crate::presence::{Learned, Reading};
-use crate::store::{KeyRow, Signs};
+use crate::store::{Copy, KeyRow, Signs};
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
@@ -124,7 +124,15 @@ impl Prism {
             0 => Ok(()),
             1..=SESSIONS_HEARD_MAX => {
                 let began = clock::now();
-                let rows = self.store.sessions_of(heard.into_iter().collect()).await?;
+                let rows = self
+                    .store
+                    .sessions_of(heard.iter().copied().collect())
+                    .await;
+                let rows = rows.inspect_err(|_| {
+                    // They are read with the next that is heard of, or the next round.
+                    let again = self.sessions_heard.lock();
+                    again.unwrap_or_else(PoisonError::into_inner).extend(heard);
+                })?;
                 self.learnt(self.presence.learn_of(rows, began));
                 Ok(())
             }
@@ -256,6 +264,8 @@ impl Prism {
             News::Touched(rows) => self.hub.live().heard(rows),
             // No server says other frames to another: whoever does is none.
             News::Tell { .. } | News::TellProject { .. } => {}
+            // Its sockets have ended, and their sessions will have others.
+            News::Gone => self.names_heard(),
             News::Lost | News::Here { .. } | News::Unknown => {}
         }
     }
@@ -298,33 +308,42 @@ impl Prism {
 
     /// The database is the copy that it says it is. Where that is another one than before, a standby has taken over or an
     /// earlier state was brought back: commits that were told of may be gone, and their places others'. Everything is
-    /// read again, and every socket says hello anew.
-    pub fn stands_on(&self, copy: &str) {
+    /// read again, and every socket says hello anew. So it is where the database was started anew: what it stands on
+    /// may be an earlier state, and whoever says hello knows by its last signal whether it is.
+    pub fn stands_on(&self, copy: &Copy) {
         let before = {
             let mut known = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.as_deref() == Some(copy) {
+            if known.as_ref() == Some(copy) {
                 return;
             }
-            known.replace(copy.to_owned())
+            known.replace(copy.clone())
         };
         let Some(before) = before else { return };
-        tracing::warn!(
-            before,
-            copy,
-            "Another copy of the database answers: everything is read again"
-        );
+        let is_another = before.name != copy.name;
+        match is_another {
+            false => tracing::info!("The database was started anew: everything is read again"),
+            true => tracing::warn!(
+                before = before.name,
+                copy = copy.name,
+                "Another copy of the database answers: everything is read again"
+            ),
+        }
+        self.store.connect_anew();
         self.store.projects_moved();
         self.gate.forget();
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Signs::default();
         self.names_heard();
         self.hub.live().behind();
-        self.hub.restart();
+        match is_another {
+            true => self.hub.restart(),
+            false => self.hub.restart_older(),
+        }
     }
 
     /// Which copy of the database this is, where it says so.
     pub fn copy(&self) -> Option<String> {
         let copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        copy.clone()
+        copy.as_ref().map(|copy| copy.name.clone())
     }
 
     async fn keep_names(&self) {

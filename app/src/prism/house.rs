@@ -16,7 +16,7 @@ use prism_core::{Moment, Problem};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How often the sweep looks for expired signals, returned leases and missed pushes.
@@ -232,10 +232,10 @@ impl Prism {
     pub async fn keep_house(self: Arc<Self>) {
         // Where a test moves the clock, what follows from it must not take two seconds.
         let period = config::clock_file().map_or(SWEEP, |_| SWEEP / 20);
-        let mut round = 0u64;
+        let beat = period * 15;
+        let mut beaten = Instant::now();
         let mut pruner = None;
         loop {
-            round += 1;
             if let Err(problem) = self.sweep().await {
                 tracing::warn!(%problem, "A sweep failed; the next one is in two seconds");
                 let term = clock::now().plus_us(STALE_US).0;
@@ -258,7 +258,12 @@ impl Prism {
                 }
                 self.count_words().await;
             }
-            if round.is_multiple_of(15) {
+            // By time, not by rounds: those of a quiet one are long.
+            if beaten.elapsed() >= beat {
+                beaten = Instant::now();
+                if let Err(error) = self.store.follow_clock().await {
+                    tracing::warn!(%error, "The database's clock could not be read");
+                }
                 // Elsewhere a socket is known by its row alone: it is written before anybody may take it for stale.
                 let now = clock::now();
                 let dirty = match self.store.is_shared() {
@@ -271,12 +276,9 @@ impl Prism {
                 // What the others have written of theirs.
                 if self.bus().carrier().is_shared() {
                     self.names_heard();
-                    if let Err(error) = self.store.follow_clock().await {
-                        tracing::warn!(%error, "The database's clock could not be read");
-                    }
                 }
             }
-            self.pause(period).await;
+            self.pause_until_due(period).await;
         }
     }
 }

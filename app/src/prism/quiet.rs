@@ -4,6 +4,7 @@
 //! before they are answered.
 
 use super::Prism;
+use crate::clock;
 use crate::config::failpoint;
 use prism_core::Problem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,13 +79,30 @@ impl Prism {
 
     /// Waits for the next round of what is done again and again.
     pub(super) async fn pause(&self, period: Duration) {
+        self.rest(period, async || QUIET_LOOK).await;
+    }
+
+    /// The same where something may be due before a quiet one looks again.
+    pub(super) async fn pause_until_due(&self, period: Duration) {
+        let until_due = async || match self.store.next_due().await {
+            Ok(Some(due)) => {
+                let us = due.since_us(clock::now()).max(0) as u64;
+                QUIET_LOOK.min(Duration::from_micros(us))
+            }
+            Ok(None) | Err(_) => QUIET_LOOK,
+        };
+        self.rest(period, until_due).await;
+    }
+
+    async fn rest(&self, period: Duration, quiet: impl AsyncFnOnce() -> Duration) {
         let mut stirring = std::pin::pin!(self.quiet.stirring.notified());
         stirring.as_mut().enable();
         tokio::time::sleep(period).await;
         if self.is_quiet() {
+            let rest = quiet().await;
             tokio::select! {
                 () = stirring => {}
-                () = tokio::time::sleep(QUIET_LOOK) => {}
+                () = tokio::time::sleep(rest) => {}
             }
         }
     }

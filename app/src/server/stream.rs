@@ -334,14 +334,8 @@ async fn is_another_copy(prism: &Prism, hello: &Hello) -> Result<bool, Problem> 
     let (Some(seq), Some(id)) = (hello.last_seq, hello.last_id) else {
         return Ok(false);
     };
-    let caller = &hello.caller;
-    let from = seq.saturating_sub(1);
-    let page = prism
-        .store
-        .replay(caller.persona.id, caller.session_id(), from, false, 1)
-        .await?;
-    let there = page.rows.iter().find(|row| row.seq == seq);
-    Ok(there.is_some_and(|row| row.envelope.signal_id != id))
+    let there = prism.store.signal_at(hello.caller.persona.id, seq).await?;
+    Ok(there.is_some_and(|there| there != id))
 }
 
 /// Ends a send that its reader does not take in time: whoever pings and never reads must not keep
@@ -464,7 +458,8 @@ async fn replay(
             )
         })
         .collect();
-    socket.replayed(rows, caught_up.then_some(page.head));
+    let head = caught_up.then_some(page.head);
+    prism.hub.replayed(socket, rows, head);
     Ok(caught_up)
 }
 

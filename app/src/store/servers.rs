@@ -48,6 +48,15 @@ pub struct Signs {
     pub generation: Option<String>,
 }
 
+/// Which copy of a database answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Another one where commits may be lacking that were there before.
+    pub name: String,
+    /// An earlier state of its files has the same name: it is brought back under a database that stands still.
+    pub started_at: Moment,
+}
+
 /// What one server does for all that share a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
@@ -84,8 +93,18 @@ impl Store {
     }
 
     /// Which copy of the database this is: another one once a standby has taken over, or an earlier state was brought back.
-    pub async fn which_copy(&self) -> Result<Option<String>> {
+    pub async fn which_copy(&self) -> Result<Option<Copy>> {
         self.0.which_copy().await
+    }
+
+    /// Goes to the database by new connections from now on: the old ones may lead to one that it was before.
+    pub fn connect_anew(&self) {
+        self.0.connect_anew();
+    }
+
+    /// Which signal has a place in an inbox, whatever became of it; none where there is none, or none any more.
+    pub async fn signal_at(&self, persona: Uuid, seq: i64) -> Result<Option<Uuid>> {
+        self.0.signal_at(persona, seq).await
     }
 
     /// Whether this server has a duty until then: nobody else has, or no longer.
@@ -158,6 +177,11 @@ impl Store {
     /// Measures the database's clock, which all servers on it go by.
     pub async fn follow_clock(&self) -> Result<()> {
         self.0.follow_clock().await
+    }
+
+    /// When something that waits expires, climbs or goes back next.
+    pub async fn next_due(&self) -> Result<Option<Moment>> {
+        self.0.next_due().await
     }
 
     /// Gives rows back that were taken to be embedded, for whoever comes next.

@@ -9,7 +9,7 @@ mod postgres;
 mod secure;
 mod talk;
 
-pub use self::postgres::{Link, MAY_BECOME, MEMBER, Server, round_trips};
+pub use self::postgres::{Link, MAY_BECOME, MEMBER, Server, Starts, round_trips};
 pub use self::secure::{Secure, Secured};
 pub use rusqlite::types::{FromSql, FromSqlError, ToSql, Value, ValueRef};
 use uuid::Uuid;

@@ -160,6 +160,7 @@ impl Tables {
         pool: pool::Pool,
     ) -> Result<Self> {
         let pool = Arc::new(pool);
+        bus.hub().stands_on(pool.server().starts());
         let readers = readers.map(|readers| readers.of(Some(tenant)));
         let ground = writer::Ground::Shared(pool.clone());
         let started = Self::start(ground, bus, readers, reports)?;
@@ -317,25 +318,30 @@ impl Tables {
             Some(Since::Lately(why)) => return Err(StoreError::Unwritable(why)),
             Some(Since::Earlier) => true,
         };
+        if was_full {
+            match self.writes_nothing(full::TAKES_ROOM).await {
+                // Whoever may make no table can only see whether anything is taken.
+                Err(StoreError::Failed(why)) if why.contains(full::NO_TABLES) => {}
+                written => {
+                    written?;
+                    full.inspect(|full| full.is_over());
+                    return Ok(());
+                }
+            }
+        }
+        let written = self.writes_nothing(full::TAKES_NONE).await;
+        if was_full && written.is_ok() {
+            full.inspect(|full| full.is_over());
+        }
+        written
+    }
+
+    async fn writes_nothing(&self, shared: &'static str) -> Result<()> {
         let nothing = move |c: &Connection| {
-            let shared = match was_full {
-                true => full::TAKES_ROOM,
-                false => "update prism_schema set version = version",
-            };
             let embedded = format!("pragma user_version = {}", migrate::NEWEST);
             c.execute_batch(c.either(&embedded, shared)).map_err(failed)
         };
-        let written = self.noted(Alone::Inboxes(Vec::new()), nothing).await;
-        match written {
-            // Whoever may make no table can only wait and see.
-            Ok(()) | Err(StoreError::Failed(_)) if was_full => {
-                if let Some(full) = full {
-                    full.is_over();
-                }
-                Ok(())
-            }
-            written => written,
-        }
+        self.noted(Alone::Inboxes(Vec::new()), nothing).await
     }
 
     /// Sees whether a disk that was full has room again.

@@ -171,19 +171,32 @@ pub async fn opened(
         caller.persona.identity,
         author(caller).surface
     );
-    let new = line_of(caller, DeltaKind::Start, summary);
+    let mut new = line_of(caller, DeltaKind::Start, summary);
+    // Tried again with the time of the first try: by that its row tells whose it is.
+    let tried = prism.presence.opening(session);
+    new.by.now = tried.unwrap_or(new.by.now);
     let began = new.by.now;
-    let opened = match prism.store.open_session(session, new).await {
-        // Its row tells whether it was opened here after all: then its peers have still to hear of it.
-        Err(StoreError::Unknown(why)) => {
+    let unknown = match prism.store.open_session(session, new).await {
+        Ok(true) => None,
+        Ok(false) if tried.is_none() => return Ok(false),
+        Ok(false) => Some(None),
+        Err(StoreError::Unknown(why)) => Some(Some(why)),
+        Err(error) => return Err(error.into()),
+    };
+    // Its row tells whether it was opened here after all: then its peers have still to hear of it.
+    let opened = match unknown {
+        None => true,
+        Some(why) => {
+            prism.presence.is_opening(session, Some(began));
             let row = prism.store.sessions_of(vec![session]).await?;
-            match row.first().and_then(|row| row.first_verb_at) {
-                Some(at) => at == began,
-                None => return Err(StoreError::Unknown(why).into()),
+            match (row.first().and_then(|row| row.first_verb_at), why) {
+                (Some(at), _) => at == began,
+                (None, Some(why)) => return Err(StoreError::Unknown(why).into()),
+                (None, None) => false,
             }
         }
-        opened => opened?,
     };
+    prism.presence.is_opening(session, None);
     if opened {
         prism.bus().session_changed(session);
     }

@@ -4,7 +4,7 @@ use super::dialect::for_postgres;
 use super::secure::Secure;
 use super::talk::Talk;
 use super::{Error, Result, ToSql, Value, ValueRef};
-use ::postgres::config::{Host, SslMode};
+use ::postgres::config::{Host, SslMode, TargetSessionAttrs};
 use ::postgres::error::SqlState;
 use ::postgres::row::RowIndex;
 use ::postgres::types::private::BytesMut;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::error::Error as Cause;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_postgres::{Client, Config, Row, SimpleQueryMessage, Statement};
 use uuid::Uuid;
@@ -58,6 +58,28 @@ pub fn round_trips() -> &'static AtomicU64 {
 pub struct Server {
     config: Arc<Config>,
     secure: Secure,
+    starts: Arc<Starts>,
+}
+
+/// How often the database was started anew, as far as connections have seen: before anything is read there, and so
+/// before anybody can be told of it.
+#[derive(Default)]
+pub struct Starts {
+    last_at: AtomicI64,
+    times: AtomicU64,
+}
+
+impl Starts {
+    fn saw(&self, at: i64) {
+        let before = self.last_at.swap(at, Ordering::AcqRel);
+        if before != 0 && before != at {
+            self.times.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
 }
 
 impl Server {
@@ -81,6 +103,10 @@ impl Server {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
         }
+        // Of several hosts the one that writes is meant, whichever that is by then.
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         // A host that vanished says nothing: whoever waits for it hears that soon.
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(SILENT);
@@ -93,7 +119,12 @@ impl Server {
         Ok(Self {
             config: Arc::new(config),
             secure,
+            starts: Arc::default(),
         })
+    }
+
+    pub fn starts(&self) -> Arc<Starts> {
+        self.starts.clone()
     }
 
     /// The place without who comes in and with which password.
@@ -119,12 +150,20 @@ impl Server {
              select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
                      and not rolbypassrls and pg_has_role(current_user, oid, {MAY_BECOME})) then 'role'
                  when rolsuper or rolbypassrls then 'nothing' else 'force' end
+                 || case when pg_is_in_recovery() then ' follows ' else ' leads ' end
+                 || cast(extract(epoch from pg_postmaster_start_time()) * 1000000 as bigint)
              from pg_roles where rolname = current_user"
         );
         let said = talk.wait(Some(ANSWER), async |client| {
             client.simple_query(&settings).await
         })?;
-        let apart = last_of(&said).and_then(|name| Apart::from_name(&name));
+        let said = last_of(&said).unwrap_or_default();
+        let mut said = said.split(' ');
+        let apart = said.next().and_then(Apart::from_name);
+        let follows = said.next() == Some("follows");
+        if let Some(at) = said.next().and_then(|at| at.parse().ok()) {
+            self.starts.saw(at);
+        }
         Ok(Box::new(Link {
             talk: RefCell::new(Some(talk)),
             along: RefCell::default(),
@@ -139,6 +178,7 @@ impl Server {
             has_failed: Cell::new(false),
             tenant: Cell::new(None),
             kept_apart: apart.unwrap_or(Apart::Nothing),
+            follows,
             is_owner: Cell::new(false),
             takes_time: Cell::new(false),
             apart: false,
@@ -217,6 +257,8 @@ pub struct Link {
     tenant: Cell<Option<Uuid>>,
     /// What keeps it from the rows of others.
     kept_apart: Apart,
+    /// The database only followed another one when it was opened. One that is set back to that cuts its connections off.
+    follows: bool,
     /// It keeps the role that it came with.
     is_owner: Cell<bool>,
     /// Its statements take as long as they take.
@@ -282,6 +324,10 @@ impl Link {
             .borrow_mut()
             .extend(ahead.into_iter().zip(known));
         Ok(answer)
+    }
+
+    pub fn follows(&self) -> bool {
+        self.follows
     }
 
     /// A statement for values of these types. The same text may be asked with other types: with

@@ -1,5 +1,6 @@
-//! Whether the disk under a database that servers share was full, and what is said of it.
+//! Whether the disk under a database that servers share was full or failed, and what is said of it.
 
+use prism_core::database::remedy;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,11 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 pub const TAKES_ROOM: &str = "create temporary table prism_room on commit drop as
     select (select string_agg(md5(n::text || m::text), '') from generate_series(1, 50) m) as room
     from generate_series(1, 640) n";
+
+/// Takes none.
+pub const TAKES_NONE: &str = "update prism_schema set version = version";
+/// How PostgreSQL refuses a table to whoever may make none.
+pub const NO_TABLES: &str = "(42501)";
 
 #[derive(Default)]
 pub struct Full(Mutex<Option<Refused>>);
@@ -40,9 +46,9 @@ impl Full {
         let said = refusal.as_ref().map(|refused| refused.said);
         let is_said = said.is_some_and(|said| now.duration_since(said) < SAID_EVERY);
         if !is_said {
+            let next = remedy(why).unwrap_or("its log says more");
             tracing::error!(
-                "The database cannot be written, and what callers send is refused: {why}; make room on its disk: it \
-                 goes on by itself then"
+                "The database cannot be written, and what callers send is refused: {why}; {next}"
             );
         }
         *refusal = Some(Refused {
@@ -63,7 +69,7 @@ impl Full {
 
     pub fn is_over(&self) {
         if self.refusal().take().is_some() {
-            tracing::info!("The database has room again");
+            tracing::info!("The database can be written again");
         }
     }
 }

@@ -473,10 +473,24 @@ impl ScanFilter {
 impl Tables {
     /// Does the next piece of work on the index, where there is one to be; whether there was any.
     pub async fn tend_index(&self, model: &'static str, dimensions: usize) -> Result<bool> {
-        match self.near.rests(model) && !from_few() {
-            true => Ok(false),
-            false => self.make_index(model, dimensions, from_vectors()).await,
+        if self.near.rests(model) && !from_few() {
+            return Ok(false);
         }
+        let Some(tenant) = self.tenant.filter(|_| self.pool.is_some()) else {
+            return Ok(false);
+        };
+        let from = from_vectors();
+        // Most tenants have few vectors and no index: to see that takes no connection of its own.
+        let is_wanted = self.read_memory(move |c| is_wanted(c, tenant, model, from));
+        if !is_wanted.await? {
+            self.near.change(model, |seen| {
+                seen.rests_since = Some(Instant::now());
+                seen.told.failed = false;
+            });
+            self.near.note(model, false);
+            return Ok(false);
+        }
+        self.make_index(model, dimensions, from).await
     }
 
     /// The same, where it is to be made of so many vectors.
@@ -762,6 +776,19 @@ fn is_enough(c: &Connection, model: &str, from: i64) -> Result<bool> {
         .query_row(sql, params![model, from], |r| r.get(0))
         .map_err(failed)?;
     Ok(vectors >= from)
+}
+
+/// Whether a generation has an index, is to have one, or has copies left that nobody needs.
+fn is_wanted(c: &Connection, tenant: Uuid, model: &str, from: i64) -> Result<bool> {
+    if has_index(c, tenant, model)? || is_enough(c, model, from)? {
+        return Ok(true);
+    }
+    if !is_there(c, "select to_regclass('memory_near') is not null")? {
+        return Ok(false);
+    }
+    let copied = "select exists (select 1 from memory_near_state where model = ?1)
+        or exists (select 1 from memory_near where model = ?1)";
+    c.query_row(copied, [model], |r| r.get(0)).map_err(failed)
 }
 
 /// How many vectors were not copied yet.

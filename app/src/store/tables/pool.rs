@@ -35,6 +35,9 @@ pub const AWAY: Duration = Duration::from_secs(8);
 pub const WAIT: Duration = Duration::from_millis(10);
 pub const WAIT_MAX: Duration = Duration::from_millis(500);
 
+/// What is said while the way leads to a standby.
+const FOLLOWS: &str = "the database is a standby, which only follows another one";
+
 /// A tenant's way to the connections that all tenants share.
 pub struct Pool {
     server: Server,
@@ -217,6 +220,11 @@ impl Pool {
         }
     }
 
+    /// Writes from now on by connections that are opened from now on.
+    pub fn connect_anew(&self) {
+        self.idle().clear();
+    }
+
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +233,7 @@ impl Pool {
     pub fn connection(&self) -> Result<Connection> {
         let connection = loop {
             let Some(idle) = self.idle().pop() else {
-                break Connection::Postgres(self.server.connect().map_err(super::failed)?);
+                break connect(&self.server)?;
             };
             if !idle.is_closed() {
                 break idle;
@@ -233,6 +241,15 @@ impl Pool {
         };
         connection.becomes(Some(self.tenant));
         Ok(connection)
+    }
+}
+
+/// A connection with a database that others follow: what a standby shows may be long past, whoever reads it.
+pub fn connect(server: &Server) -> Result<Connection> {
+    let link = server.connect().map_err(super::failed)?;
+    match link.follows() {
+        true => Err(StoreError::Again(FOLLOWS.into())),
+        false => Ok(Connection::Postgres(link)),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::store::sql::{Connection, Server};
 use rusqlite::OpenFlags;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
@@ -36,6 +37,8 @@ pub enum Source {
 struct Pool {
     source: Source,
     idle: Mutex<Vec<Connection>>,
+    /// How often all of them were given up for others.
+    given_up: AtomicU64,
 }
 
 impl Readers {
@@ -47,6 +50,7 @@ impl Readers {
             pool: Arc::new(Pool {
                 source,
                 idle: Mutex::new(idle),
+                given_up: AtomicU64::new(0),
             }),
             places: Arc::new(Semaphore::new(n)),
             tenant: None,
@@ -59,6 +63,12 @@ impl Readers {
             tenant,
             ..self.clone()
         }
+    }
+
+    /// Reads from now on by connections that are opened from now on.
+    pub fn connect_anew(&self) {
+        self.pool.given_up.fetch_add(1, Ordering::AcqRel);
+        self.pool.idle().clear();
     }
 
     /// Runs one read, as soon as a place is free.
@@ -108,6 +118,7 @@ impl Pool {
         query: impl FnOnce(&Connection) -> Result<T> + Clone,
     ) -> Result<T> {
         pool::patiently(|| {
+            let given_up = self.given_up.load(Ordering::Acquire);
             let connection = self.connection()?;
             connection.becomes(tenant);
             let read = catch_unwind(AssertUnwindSafe(|| {
@@ -115,19 +126,22 @@ impl Pool {
                 query.clone()(&connection)
             }));
             let read = read.map_err(|_| StoreError::Failed("a read panicked".into()))?;
-            let ended = self.end(connection);
+            let ended = self.end(connection, given_up);
             read.and_then(|value| ended.map(|()| value))
         })
     }
 
     /// Ends a read, and keeps its connection for the next.
-    fn end(&self, connection: Connection) -> Result<()> {
+    fn end(&self, connection: Connection, given_up: u64) -> Result<()> {
         let ended = connection.leave().map_err(failed);
         if connection.is_closed() {
             // What cut this one off has cut off the others as well.
             self.idle().clear();
         } else if connection.is_autocommit() {
-            self.idle().push(connection);
+            let mut idle = self.idle();
+            if given_up == self.given_up.load(Ordering::Acquire) {
+                idle.push(connection);
+            }
         }
         ended
     }
@@ -148,7 +162,7 @@ impl Source {
     fn connect(&self) -> Result<Connection> {
         match self {
             Self::File { file, cache_kb } => connect(file, *cache_kb),
-            Self::Server(server) => Ok(Connection::Postgres(server.connect().map_err(failed)?)),
+            Self::Server(server) => pool::connect(server),
         }
     }
 }

@@ -31,6 +31,13 @@ pub(super) const DUE: &str = "select exists (select 1 from signal_queue
         where leased_until <= ?1 and drained_at is null and ended_at is null)
     or exists (select 1 from signal_queue
         where leased_until > ?1 + ?2 and drained_at is null and ended_at is null)";
+/// When the next of what waits expires, climbs or comes back from whoever leased it: the first of three short lists.
+pub(super) const NEXT_DUE: &str = "select min(due) as due from (
+    select min(expires_at) as due from signal_queue where drained_at is null and ended_at is null
+    union all select min(escalate_at) from signal_queue
+        where escalate_at is not null and drained_at is null and ended_at is null
+    union all select min(leased_until) from signal_queue
+        where leased_until is not null and drained_at is null and ended_at is null) d";
 /// Ends what nobody read in time; what somebody is reading right now waits for its lease.
 pub(super) const EXPIRE: &str = "update signal_queue
     set ended_at = ?1, ended_as = 'expired', lease_id = null, leased_to = null, leased_until = null
@@ -355,6 +362,14 @@ impl Tables {
                 }
             }
             Ok(counts)
+        })
+        .await
+    }
+
+    pub async fn next_due(&self) -> Result<Option<Moment>> {
+        self.read(|c| {
+            c.query_row(NEXT_DUE, [], |r| column::opt_moment(r, "due"))
+                .map_err(failed)
         })
         .await
     }

@@ -139,6 +139,33 @@ fn what_one_server_says_the_others_hear_in_its_order_and_it_does_not_hear_itself
 }
 
 #[test]
+fn a_server_that_stops_says_what_is_left_and_goodbye_and_is_counted_on_no_more() {
+    on_every_carrier(async |engine| {
+        let [one, mut two] = engine.pair();
+        one.is(true).await;
+        two.is(true).await;
+        wait_until("they have met", async || {
+            (two.condition().peers == ["one"]).then_some(())
+        })
+        .await;
+        for n in 0..500 {
+            one.revokes(n);
+        }
+        one.carrier.leave().await;
+        for n in 0..500 {
+            assert_eq!(two.hears().await, (one.id, n));
+        }
+        let last = two.next().await;
+        assert!(
+            matches!(&last, Heard::News { server, news, .. } if *server == one.id && matches!(**news, News::Gone)),
+            "{last:?}"
+        );
+        assert!(two.condition().peers.is_empty());
+        assert!(!two.carrier.reaches(one.id, prism::clock::now()));
+    });
+}
+
+#[test]
 fn servers_of_another_database_are_not_heard() {
     on_every_carrier(async |engine| {
         let [mut one, two] = engine.pair();

@@ -204,9 +204,13 @@ fn receipts_are_written_again_once_a_database_that_was_away_is_back() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let key = server.identity("Texi").await.key().to_owned();
-        let (_texi, _, _stream) = seated(&server, key).await;
+        let (texi, session, mut stream) = seated(&server, key).await;
         postgres.stop();
         postgres.start_again();
+        // Nobody knows whether it is the inbox that it was before.
+        assert!(stream.closed().await.contains("say hello"));
+        let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+        stream.backlog().await;
         let operator = server.operator();
         let sent = wait_until("a signal is sent", async || {
             let sent = operator.call(PID, "signal", task("Texi", "go")).await;
@@ -292,6 +296,47 @@ async fn events_until(stream: &mut Stream, kind: &str, last: &str) -> usize {
             _ => {}
         }
     }
+}
+
+/// What a server that is told to stop leaves behind: no seat, and no word that was still to be said.
+#[test]
+fn a_server_that_stops_in_order_leaves_no_socket_behind_and_the_others_know_at_once() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let one = server(&database, Some(&redis));
+    let mut two = server(&database, Some(&redis));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut seats = Vec::new();
+        for n in 0..4 {
+            let key = two.identity(&format!("Texi{n}")).await.key().to_owned();
+            seats.push(seated(&two, key).await);
+        }
+        for (_, session, _) in &seats {
+            seen_at(&one, *session).await;
+        }
+        wait_until("they have met", async || {
+            let ready = one.operator().ready().await.unwrap();
+            (ready["carrier"]["peers"] != json!([])).then_some(())
+        })
+        .await;
+        assert_eq!(two.terminate(), Some(0));
+        let seated = "select count(*) from sessions where server_id is not null";
+        assert_eq!(database.sql(seated).trim(), "0");
+        wait_until("nobody is connected there", async || {
+            let status = one.operator().call(PID, "status", json!({})).await;
+            let status = status.unwrap();
+            let mut sessions = status["sessions"].as_array()?.iter();
+            let all = sessions.all(|session| session["connected"] == false);
+            all.then_some(())
+        })
+        .await;
+        wait_until("nobody else is there", async || {
+            let ready = one.operator().ready().await.unwrap();
+            (ready["carrier"]["peers"] == json!([])).then_some(())
+        })
+        .await;
+    });
 }
 
 #[test]

@@ -183,6 +183,52 @@ fn a_standby_that_takes_over_has_every_socket_say_hello_anew() {
     });
 }
 
+/// A snapshot of the same files begins no timeline, and may reach as far as before by the time that a server looks.
+#[test]
+fn an_earlier_state_that_has_grown_since_is_seen_where_the_database_was_started_anew() {
+    let mut postgres = Postgres::start();
+    let database = postgres.database();
+    let (one, two) = (server(&database, None), server(&database, None));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (_texi, mut reader) = Reader::open(&one, "Texi").await;
+        reader.is_live().await;
+        for _ in 0..3 {
+            let id = send(&one, "Texi").await;
+            reader.hears(&id).await;
+        }
+        let copy = reader.copy.clone();
+        one.stop();
+        database.sql(
+            "begin; set local session_replication_role = replica;
+             delete from deliveries where signal_id in (select id from signal_queue where seq > 1);
+             delete from signal_queue where seq > 1;
+             update personas set inbox_seq = 1 where inbox_seq = 3;
+             commit",
+        );
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            sent.push(send(&two, "Texi").await);
+        }
+        postgres.stop();
+        postgres.start_again();
+        one.go_on();
+        reader.hears(&sent[0]).await;
+        assert_eq!(reader.restarted, 1, "its last signal has lost its place");
+        assert_eq!(reader.copy, copy, "the database has the name that it had");
+        for id in &sent[1..] {
+            reader.hears(id).await;
+        }
+        // Where nothing was lost, whoever says hello goes on where it was.
+        postgres.stop();
+        postgres.start_again();
+        reader.is_live().await;
+        let last = send(&two, "Texi").await;
+        reader.hears(&last).await;
+        assert_eq!(reader.restarted, 1);
+    });
+}
+
 async fn carrier(server: &Server) -> Value {
     server.operator().ready().await.unwrap()["carrier"].clone()
 }

@@ -62,6 +62,26 @@ async fn a_tenant_that_nobody_asks_anything_is_left_alone_until_somebody_comes()
     teams[0].0.call(PID, "status", json!({})).await.unwrap();
 }
 
+/// Nobody comes to it any more, and still what nobody reads ends when it was to end.
+#[tokio::test]
+async fn what_is_due_at_a_quiet_one_is_done_when_it_is_due() {
+    let database = Postgres::shared().database();
+    let server = server(&database, &[("PRISM_FAILPOINTS", "quiet.soon")]);
+    server.identity("Texi").await;
+    let mut signal = task("Texi", "soon over");
+    signal["ttl_s"] = json!(5);
+    server.operator().call(PID, "signal", signal).await.unwrap();
+    let late = wait_until("it has expired", async || {
+        let late = "select (ended_at - expires_at) / 1000000 from signal_queue";
+        database.sql(late).trim().parse::<i64>().ok()
+    })
+    .await;
+    assert!(
+        late < 15,
+        "{late} s late: its next look was in half a minute"
+    );
+}
+
 /// What one server did for all is another's once it has been dead for its term.
 #[test]
 fn a_duty_whose_holder_was_killed_is_taken_over() {

@@ -1,6 +1,7 @@
 //! How a database is reached, and what is said of one that cannot be used.
 
 use crate::harness::authority::{Authority, HERE, Pair};
+use crate::harness::cable::Cable;
 use crate::harness::engines::{Pooler, Postgres};
 use crate::harness::{Server, wait_for};
 use rustls::pki_types::pem::PemObject;
@@ -182,6 +183,97 @@ fn a_standby_is_refused_and_stood_on_once_it_is_promoted() {
     });
 }
 
+/// After a switch the way may lead to the old primary, which follows by then: whoever reads there stays behind.
+#[test]
+fn nobody_reads_from_a_standby_that_the_way_has_led_to() {
+    let primary = Postgres::start();
+    let database = primary.database();
+    let name = database.url.rsplit_once('/').unwrap().1;
+    let standby = primary.standby();
+    let place = |port| format!("postgres://127.0.0.1:{port}");
+    let cable = Cable::to(&place(primary.port()));
+    let url = format!("postgres://prism@{}/{name}", cable.address);
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    server.ok(None, &["note", "before"]);
+    let there = || {
+        let sql = "select count(*) from memory where text like '%before%'";
+        standby.sql_in(name, sql).trim() == "1"
+    };
+    wait_for("the standby has it", || there().then_some(()));
+    standby.sql("select pg_wal_replay_pause()");
+    cable.cut();
+    cable.lead_to(&place(standby.port()));
+    cable.mend();
+    let refused = server.cli(None, &["recall", "before"]);
+    assert!(!refused.status.success(), "it answers from a standby");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("is a standby"), "{said}");
+    // Those who came to the standby stay connected with it.
+    cable.lead_to(&place(primary.port()));
+    wait_for("it is written", || {
+        let noted = server.cli(None, &["note", "after"]);
+        noted.status.success().then_some(())
+    });
+    let found = server.ok(None, &["recall", "after"]);
+    assert!(found.contains("after"), "{found}");
+}
+
+/// As PostgreSQL says it where a disk fails; and a look for room that fails for another reason has found none.
+#[test]
+fn a_disk_that_fails_is_not_told_as_full_and_a_look_that_fails_finds_no_room() {
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &database.url)]);
+    let fails = |code: &str, what: &str| {
+        format!("returns {code} language plpgsql as $$ begin raise exception {what}; end $$")
+    };
+    let broken = fails(
+        "trigger",
+        "'could not write block 7: Input/output error' using errcode = '58030'",
+    );
+    let unseen = fails("event_trigger", "'nobody may look' using errcode = 'P0001'");
+    database.sql(&format!(
+        "create function broken() {broken};
+         create trigger broken before insert on memory for each row execute function broken();
+         create function unseen() {unseen};
+         create event trigger unseen on ddl_command_start when tag in ('CREATE TABLE AS')
+             execute function unseen()"
+    ));
+    let refused = server.cli(None, &["note", "one"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("the disk that the database is on fails"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("room") && !said.contains("free space"),
+        "{said}"
+    );
+    database.sql("drop trigger broken on memory");
+    wait_for("it has looked", || {
+        let ready = server.cli(None, &["ready"]);
+        let said = [ready.stdout, ready.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert_ne!(ready.status.code(), Some(0), "{said}");
+        said.contains("the store failed").then_some(())
+    });
+    // Who may make no table sees whether anything is taken.
+    database.sql(&format!(
+        "create or replace function unseen() {}",
+        fails(
+            "event_trigger",
+            "'permission denied' using errcode = '42501'"
+        )
+    ));
+    wait_for("it is ready again", || {
+        let ready = server.cli(None, &["ready"]);
+        (ready.status.code() == Some(0)).then_some(())
+    });
+    server.ok(None, &["note", "two"]);
+}
+
 /// As PostgreSQL says it where its disk is full, without filling one.
 #[test]
 fn a_database_without_room_is_told_by_everything_and_goes_on_by_itself() {
@@ -219,7 +311,7 @@ fn a_database_without_room_is_told_by_everything_and_goes_on_by_itself() {
         (says(&["ready"]).0 == Some(0)).then_some(())
     });
     assert_eq!(says(&["note", "three"]).0, Some(0));
-    assert!(log().contains("The database has room again"));
+    assert!(log().contains("The database can be written again"));
 }
 
 #[test]

@@ -8,13 +8,14 @@ pub struct Cable {
     /// Where the near end is.
     pub address: SocketAddr,
     whole: watch::Sender<bool>,
+    far: watch::Sender<String>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Cable {
     /// Leads to `host:port`, as a URL names it behind its scheme.
     pub fn to(url: &str) -> Self {
-        let far = url.rsplit('/').next().unwrap().to_owned();
+        let far = watch::Sender::new(end_of(url));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -25,13 +26,14 @@ impl Cable {
         let cable = Self {
             address: listener.local_addr().unwrap(),
             whole: whole.clone(),
+            far: far.clone(),
             _runtime: runtime,
         };
         cable._runtime.spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let whole = whole.subscribe();
                 if *whole.borrow() {
-                    tokio::spawn(carry(near, far.clone(), whole));
+                    tokio::spawn(carry(near, far.borrow().clone(), whole));
                 }
             }
         });
@@ -43,9 +45,18 @@ impl Cable {
         self.whole.send_replace(false);
     }
 
+    /// Whoever connects from now on comes to another place; whoever is connected stays.
+    pub fn lead_to(&self, url: &str) {
+        self.far.send_replace(end_of(url));
+    }
+
     pub fn mend(&self) {
         self.whole.send_replace(true);
     }
+}
+
+fn end_of(url: &str) -> String {
+    url.rsplit('/').next().unwrap().to_owned()
 }
 
 async fn carry(mut near: TcpStream, far: String, mut whole: watch::Receiver<bool>) {
@@ -54,6 +65,7 @@ async fn carry(mut near: TcpStream, far: String, mut whole: watch::Receiver<bool
     };
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-        _ = whole.wait_for(|whole| !whole) => {}
+        // However short the cut is.
+        _ = whole.changed() => {}
     }
 }

@@ -328,7 +328,7 @@ impl Tables {
         let written = self.noted(Alone::Inboxes(Vec::new()), nothing).await;
         match written {
             // Whoever may make no table can only wait and see.
-            Ok(()) | Err(StoreError::Failed(_)) if was_full => {
+            Ok(()) | Err(StoreError::Failed(_) | StoreError::Denied(_)) if was_full => {
                 if let Some(full) = full {
                     full.is_over();
                 }

@@ -298,7 +298,7 @@ mod tests {
     fn a_database_that_is_named_while_the_server_stands_on_another_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        let (one, two) = ("postgres://me:x@one/prism", "postgres://me:x@two/prism");
+        let (one, two) = ("postgres://me:x@one:1/prism", "postgres://me:x@two:2/prism");
         let env = |database: Option<&str>| Env {
             database: database.map(str::to_owned),
             ..Env::default()
@@ -313,11 +313,14 @@ mod tests {
         };
         assert_eq!(told(None, Some(two)), None);
         Standing::of(Some(one)).unwrap().remember(&home).unwrap();
-        let differs = |named: &str| Some(("postgres://one/prism".into(), named.into()));
+        let differs = |named: &str| Some(("postgres://one:1/prism".into(), named.into()));
         assert_eq!(told(None, None), None);
         assert_eq!(told(None, Some(one)), None);
-        assert_eq!(told(None, Some(two)), differs("postgres://two/prism"));
-        assert_eq!(told(Some(two), Some(one)), differs("postgres://two/prism"));
+        assert_eq!(told(None, Some(two)), differs("postgres://two:2/prism"));
+        assert_eq!(
+            told(Some(two), Some(one)),
+            differs("postgres://two:2/prism")
+        );
         assert_eq!(told(Some(one), Some(two)), None);
         assert_eq!(told(Some(OWN_FILE), None), differs(OWN_FILE));
         assert_eq!(told(Some(""), None), None);

@@ -206,7 +206,8 @@ fn can_be_used(url: String) -> Result<(), Problem> {
         Err(StoreError::Refused(problem)) => Some(*problem),
         Err(error) => {
             let why = error.to_string();
-            let next = remedy(&why).unwrap_or("check host, port and name, and whether it runs");
+            let next =
+                remedy(&why).unwrap_or("check host, port and name, and whether it runs".into());
             let message = format!("the database cannot be used: {why}");
             Some(Problem::new(Code::ServerUnreachable, message, next))
         }

@@ -83,6 +83,8 @@ impl Env {
     /// the operator.
     pub fn read() -> Result<Self> {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
+        // As a file may have it, with an end of line.
+        let secret = |name: &str| var(name).map(|said| said.trim().to_owned());
         for (name, value) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("PRISM_") && value.to_str().is_none() {
@@ -102,8 +104,8 @@ impl Env {
             identity: var("PRISM_AGENT_IDENTITY"),
             surface: var("PRISM_AGENT_SURFACE"),
             pid: var("PRISM_PID"),
-            url: var("PRISM_URL"),
-            api_key: var("PRISM_API_KEY"),
+            url: secret("PRISM_URL"),
+            api_key: secret("PRISM_API_KEY"),
             operator_key: var("PRISM_OPERATOR_KEY"),
             ca_file: var("PRISM_CA_FILE"),
             tls_cert: var("PRISM_TLS_CERT"),
@@ -228,6 +230,11 @@ const OF_A_SERVER: [&str; 24] = [
     "PRISM_CLOCK_FILE",
     "PRISM_TEST_VERSION",
 ];
+
+/// What a variable says that somebody names, so that a list of processes does not show it.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
 
 /// The environment of a background server.
 pub fn server_environment() -> Vec<(OsString, OsString)> {
@@ -477,8 +484,23 @@ fn plain_key(text: &str) -> Option<&str> {
 }
 
 impl Config {
+    /// What stands in the file, without the mark that some editors put in front. One that is there and cannot be read
+    /// is not none: another would be written in its place.
+    fn text(home: &Home) -> Result<Option<String>> {
+        match home.read_secret(CONFIG)? {
+            Some(text) => Ok(Some(text.trim_start_matches('\u{feff}').to_owned())),
+            None if home.file_id(CONFIG).is_none() => Ok(None),
+            None => Err(Problem::new(
+                Code::Internal,
+                format!("{} cannot be read", home.path(CONFIG).display()),
+                "make it a file of text in UTF-8 that is yours to read, or move it away: `prism up` writes a new one",
+            )
+            .into()),
+        }
+    }
+
     pub fn load(home: &Home) -> Result<Option<Self>> {
-        let Some(text) = home.read_secret(CONFIG)? else {
+        let Some(text) = Self::text(home)? else {
             return Ok(None);
         };
         let path = home.path(CONFIG);
@@ -500,7 +522,7 @@ impl Config {
     /// The operator's key. Where the file says it plainly nothing else of it is read: every command
     /// needs the key, and hardly any the rest.
     pub fn key(home: &Home) -> Result<Option<String>> {
-        let Some(text) = home.read_secret(CONFIG)? else {
+        let Some(text) = Self::text(home)? else {
             return Ok(None);
         };
         match plain_key(&text) {
@@ -568,7 +590,7 @@ impl Config {
 
     /// Puts what every home has in front of settings that somebody wrote before a server ran.
     fn complete(home: &Home, login: &Identity, key: Option<&str>) -> Result<()> {
-        let Some(text) = home.read_secret(CONFIG)? else {
+        let Some(text) = Self::text(home)? else {
             return Ok(());
         };
         // What is not valid is said by whoever reads all of it.
@@ -856,6 +878,7 @@ pub fn check_bind(host: &str, behind_proxy: bool, tls: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prism_core::limits::FILE_BYTES_MAX;
 
     #[test]
     fn a_project_comes_from_the_argument_the_environment_the_file_or_the_folder() {
@@ -1028,6 +1051,31 @@ mod tests {
         home.write(CONFIG, b"databse = 1\n").unwrap();
         assert!(Config::load_or_create(&home, &env).is_err());
         assert_eq!(home.read(CONFIG).unwrap(), "databse = 1\n");
+    }
+
+    #[test]
+    fn a_config_with_a_mark_in_front_is_read_and_one_that_cannot_be_read_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        home.create().unwrap();
+        let env = Env::default();
+        for text in ["", "[limits]\nrequests_burst = 7\n"] {
+            home.write(CONFIG, format!("\u{feff}{text}").as_bytes())
+                .unwrap();
+            let made = Config::load_or_create(&home, &env).unwrap();
+            assert_eq!(made.limits.requests_burst == 7, !text.is_empty());
+            let kept = format!("\u{feff}{}", home.read(CONFIG).unwrap());
+            home.write(CONFIG, kept.as_bytes()).unwrap();
+            assert_eq!(Config::key(&home).unwrap(), Some(made.api_key));
+        }
+        // As some editors write it: two bytes a letter.
+        let wide = b"\xff\xfeo\0p\0".as_slice();
+        for unreadable in [wide, &vec![b'#'; FILE_BYTES_MAX as usize + 1]] {
+            home.write(CONFIG, unreadable).unwrap();
+            let said = Config::load_or_create(&home, &env).unwrap_err().to_string();
+            assert!(said.contains("cannot be read"), "{said}");
+            assert_eq!(home.size(CONFIG), Some(unreadable.len() as u64));
+        }
     }
 
     #[test]

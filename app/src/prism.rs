@@ -22,7 +22,7 @@ use crate::home::Home;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
-use crate::store::{Copy, Signs, Store};
+use crate::store::{Copy, Signs, Store, StoreError};
 use crate::tls::Shown;
 use futures_util::FutureExt;
 use prism_core::access::Bucket;
@@ -270,8 +270,17 @@ impl Prism {
             return Ok(facts.clone());
         }
         *ready_at = None;
-        self.store.ready().await?;
+        let denied = match self.store.ready().await {
+            Ok(()) => None,
+            Err(error @ StoreError::Denied(_)) => Some(error),
+            Err(error) => return Err(error.into()),
+        };
         let facts = self.store.facts().await?;
+        // What may be done everywhere is known more closely than what was refused first.
+        let denied = facts.denial().or(denied.map(Problem::from));
+        if let Some(denied) = denied {
+            return Err(denied);
+        }
         *ready_at = Some((Instant::now(), facts.clone()));
         Ok(facts)
     }

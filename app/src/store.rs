@@ -58,6 +58,9 @@ pub enum StoreError {
     Unwritable(String),
     #[error("the database answered: {0}")]
     Failed(String),
+    /// Somebody has taken away a right that Prism had on its tables; nothing was written.
+    #[error("the database answered: {0}")]
+    Denied(String),
     /// A row would have referred to one that is not there; nothing was written.
     #[error("the database refused a row that refers to nothing")]
     Dangling,
@@ -94,16 +97,22 @@ impl From<StoreError> for Problem {
                 format!("nothing was stored: {why}"),
                 remedy(&why).unwrap_or(
                     "free space on the disk that the database is on ($PRISM_HOME, or PostgreSQL's own) or make it \
-                     writable, then send it again",
+                     writable, then send it again"
+                        .into(),
                 ),
             ),
             StoreError::Again(why) => Problem::new(
                 Code::StorageFull,
                 format!("nothing was stored: the database could not be asked: {why}"),
                 remedy(&why).unwrap_or(
-                    "send it again in a moment; `prism doctor` on the server's machine looks at the database",
+                    "send it again in a moment; `prism doctor` on the server's machine looks at the database".into(),
                 ),
             ),
+            StoreError::Denied(why) => {
+                let next = remedy(&why).unwrap_or("the database's log says more".into());
+                let message = format!("nothing was stored: the database answered: {why}");
+                Problem::new(Code::StorageFull, message, next)
+            }
             StoreError::Unknown(why) => Problem::new(
                 Code::OutcomeUnknown,
                 format!("the database went away in the middle of a commit: {why}"),

@@ -3,13 +3,28 @@
 use crate::limits::{CLOCK_OFF_MS_MAX, CLOCK_SLACK_US, POSTGRES_MIN};
 use crate::problem::{Code, Problem};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What is to be done about a pooler that keeps no sessions.
 pub const POOLER: &str =
     "let the pooler keep sessions (PgBouncer: pool_mode = session), or leave it out";
 
+/// Statements that a hint shows at the most.
+const GRANTS_SHOWN: usize = 3;
+
 /// What to do about what PostgreSQL, or the way to it, said; nothing where there is nothing better to say than that.
-pub fn remedy(said: &str) -> Option<&'static str> {
+pub fn remedy(said: &str) -> Option<Cow<'static, str>> {
+    let denied = said.split_once("permission denied for table ");
+    if let Some((table, _)) = denied.and_then(|(_, rest)| rest.split_once(" (42501)")) {
+        return Some(Cow::Owned(format!(
+            "as the owner of that table or a superuser, there: `grant select, insert, update, delete on {table} to \
+             prism_member` (where there is no such role, to the server's user); `prism doctor` says what else is missing"
+        )));
+    }
+    known(said).map(Cow::Borrowed)
+}
+
+fn known(said: &str) -> Option<&'static str> {
     // What is said more closely comes first: the codes behind it stand for much.
     const KNOWN: [(&str, &str); 14] = [
         (
@@ -107,6 +122,9 @@ pub struct Facts {
     /// Its user may make no tables there.
     #[serde(default)]
     pub closed: bool,
+    /// What would give back rights that somebody took away: a statement for each table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<String>,
 }
 
 /// How far pgvector's index of a tenant's vectors is.
@@ -215,7 +233,7 @@ impl Facts {
         if self.closed && self.schema < newest_schema {
             return no(
                 "the database's user may make no tables there: permission denied (42501)".into(),
-                remedy("(42501)").unwrap_or_default(),
+                known("(42501)").unwrap_or_default(),
             );
         }
         if self.apart == Some(Apart::Nothing) {
@@ -238,6 +256,29 @@ impl Facts {
             );
         }
         None
+    }
+
+    /// Why not everything can be read or written there. A server that starts may mend it itself, so this keeps none from
+    /// starting.
+    pub fn denial(&self) -> Option<Problem> {
+        let shown = &self.grants[..self.grants.len().min(GRANTS_SHOWN)];
+        if shown.is_empty() {
+            return None;
+        }
+        let more = match self.grants.len() - shown.len() {
+            0 => String::new(),
+            n => format!(", and so on ({n} more; `/readyz` has them in `grants`)"),
+        };
+        let message = match self.grants.len() {
+            1 => "a right on one of Prism's tables was taken away there (42501)".to_owned(),
+            n => format!("rights on {n} of Prism's tables were taken away there (42501)"),
+        };
+        let hint = format!(
+            "as the tables' owner or a superuser, there: `{}`{more}; servers go on by themselves then",
+            shown.join("; ")
+        );
+        let problem = Problem::new(Code::StorageFull, message, hint);
+        Some(problem.with("grants", self.grants.clone()))
     }
 
     /// What should be known about it although Prism stands on it.
@@ -365,8 +406,41 @@ mod tests {
     }
 
     #[test]
+    fn rights_that_were_taken_away_are_told_with_what_gives_them_back() {
+        let lacking = |n: usize| Facts {
+            grants: (0..n)
+                .map(|n| format!("grant insert on t{n} to prism_member"))
+                .collect(),
+            ..postgres("16.4")
+        };
+        assert_eq!(lacking(0).denial(), None);
+        let one = lacking(1).denial().unwrap();
+        assert!(
+            one.hint.contains("`grant insert on t0 to prism_member`"),
+            "{one:?}"
+        );
+        let many = lacking(5).denial().unwrap();
+        assert!(many.message.contains("on 5 of Prism's tables"), "{many:?}");
+        assert!(
+            many.hint.contains("t2") && !many.hint.contains("t3"),
+            "{many:?}"
+        );
+        assert!(many.hint.contains("2 more"), "{many:?}");
+        assert_eq!(
+            many.body()["error"]["grants"].as_array().map(Vec::len),
+            Some(5)
+        );
+        // It may be mended by the start.
+        assert_eq!(lacking(1).refusal(19), None);
+    }
+
+    #[test]
     fn what_a_database_refuses_comes_with_what_to_do() {
         for (said, next) in [
+            (
+                "permission denied for table memory (42501)",
+                "`grant select, insert, update, delete on memory to prism_member`",
+            ),
             (
                 "permission denied for schema public (42501)",
                 "grant create",

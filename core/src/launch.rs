@@ -68,9 +68,9 @@ pub fn choose_store(named: &[Named<'_>], last: Option<&str>) -> Result<Option<St
     let no = |message: String, hint: String| Err(Problem::new(Code::InvalidRequest, message, hint));
     let said = named
         .iter()
-        .find_map(|(place, said)| Some((place, (*said)?)));
+        .find_map(|(place, said)| Some((place, (*said)?.trim())));
     match (said, last) {
-        (Some((place, url)), _) if url.trim().is_empty() => no(
+        (Some((place, url)), _) if url.is_empty() => no(
             format!("{place} is there and empty, so nobody can tell which store is meant"),
             format!(
                 "give it the URL of the database, or take it away; `{OWN_FILE}` means the file in this home"
@@ -94,6 +94,25 @@ pub fn choose_store(named: &[Named<'_>], last: Option<&str>) -> Result<Option<St
         ),
         (None, _) => Ok(None),
     }
+}
+
+/// The database that a server stood on when it last listened, as its log tells it: `host:port/name`, without who
+/// came in. Servers of earlier versions left no other word of it.
+pub fn stood_on<'a>(log: impl Iterator<Item = &'a str>) -> Option<String> {
+    let (mut opened, mut stood) = (None, None);
+    for line in log {
+        if line.contains(" The database is PostgreSQL ") {
+            opened = line.rsplit_once(" database=").map(|(_, place)| place);
+        } else if line.starts_with("prism: ") {
+            // That one did not begin.
+            opened = None;
+        } else if line.contains(" INFO Prism ") && line.contains(" is listening ") {
+            stood = opened.take();
+        }
+    }
+    // A name may have an @ in it, and so may who comes in: what follows the last one is the place.
+    let place = stood?.rsplit_once('@').map_or(stood?, |(_, place)| place);
+    Some(place.trim().to_owned())
 }
 
 /// A coding agent's host, as far as its launcher treats it differently.
@@ -243,6 +262,27 @@ pub fn codex_run(args: &[String]) -> CodexRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_tells_which_database_a_server_stood_on_last() {
+        let opened = "2026-11-17T04:11:14Z  INFO The database is PostgreSQL 16.14, schema 22, clock 1 ms off database=me@you@db.example:5433/harbour";
+        let listens = "2026-11-17T04:11:14Z  INFO Prism 0.2.0 is listening url=http://127.0.0.1:7747 home=/h operator=o";
+        let failed = "prism: cannot open the database: no";
+        let there = Some("db.example:5433/harbour".to_owned());
+        for (log, stood) in [
+            (&[][..], None),
+            (&[listens], None),
+            (&[opened], None),
+            (&[opened, listens], there.clone()),
+            (&[listens, opened, listens], there.clone()),
+            (&[opened, listens, opened, failed], there),
+            // Back on its file since, or never anywhere else.
+            (&[opened, listens, listens], None),
+            (&[opened, failed, listens], None),
+        ] {
+            assert_eq!(stood_on(log.iter().copied()), stood, "{log:?}");
+        }
+    }
 
     #[test]
     fn a_store_is_the_one_that_is_named_first_or_the_one_the_home_had() {

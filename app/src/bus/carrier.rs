@@ -425,7 +425,7 @@ impl Carrier {
         let condition = self.health()?.condition();
         let says = match (&condition.why, condition.peers.as_slice()) {
             (Some(why), _) => format!(
-                "{} does not carry word between servers since {}: {why}; they look every second",
+                "{} does not carry word between servers since {}: {why}; they look every two seconds",
                 self.transport(),
                 condition.since
             ),

@@ -5,7 +5,7 @@ use super::{Context, print_json};
 use crate::background;
 use crate::client::{self, Client, Locator};
 use crate::clock;
-use crate::config::{self, Config, ServerFile};
+use crate::config::{self, Config, ServerFile, Standing};
 use crate::connect::Machine;
 use crate::connect::check::check;
 use crate::embed::model;
@@ -121,7 +121,8 @@ fn says_of(problem: &Problem) -> String {
     let mut said = problem.message.clone();
     for part in hint.filter(|part| !part.contains("`prism doctor`")) {
         let part = part.trim().trim_end_matches(';');
-        said.push_str("; ");
+        let asked = said.ends_with('?');
+        said.push_str(if asked { " " } else { "; " });
         said.push_str(part);
     }
     said
@@ -192,7 +193,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
         return false;
     }
     let key = client::find_key(&context.env, &context.home, None);
-    let client = key.and_then(|key| Client::new(locator, key));
+    let client = key.and_then(|key| Client::new(locator.clone(), key));
     let asked = match client.map(|c| c.creating_project()) {
         Ok(client) => {
             let answer = client.call(context.pid(), "status", json!({})).await;
@@ -230,6 +231,7 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
             );
             let sessions = answer["sessions"].as_array().map_or(0, Vec::len);
             look_at_database(&client, add).await;
+            look_at_named_store(context, add);
             look_at_history(&client, context.pid(), add).await;
             look_at_switch(&client, context.pid(), add).await;
             look_at_operator_keys(&client, context.pid(), add).await;
@@ -252,7 +254,15 @@ async fn look_at_server(context: &Context, add: &mut impl FnMut(Level, &str, Str
                     ..problem
                 }),
             );
-            false
+            // What it stands on it says itself, whoever asks and whatever keeps it from answering verbs.
+            let Ok(client) = Client::new(locator, String::new()) else {
+                return false;
+            };
+            let is_one = own.is_some() || client.ready().await.is_ok();
+            if is_one {
+                look_at_database(&client, add).await;
+            }
+            is_one
         }
     }
 }
@@ -284,6 +294,22 @@ async fn look_at_database(client: &Client, add: &mut impl FnMut(Level, &str, Str
     }
 }
 
+/// What is named for servers of this home may be another store than the one that runs stands on.
+fn look_at_named_store(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+    let config = Config::load(&context.home).ok().flatten();
+    let config = config.map(|c| c.server).unwrap_or_default();
+    let (env, home) = (&context.env, &context.home);
+    if env.url.is_none()
+        && let Some((stands, named)) = Standing::otherwise(None, env, &config, home)
+    {
+        let says = format!(
+            "the server stands on {}, and {} is named for it here: `prism restart` has it stand on that",
+            stands.store, named.store
+        );
+        add(Level::Note, "database", says);
+    }
+}
+
 /// A database that no server stands on now may be why there is none.
 async fn look_at_configured_database(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let configured = Config::load(&context.home).ok().flatten();
@@ -300,7 +326,7 @@ async fn look_at_configured_database(context: &Context, add: &mut impl FnMut(Lev
     let looked = looked.unwrap_or(Err(StoreError::Closed));
     match looked.map_err(Problem::from) {
         Ok(facts) => {
-            match facts.refusal(store::NEWEST_SCHEMA) {
+            match facts.refusal(store::NEWEST_SCHEMA).or(facts.denial()) {
                 None => add(Level::Good, "database", facts.line()),
                 Some(p) => add(Level::Wrong, "database", says_of(&p)),
             }
@@ -586,6 +612,10 @@ mod tests {
                 "it failed; is it prism?",
             ),
             ("see `prism doctor`", "it failed"),
+            (
+                "is it there? `pg_isready` asks; or look",
+                "it failed; is it there? `pg_isready` asks; or look",
+            ),
         ] {
             assert_eq!(says(hint), expected);
         }

@@ -1,7 +1,7 @@
 //! `prism migrate-store`: all rows from one engine to the other.
 
 use super::{Context, print_json};
-use crate::config::{ServerFile, Standing};
+use crate::config::{self, ServerFile, Standing};
 use crate::home::{Home, Lock};
 use crate::server::DATABASE;
 use crate::store::StoreError;
@@ -10,22 +10,26 @@ use crate::ui::{Failure, Outcome, Progress, out, table};
 use prism_core::database::remedy;
 use prism_core::launch::OWN_FILE;
 use prism_core::{Code, Problem};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  prism migrate-store sqlite: postgres://prism:secret@db.example/prism    this home's rows
+  prism migrate-store sqlite: postgres://prism@db.example/prism           this home's rows
+  prism migrate-store sqlite: env:PRISM_DATABASE                          with a password that nobody sees
   prism migrate-store sqlite:/var/lib/prism/prism.db postgres://prism@127.0.0.1/prism
   prism migrate-store postgres://prism@127.0.0.1/prism sqlite:prism.db    and back
+
+env:NAME is what that variable says: a URL among the arguments is shown to every user of the machine while it runs.
 
 Stop the servers first. What was cut off goes on when it is run again. The source is read and never
 changed; the target must be empty, and no server starts on it before every table was counted and
 hashed on both sides. docs/moving.md says how to go on.")]
 pub struct MigrateStore {
-    /// Where the rows are: sqlite:FILE (sqlite: alone is this home's) or postgres://...
+    /// Where the rows are: sqlite:FILE (sqlite: alone is this home's), postgres://... or env:NAME
     #[arg(value_name = "FROM")]
     from: String,
-    /// Where they are to go: sqlite:FILE or postgres://...
+    /// Where they are to go: sqlite:FILE, postgres://... or env:NAME
     #[arg(value_name = "TO")]
     to: String,
     /// Of a PostgreSQL with several tenants, the one to move
@@ -114,13 +118,29 @@ pub fn only_for_this_user() {
 }
 
 fn place(context: &Context, said: &str) -> Result<Place, Failure> {
+    if let Some(name) = said.strip_prefix("env:") {
+        let value = config::variable(name).unwrap_or_default();
+        return match value.trim() {
+            "" => Err(Problem::new(
+                Code::InvalidRequest,
+                format!("{name} is not set, or empty"),
+                "let it say sqlite:FILE or postgres://user:password@host/name",
+            )
+            .into()),
+            said => place_of(context, said),
+        };
+    }
+    place_of(context, said)
+}
+
+fn place_of(context: &Context, said: &str) -> Result<Place, Failure> {
     if said.starts_with("postgres://") || said.starts_with("postgresql://") {
         return Place::server(said).map_err(failure);
     }
     let Some(file) = said.strip_prefix("sqlite:") else {
         return Err(Problem::new(
             Code::InvalidRequest,
-            "a store is sqlite:FILE or postgres://user:password@host/name",
+            "a store is sqlite:FILE or postgres://user:password@host/name, or env:NAME of a variable that says one",
             "`prism migrate-store --help` has examples",
         )
         .into());
@@ -195,31 +215,30 @@ fn remember(from: &Place, to: &Place) -> anyhow::Result<()> {
 
 /// What the store said, with what to do next.
 pub fn failure(error: StoreError) -> Failure {
-    let (message, hint) = match error {
+    let (message, hint): (_, Cow<'static, str>) = match error {
         StoreError::Refused(problem) => return Failure::Refused(*problem),
         StoreError::Unwritable(why) => (
             format!("cannot write: {why}"),
-            "make room there, or make it writable, then run it again",
+            "make room there, or make it writable, then run it again".into(),
         ),
         StoreError::Again(why) => {
             let next = remedy(&why).unwrap_or(
-                "check host, port and network, and whether it runs; then run it again: what was done is kept",
+                "check host, port and network, and whether it runs; then run it again: what was done is kept".into(),
             );
             (format!("the database could not be asked: {why}"), next)
         }
-        StoreError::Failed(why) => {
+        StoreError::Failed(why) | StoreError::Denied(why) => {
             let next = match why.contains("newer prism wrote it") {
-                true => "use that prism for the move",
-                false => {
-                    remedy(&why).unwrap_or("mend that, then run it again: the source is as it was")
-                }
+                true => "use that prism for the move".into(),
+                false => remedy(&why)
+                    .unwrap_or("mend that, then run it again: the source is as it was".into()),
             };
             (format!("the database answered: {why}"), next)
         }
-        error => (error.to_string(), "the source is as it was"),
+        error => (error.to_string(), "the source is as it was".into()),
     };
     Failure::Unable {
         message,
-        hint: Some(hint.to_owned()),
+        hint: Some(hint.into_owned()),
     }
 }

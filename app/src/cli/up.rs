@@ -2,7 +2,7 @@
 
 use super::{Context, print_json, print_json_line};
 use crate::background::{self, How, Ready, Wanted};
-use crate::config::{ServerFile, Standing};
+use crate::config::{Config, ServerFile, Standing};
 use crate::log::file as log_file;
 use crate::ui::{Failure, Outcome, note, out};
 use prism_core::Problem;
@@ -78,11 +78,8 @@ pub struct Logs {
 impl Up {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context)?;
-        let mut standing = wanted_store(self.database.as_deref())?;
-        if standing.is_none() {
-            // One that is wrong is refused where a server is to stand on it.
-            standing = wanted_store(context.env.database.as_deref()).unwrap_or_default();
-        }
+        check_named(self.database.as_deref())?;
+        let argument = self.database.clone();
         let wanted = Wanted {
             port: self.port,
             database: self.database,
@@ -101,13 +98,17 @@ impl Up {
                 "note: it listens elsewhere than on {port}; `prism restart --port {port}` moves it"
             ));
         }
-        if let (Some(standing), Some(stands)) =
-            (standing, Standing::load(&context.home).unwrap_or_default())
-            && standing != stands
-        {
+        let config = Config::load(&context.home).ok().flatten();
+        let config = config.map(|config| config.server).unwrap_or_default();
+        let (argument, env) = (argument.as_deref(), &context.env);
+        if let Some((stands, named)) = Standing::otherwise(argument, env, &config, &context.home) {
+            let restart = match argument {
+                Some(_) => "prism restart --database URL",
+                None => "prism restart",
+            };
             note(&format!(
-                "note: it stands on {}; `prism restart --database URL` has it stand on {}",
-                stands.store, standing.store
+                "note: it stands on {}; `{restart}` has it stand on {}, which is named here",
+                stands.store, named.store
             ));
         }
         Ok(())
@@ -133,7 +134,7 @@ impl Down {
 impl Restart {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context)?;
-        wanted_store(self.database.as_deref())?;
+        check_named(self.database.as_deref())?;
         let wanted = Wanted {
             port: self.port,
             database: self.database,
@@ -145,13 +146,10 @@ impl Restart {
     }
 }
 
-/// The store that somebody names, if it is one.
-fn wanted_store(database: Option<&str>) -> Result<Option<Standing>, Problem> {
-    let named = [("--database", database)];
-    let chosen = choose_store(&named, None)?;
-    database
-        .map(|_| Standing::of(chosen.as_deref()))
-        .transpose()
+/// Refuses what is no store before anything is done about it.
+fn check_named(database: Option<&str>) -> Result<(), Problem> {
+    let chosen = choose_store(&[("--database", database)], None)?;
+    Standing::of(chosen.as_deref()).map(drop)
 }
 
 /// These commands are about processes of this home; another machine's server is not theirs.

@@ -9,6 +9,7 @@ mod live_story;
 mod moving;
 mod near_story;
 mod provisioning;
+mod proxy;
 mod reach;
 mod standing;
 mod statements;

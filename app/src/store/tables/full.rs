@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// How long a write that found no room shows that the next one would find none.
 const LATELY: Duration = Duration::from_secs(5);
-/// How often the log says it while it lasts.
+/// How often the log says that something keeps rows from being written.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 /// Takes a megabyte, which is given back with the transaction's end.
 pub const TAKES_ROOM: &str = "create temporary table prism_room on commit drop as
@@ -15,11 +15,13 @@ pub const TAKES_ROOM: &str = "create temporary table prism_room on commit drop a
 
 /// Takes none.
 pub const TAKES_NONE: &str = "update prism_schema set version = version";
-/// How PostgreSQL refuses a table to whoever may make none.
-pub const NO_TABLES: &str = "(42501)";
 
 #[derive(Default)]
-pub struct Full(Mutex<Option<Refused>>);
+pub struct Full {
+    refusal: Mutex<Option<Refused>>,
+    /// When the log last said that a right is missing.
+    denied: Mutex<Option<Instant>>,
+}
 
 struct Refused {
     last: Instant,
@@ -36,7 +38,7 @@ pub enum Since {
 
 impl Full {
     fn refusal(&self) -> std::sync::MutexGuard<'_, Option<Refused>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A write found no room. Whoever asked is told each time, the log now and then.
@@ -46,7 +48,7 @@ impl Full {
         let said = refusal.as_ref().map(|refused| refused.said);
         let is_said = said.is_some_and(|said| now.duration_since(said) < SAID_EVERY);
         if !is_said {
-            let next = remedy(why).unwrap_or("its log says more");
+            let next = remedy(why).unwrap_or("its log says more".into());
             tracing::error!(
                 "The database cannot be written, and what callers send is refused: {why}; {next}"
             );
@@ -56,6 +58,17 @@ impl Full {
             said: said.filter(|_| is_said).unwrap_or(now),
             why: why.to_owned(),
         });
+    }
+
+    /// A write lacked a right; whether it still does is seen by looking at rights.
+    pub fn denied(&self, why: &str) {
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        if denied.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+            *denied = Some(Instant::now());
+            tracing::error!(
+                "What callers send is refused: {why}; `prism doctor` says which statement gives the right back"
+            );
+        }
     }
 
     pub fn since(&self) -> Option<Since> {

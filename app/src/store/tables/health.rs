@@ -1,6 +1,6 @@
 //! What the database in use is, and what is said of one that cannot be used.
 
-use super::{Result, StoreError, Tables, failed, migrate};
+use super::{Result, StoreError, Tables, failed, migrate, tenants};
 use crate::clock;
 use crate::store::sql::{self, Connection, Link, MAY_BECOME, Server};
 use prism_core::database::{Apart, Facts};
@@ -141,7 +141,11 @@ fn facts(connection: &Connection) -> sql::Result<Facts> {
             })
         },
     )?;
-    found.schema = schema(connection)?;
+    found.grants = tenants::lacking(connection)?;
+    // Whoever may not read it cannot tell, and why is told.
+    if !found.grants.iter().any(|g| g.contains(" on prism_schema ")) {
+        found.schema = schema(connection)?;
+    }
     Ok(found)
 }
 
@@ -162,11 +166,11 @@ fn unreached(server: &Server, error: &sql::Error) -> Problem {
     let has_code = matches!(error, sql::Error::Postgres(error) if error.code().is_some());
     let hint = match prism_core::database::remedy(&said) {
         Some(next) => next,
-        None if has_code => "the database's log says more",
+        None if has_code => "the database's log says more".into(),
         None if matches!(error, sql::Error::Silent(_)) => {
-            "something listens there and says nothing: is it PostgreSQL, and does a firewall let answers through?"
+            "something listens there and says nothing: is it PostgreSQL, and does a firewall let answers through?".into()
         }
-        None => "is it running, and is host and port right? `pg_isready` asks from here",
+        None => "is it running, and is host and port right? `pg_isready` asks from here".into(),
     };
     let message = format!("the database at {server} cannot be used: {said}");
     Problem::new(Code::StorageFull, message, hint)

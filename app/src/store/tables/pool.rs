@@ -128,8 +128,10 @@ impl Pool {
         job: impl FnOnce(&Connection) -> Result<T> + Clone,
     ) -> Result<T> {
         let done = patiently(|| self.try_once(alone, job.clone()));
-        if let Err(StoreError::Unwritable(why)) = &done {
-            self.full.refused(why);
+        match &done {
+            Err(StoreError::Unwritable(why)) => self.full.refused(why),
+            Err(StoreError::Denied(why)) => self.full.denied(why),
+            _ => {}
         }
         done
     }
@@ -335,6 +337,7 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
         )
         .into(),
         SqlState::DISK_FULL | SqlState::IO_ERROR => StoreError::Unwritable(said),
+        SqlState::INSUFFICIENT_PRIVILEGE => StoreError::Denied(said),
         // After a failover the way may still lead to what only reads; the one that writes is found by another.
         SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::Again(said),
         _ if away.contains(&code.code()) => StoreError::Again(said),

@@ -291,7 +291,12 @@ impl Taken {
     pub fn is_settled(&self, committed: bool) -> bool {
         match &self.written {
             Ok(()) => committed,
-            Err(StoreError::Unwritable(_) | StoreError::Again(_) | StoreError::Changed(_)) => false,
+            Err(
+                StoreError::Unwritable(_)
+                | StoreError::Denied(_)
+                | StoreError::Again(_)
+                | StoreError::Changed(_),
+            ) => false,
             Err(_) => true,
         }
     }

@@ -27,6 +27,33 @@ const ALL: &str =
 /// Keeps others from changing tenants or the schema until the transaction ends.
 const ALONE: &str = "begin; select pg_advisory_xact_lock(hashtextextended('prism schema', 0))";
 
+/// The rights that transactions need: a row for each table and right, under `name` and `needs`.
+const RIGHTS: &str = "select c.oid, c.relname as name, r.needs
+    from pg_class c cross join lateral unnest(case c.relname
+        when 'tenants' then array['select'] when 'prism_schema' then array['select', 'update']
+        when 'memory_fts' then array['insert', 'delete']
+        else array['select', 'insert', 'update', 'delete'] end) as r(needs)
+    where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p')
+        and c.relname <> 'prism_moving'";
+
+/// What would give transactions the rights that they lack: those of the role they take on, or of the server's user where
+/// they take on none.
+pub(super) fn lacking(c: &Connection) -> sql::Result<Vec<String>> {
+    let sql = format!(
+        "with who as (select coalesce((select rolname from pg_roles where rolname = '{MEMBER}' and not rolsuper
+                and not rolbypassrls and pg_has_role(session_user, oid, {MAY_BECOME})), session_user) as name)
+         select format('grant %s on %I to %I', string_agg(n.needs, ', ' order by n.needs), n.name, who.name) as grant_them
+         from ({RIGHTS}) n cross join who
+         where not has_table_privilege(who.name, n.oid, n.needs)
+             -- Others may have tables here, too.
+             and exists (select 1 from pg_policy p where p.polname = 'tenant'
+                 and (p.polrelid = n.oid or n.name in ('tenants', 'prism_schema')))
+         group by n.name, who.name order by n.name"
+    );
+    let mut asked = c.prepare(&sql)?;
+    asked.query_map([], |row| row.get("grant_them"))?.collect()
+}
+
 /// Makes the role that transactions take on, and lets it come to every table. Where that is not allowed all
 /// stays as it is.
 pub(super) fn let_members_in() -> String {
@@ -49,19 +76,12 @@ pub(super) fn let_members_in() -> String {
                 execute format('grant usage on schema %I to {MEMBER}', current_schema());
             end if;
             for held_in in
-                select c.oid, c.relname as name,
-                    case c.relname when 'tenants' then 'select' when 'prism_schema' then 'select, update'
-                        when 'memory_fts' then 'select (rowid, tenant_id), insert, delete'
-                        else 'select, insert, update, delete' end as rights,
-                    case c.relname when 'tenants' then 'select' when 'prism_schema' then 'update'
-                        else 'delete' end as last
-                from pg_class c
-                where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p')
-                    and c.relname <> 'prism_moving'
+                select n.name, string_agg(n.needs, ', ') || case n.name
+                        when 'memory_fts' then ', select (rowid, tenant_id)' else '' end as rights
+                from ({RIGHTS}) n where not has_table_privilege('{MEMBER}', n.oid, n.needs)
+                group by n.name
             loop
-                if not has_table_privilege('{MEMBER}', held_in.oid, held_in.last) then
-                    execute format('grant %s on %I to {MEMBER}', held_in.rights, held_in.name);
-                end if;
+                execute format('grant %s on %I to {MEMBER}', held_in.rights, held_in.name);
             end loop;
         exception when insufficient_privilege then
             null;

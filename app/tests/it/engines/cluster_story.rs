@@ -1,7 +1,7 @@
 //! Two servers, each with a home of its own, on one PostgreSQL: one Prism.
 
 use crate::harness::cable::Cable;
-use crate::harness::engines::{Database, Postgres, Redis};
+use crate::harness::engines::{Postgres, Redis, server};
 use crate::harness::{PID, Server, ids, task, wait_until};
 use crate::stream::Stream;
 use prism::client::{Client, Locator};
@@ -11,15 +11,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Starts a server on a database, and on a Redis if there is one.
-fn server(database: &Database, redis: Option<&Redis>) -> Server {
-    let mut server = Server::none();
-    let mut env = vec![("PRISM_DATABASE", database.url.as_str())];
-    env.extend(redis.map(|redis| ("PRISM_REDIS", redis.url.as_str())));
-    server.resume_with(&env);
-    server
-}
 
 /// An agent in a session with a socket at a server.
 async fn seated(at: &Server, key: String) -> (Client, uuid::Uuid, Stream) {

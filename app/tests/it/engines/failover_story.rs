@@ -1,7 +1,7 @@
 //! Another copy of the database answers under running servers: a standby that lacked the newest commits, an earlier state, a
 //! copy beside the original.
 
-use crate::harness::engines::{Database, Postgres, Redis};
+use crate::harness::engines::{Postgres, Redis, server};
 use crate::harness::{PATIENCE, PID, Server, task, wait_until};
 use futures_util::{SinkExt, StreamExt};
 use prism::client::Client;
@@ -10,14 +10,6 @@ use prism_core::api::{ClientFrame, ServerFrame, close};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
-
-fn server(database: &Database, redis: Option<&Redis>) -> Server {
-    let mut server = Server::none();
-    let mut env = vec![("PRISM_DATABASE", database.url.as_str())];
-    env.extend(redis.map(|redis| ("PRISM_REDIS", redis.url.as_str())));
-    server.resume_with(&env);
-    server
-}
 
 /// A shim's side of a socket: it comes back with what it knows whenever the socket ends.
 struct Reader<'a> {

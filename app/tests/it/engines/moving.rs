@@ -368,7 +368,11 @@ fn a_move_is_refused_where_something_could_be_lost() {
     assert_eq!(left.trim(), "0", "a refused move left tables");
 
     // A target that another store lives in, and one that is half of another.
-    let there = moved(&server, &from, &full.url);
+    // Named by a variable, a password is in no list of processes; there it may come from a file.
+    refused(&server, &from, "env:THERE", "THERE is not set");
+    let mut by_name = moving(&server, &from, "env:THERE");
+    let by_name = by_name.env("THERE", format!("{}\n", full.url)).output();
+    let there: Value = serde_json::from_slice(&by_name.unwrap().stdout).unwrap();
     refused(&server, &from, &full.url, "holds rows already");
     refused(&server, &full.url, &older, "exists already");
     cut_off(&server, &from, &empty.url);

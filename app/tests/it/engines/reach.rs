@@ -315,6 +315,75 @@ fn a_database_without_room_is_told_by_everything_and_goes_on_by_itself() {
 }
 
 #[test]
+fn rights_that_are_taken_away_are_told_by_everything_with_what_gives_them_back() {
+    let postgres = Postgres::shared();
+    let (database, server) = (postgres.database(), Server::none());
+    let up = || {
+        let mut up = server.command(None);
+        let up = up
+            .env("PRISM_DATABASE", &database.url)
+            .args(["up", "--json"]);
+        assert!(up.output().unwrap().status.success());
+    };
+    up();
+    // What others keep in the same schema is none of Prism's business.
+    database.sql("create table orders (n int); revoke all on orders from public");
+    let says = |args: &[&str]| {
+        let output = server.cli(None, args);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.code(), said)
+    };
+    assert_eq!(says(&["ready"]).0, Some(0));
+    let ready_with = |code| {
+        wait_for("what `prism ready` says", || {
+            let (ended, said) = says(&["ready"]);
+            (ended == Some(code)).then_some(said)
+        })
+    };
+    let denied = |verb: &[&str], of: &str| {
+        let (code, said) = says(verb);
+        assert_eq!(code, Some(2), "{said}");
+        let table = format!("permission denied for table {of}");
+        assert!(said.contains(&table), "{said}");
+        let grant = format!("delete on {of} to prism_member");
+        assert!(said.contains(&grant), "{said}");
+    };
+    // A verb that fails keeps `prism doctor` from nothing, whatever its shell knows of a database.
+    for (taken, of, verb) in [
+        ("insert", "memory", Some(&["note", "one"][..])),
+        ("select, update", "personas", Some(&["status"])),
+        ("select, update", "prism_schema", None),
+    ] {
+        database.sql(&format!("revoke {taken} on {of} from prism_member"));
+        if let Some(verb) = verb {
+            denied(verb, of);
+        }
+        let grant = format!("`grant {taken} on {of} to prism_member`");
+        let said = ready_with(1);
+        assert!(said.contains(&grant), "{said}");
+        let (code, doctor) = says(&["doctor"]);
+        assert_eq!(code, Some(1), "{doctor}");
+        assert!(doctor.contains(&grant), "{doctor}");
+        let unknown = "nothing here names that database";
+        assert!(!doctor.contains(unknown), "{doctor}");
+        database.sql(grant.trim_matches('`'));
+        ready_with(0);
+        if let Some(verb) = verb {
+            assert_eq!(says(verb).0, Some(0));
+        }
+    }
+    let log = server.home().read("log/server.log").unwrap();
+    assert_eq!(log.matches("What callers send is refused").count(), 1);
+    // A server that starts takes back what it may.
+    database.sql("revoke insert on memory from prism_member");
+    assert!(server.cli(None, &["down"]).status.success());
+    up();
+    assert_eq!(says(&["ready"]).0, Some(0));
+    assert_eq!(says(&["note", "two"]).0, Some(0));
+}
+
+#[test]
 fn a_server_is_not_ready_while_its_database_is_away_and_ready_once_it_is_back() {
     let mut postgres = Postgres::start();
     let database = postgres.database();

@@ -98,19 +98,119 @@ fn a_home_whose_rows_are_in_postgresql_never_begins_with_an_empty_file_in_silenc
 
     // A shim that starts beside it starts nothing else either.
     shell(&server, &["down"], &[]);
+    shim_says(&server, &[], lost);
+}
+
+/// Starts a shim that may start a server, and waits until it says something of that.
+#[track_caller]
+fn shim_says(server: &Server, env: &[(&str, &str)], says: &str) {
     let mut shim = server.command(Some("Texi"));
     shim.env_remove("PRISM_DATABASE")
         .env_remove("PRISM_AUTOSTART");
-    let shim = shim.arg("mcp").stdin(Stdio::piped()).stderr(Stdio::piped());
+    shim.envs(env.iter().copied()).arg("mcp");
+    let shim = shim.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut shim = shim.stdout(Stdio::null()).spawn().unwrap();
     let mut said = std::io::BufReader::new(shim.stderr.take().unwrap());
-    wait_for("the shim says why there is no server", || {
+    wait_for(says, || {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-        line.contains(lost).then_some(())
+        line.contains(says).then_some(())
     });
     shim.kill().unwrap();
     shim.wait().unwrap();
+}
+
+#[test]
+fn a_home_that_does_not_remember_its_store_is_known_by_what_its_servers_left() {
+    let postgres = Postgres::given().unwrap_or_else(Postgres::shared);
+    let (database, server) = (postgres.database(), Server::none());
+    let with = [("PRISM_DATABASE", database.url.as_str())];
+    pid(&shell(&server, &["up", "--json"], &with));
+    server.ok(None, &["note", "the harbour is closed"]);
+    wait_for("the operator's line", || {
+        let kept = server.home().list("", "signals-", ".lock");
+        (!kept.is_empty()).then_some(())
+    });
+    shell(&server, &["down"], &[]);
+    // As a server of an earlier version leaves a home.
+    server.home().remove("store.json");
+    let named = "the rows of this home are in postgres://127.0.0.1:";
+    for command in [&["up"][..], &["serve", "--port", "0"], &["backup", "x.db"]] {
+        refused(&shell(&server, command, &[]), named);
+    }
+    shim_says(&server, &[], named);
+    // As one leaves it that logged into a terminal.
+    std::fs::remove_dir_all(server.home().path("log")).unwrap();
+    for command in [&["up"][..], &["serve", "--port", "0"]] {
+        refused(&shell(&server, command, &[]), "left no prism.db");
+    }
+    assert!(!server.home().path("prism.db").exists());
+    pid(&shell(&server, &["up", "--json"], &with));
+    finds_its_rows(&server, true);
+    shell(&server, &["down"], &[]);
+    server.home().remove("store.json");
+    std::fs::remove_dir_all(server.home().path("log")).unwrap();
+    pid(&shell(
+        &server,
+        &["up", "--json", "--database", "sqlite:"],
+        &[],
+    ));
+    finds_its_rows(&server, false);
+    // A file says enough by itself.
+    shell(&server, &["down"], &[]);
+    server.home().remove("store.json");
+    pid(&shell(&server, &["up", "--json"], &[]));
+    shell(&server, &["down"], &[]);
+}
+
+#[test]
+fn a_store_that_is_named_in_the_configuration_while_a_server_runs_is_told_and_taken_by_a_restart() {
+    let postgres = Postgres::given().unwrap_or_else(Postgres::shared);
+    let (one, two, server) = (postgres.database(), postgres.database(), Server::none());
+    let configure = |url: &str| {
+        let config = server.home().read("config.toml").unwrap_or_default();
+        let own = config.split("[server]").next().unwrap_or_default();
+        let text = format!("{own}[server]\ndatabase = \"{url}\"\n");
+        std::fs::create_dir_all(server.home().dir()).unwrap();
+        server.home().write("config.toml", text.as_bytes()).unwrap();
+    };
+    // As some editors write it, and with an end of line from a file.
+    configure(&format!("{}\\n", one.url));
+    let text = server.home().read("config.toml").unwrap();
+    let marked = format!("\u{feff}{text}");
+    server
+        .home()
+        .write("config.toml", marked.as_bytes())
+        .unwrap();
+    let first = pid(&shell(&server, &["up", "--json"], &[]));
+    server.ok(None, &["note", "the harbour is closed"]);
+    let said = |args: &[&str]| {
+        let output = shell(&server, args, &[]);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    assert!(!said(&["up"]).contains("it stands on"));
+    assert!(!said(&["doctor"]).contains("`prism restart`"));
+
+    configure(&two.url);
+    let told = said(&["up"]);
+    assert!(told.contains("`prism restart` has it stand on"), "{told}");
+    let doctor = said(&["doctor"]);
+    assert!(
+        doctor.contains("is named for it here: `prism restart`"),
+        "{doctor}"
+    );
+    // What only needs a server leaves it, though it is newer.
+    let newer = [("PRISM_TEST_VERSION", "99.0.0")];
+    shim_says(
+        &server,
+        &newer,
+        "which does not replace it: this home stands on",
+    );
+    assert_eq!(pid(&shell(&server, &["up", "--json"], &[])), first);
+    finds_its_rows(&server, true);
+    assert_ne!(pid(&shell(&server, &["restart", "--json"], &[])), first);
+    finds_its_rows(&server, false);
+    shell(&server, &["down"], &[]);
 }
 
 /// What a server was told when it was started.
@@ -165,28 +265,16 @@ fn a_server_makes_room_only_for_one_whose_store_is_known_and_can_be_used() {
 
     // What only needs a server takes over the store of the one that it replaces.
     let newer = ("PRISM_TEST_VERSION", "99.0.0");
-    let shim = |env: &[(&str, &str)], says: &str| {
-        let mut shim = server.command(Some("Texi"));
-        shim.env_remove("PRISM_DATABASE")
-            .env_remove("PRISM_AUTOSTART");
-        shim.envs(env.iter().copied()).arg("mcp");
-        let shim = shim.stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut shim = shim.stdout(Stdio::null()).spawn().unwrap();
-        let mut said = std::io::BufReader::new(shim.stderr.take().unwrap());
-        wait_for(says, || {
-            let mut line = String::new();
-            std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-            line.contains(says).then_some(())
-        });
-        shim.kill().unwrap();
-        shim.wait().unwrap();
-    };
-    shim(&[elsewhere, newer], "replaced the background server");
+    shim_says(
+        &server,
+        &[elsewhere, newer],
+        "replaced the background server",
+    );
     let fifth = pid(&shell(&server, &["up", "--json"], &[newer]));
     assert!(fourth != fifth && was_told(fifth, &format!("PRISM_REDIS={}", named.1)));
     finds_its_rows(&server, true);
     shell(&server, &["down"], &[]);
-    shim(&[elsewhere, newer], "what is named here is");
+    shim_says(&server, &[elsewhere, newer], "what is named here is");
 
     // One that could not listen has changed nothing; what cannot be read is not nothing.
     let kept = server.home().read("store.json").unwrap();

@@ -1,6 +1,6 @@
 //! Real engines for tests: PostgreSQL with pgvector, and Redis, as `tests/engines` brings and starts them.
 
-use super::wait_for;
+use super::{Server, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -279,6 +279,15 @@ fn psql(url: &str, statement: &str) -> String {
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{statement}: {said}");
     String::from_utf8(ran.stdout).unwrap()
+}
+
+/// Starts a server on a database, and on a Redis if there is one.
+pub fn server(database: &Database, redis: Option<&Redis>) -> Server {
+    let mut server = Server::none();
+    let mut env = vec![("PRISM_DATABASE", database.url.as_str())];
+    env.extend(redis.map(|redis| ("PRISM_REDIS", redis.url.as_str())));
+    server.resume_with(&env);
+    server
 }
 
 /// A database of one test.

@@ -49,6 +49,7 @@ use crate::bus::Bus;
 use crate::timing::{self, Part};
 use full::{Full, Since};
 pub use health::look_at_shared;
+pub use inboxes::Looked;
 use prism_core::{Code, Problem};
 use readers::{Readers, Source};
 use std::collections::HashSet;

@@ -6,6 +6,7 @@
 use prism_core::Moment;
 use prism_core::limits::LEASE_AHEAD_US;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
@@ -16,6 +17,24 @@ const FOR_GOOD: Moment = Moment(i64::MAX);
 pub struct Inboxes {
     /// Until when a drain finds nothing: the first lease that runs out, or for good.
     quiet_until: Mutex<HashMap<Uuid, Moment>>,
+    /// How often this server has filled inboxes, each counted with others whose ids end alike.
+    fills: [AtomicU64; 32],
+}
+
+/// What somebody found in an inbox, and how often it was filled before they looked. None: nobody looked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looked(Option<(bool, u64)>);
+
+impl Looked {
+    pub const fn found(held: bool, fills: u64) -> Self {
+        Self(Some((held, fills)))
+    }
+
+    /// Whether it holds something, if that is known after it was filled so often.
+    pub fn holds(self, fills: u64) -> Option<bool> {
+        let (held, before) = self.0?;
+        (held || before == fills).then_some(held)
+    }
 }
 
 impl Inboxes {
@@ -41,11 +60,46 @@ impl Inboxes {
 
     /// Something waits there now, or waits again.
     pub fn filled(&self, persona: Uuid) {
+        self.fills_like(persona).fetch_add(1, Ordering::AcqRel);
         self.quiet().remove(&persona);
+    }
+
+    pub fn fills(&self, persona: Uuid) -> u64 {
+        self.fills_like(persona).load(Ordering::Acquire)
+    }
+
+    fn fills_like(&self, persona: Uuid) -> &AtomicU64 {
+        &self.fills[usize::from(persona.as_bytes()[15]) % self.fills.len()]
     }
 
     /// Rows moved between inboxes: every one of them is asked again.
     pub fn forget(&self) {
+        for fills in &self.fills {
+            fills.fetch_add(1, Ordering::AcqRel);
+        }
         self.quiet().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_found_nothing_counts_until_the_inbox_is_filled() {
+        let (inboxes, mine) = (Inboxes::default(), Uuid::from_u128(7));
+        let looked = Looked::found(false, inboxes.fills(mine));
+        assert_eq!(looked.holds(inboxes.fills(mine)), Some(false));
+        inboxes.filled(Uuid::from_u128(8));
+        assert_eq!(looked.holds(inboxes.fills(mine)), Some(false));
+        inboxes.filled(mine);
+        assert_eq!(looked.holds(inboxes.fills(mine)), None);
+        let looked = Looked::found(true, inboxes.fills(mine));
+        inboxes.forget();
+        assert_eq!(looked.holds(inboxes.fills(mine)), Some(true));
+        let looked = Looked::found(false, inboxes.fills(mine));
+        inboxes.forget();
+        assert_eq!(looked.holds(inboxes.fills(mine)), None);
+        assert_eq!(Looked::default().holds(inboxes.fills(mine)), None);
     }
 }

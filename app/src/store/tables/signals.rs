@@ -3,7 +3,9 @@
 use super::trace::{
     ENVELOPE, category, envelope, facts, find_by_trace, find_signal, own_signal, trace,
 };
-use super::{Alone, Result, Tables, beside_its_project, column, failed, gone, proven, riding};
+use super::{
+    Alone, Looked, Result, Tables, beside_its_project, column, failed, gone, proven, riding,
+};
 use crate::clock;
 use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{
@@ -149,6 +151,26 @@ impl Tables {
                 .map_err(failed)
         })
         .await
+    }
+
+    /// What another server sends there from here on is seen by the next look; what this one sends, by whoever asks
+    /// whether it is still so.
+    pub async fn look_ahead(&self, persona: Uuid, now: Moment) -> Looked {
+        if self.pool.is_none() {
+            return Looked::default();
+        }
+        let fills = self.inboxes.fills(persona);
+        match self.may_have_pending(persona, now).await {
+            Ok(held) => Looked::found(held, fills),
+            Err(_) => Looked::default(),
+        }
+    }
+
+    pub async fn still_pending(&self, looked: Looked, persona: Uuid, now: Moment) -> Result<bool> {
+        match looked.holds(self.inboxes.fills(persona)) {
+            Some(held) => Ok(held),
+            None => self.may_have_pending(persona, now).await,
+        }
     }
 
     pub async fn lease(
@@ -340,23 +362,7 @@ impl Tables {
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
-        self.glance(move |c| {
-            let mut statement = c.prepare_cached(WAITING).map_err(failed)?;
-            let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
-            let mut rows = statement.query([project.to_string()]).map_err(failed)?;
-            while let Some(row) = rows.next().map_err(failed)? {
-                let persona = column::id(&row, "to_persona_id").map_err(failed)?;
-                let category = category(&row).map_err(failed)?.unwrap_or(Category::Info);
-                if counts.last().is_none_or(|(last, _)| *last != persona) {
-                    counts.push((persona, ByCategory::default()));
-                }
-                if let Some((_, by_category)) = counts.last_mut() {
-                    by_category.add(category, row.get("n").map_err(failed)?);
-                }
-            }
-            Ok(counts)
-        })
-        .await
+        self.glance(move |c| counted(c, &project.to_string())).await
     }
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
@@ -399,6 +405,24 @@ enum Leased {
     Nothing {
         first_return: Option<Moment>,
     },
+}
+
+/// What waits in each inbox of a project.
+pub(super) fn counted(c: &Connection, project: &str) -> Result<Vec<(Uuid, ByCategory)>> {
+    let mut statement = c.prepare_cached(WAITING).map_err(failed)?;
+    let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
+    let mut rows = statement.query([project]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let persona = column::id(&row, "to_persona_id").map_err(failed)?;
+        let category = category(&row).map_err(failed)?.unwrap_or(Category::Info);
+        if counts.last().is_none_or(|(last, _)| *last != persona) {
+            counts.push((persona, ByCategory::default()));
+        }
+        if let Some((_, by_category)) = counts.last_mut() {
+            by_category.add(category, row.get("n").map_err(failed)?);
+        }
+    }
+    Ok(counts)
 }
 
 fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written> {

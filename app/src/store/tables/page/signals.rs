@@ -1,5 +1,6 @@
 //! Signals as the operator looks at them: nothing is leased by it.
 
+use super::super::memory::list;
 use super::super::trace::category;
 use super::super::{Result, Tables, column, failed};
 use super::{Listing, Where, find};
@@ -14,7 +15,7 @@ use prism_core::limits::{PAGE_TEXT_CHARS, THREAD_MAX};
 use prism_core::receipt::{Receipt, SessionReceipt, SignalFacts};
 use prism_core::signal::{Category, SignalType};
 use prism_core::text::{clip, one_line};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use uuid::Uuid;
 
 const COLUMNS: &str = "t.id, t.trace_id, t.signal_type, t.category, t.from_identity, t.to_identity,
@@ -410,34 +411,40 @@ pub(super) fn looked(r: &Row<'_>) -> sql::Result<LookedAt> {
 }
 
 /// Adds what became of each.
-fn with_receipts<'l>(
+pub(super) fn with_receipts<'l>(
     c: &Connection,
     all: impl IntoIterator<Item = &'l mut LookedAt>,
 ) -> Result<()> {
     let all: Vec<&mut LookedAt> = all.into_iter().collect();
-    let ids = all
-        .iter()
-        .map(|l| vec![Value::Text(l.row.signal_id.to_string())]);
-    let receipts = c
-        .query_each(
-            "select d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
-             from deliveries d where d.signal_id = ?",
-            &ids.collect::<Vec<_>>(),
-            |r| {
-                Ok(SessionReceipt {
-                    session_id: column::id(r, "session_id")?,
-                    pushed: column::opt_moment(r, "pushed_at")?,
-                    received: column::opt_moment(r, "received_at")?,
-                    rung: column::opt_moment(r, "rung_at")?,
-                    rendered: column::opt_moment(r, "rendered_at")?,
-                    drained: column::opt_moment(r, "drained_at")?,
-                    ..SessionReceipt::default()
-                })
-            },
-        )
-        .map_err(failed)?;
-    for (looked, receipts) in all.into_iter().zip(receipts) {
-        looked.receipts = receipts;
+    if all.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<String> = all.iter().map(|l| l.row.signal_id.to_string()).collect();
+    let of_all = list(
+        c,
+        "select d.signal_id, d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
+         from json_each(?) j cross join deliveries d on d.signal_id = j.value",
+        params![serde_json::to_string(&ids).unwrap_or_default()],
+        |r| {
+            let receipt = SessionReceipt {
+                session_id: column::id(r, "session_id")?,
+                pushed: column::opt_moment(r, "pushed_at")?,
+                received: column::opt_moment(r, "received_at")?,
+                rung: column::opt_moment(r, "rung_at")?,
+                rendered: column::opt_moment(r, "rendered_at")?,
+                drained: column::opt_moment(r, "drained_at")?,
+                ..SessionReceipt::default()
+            };
+            Ok((column::id(r, "signal_id")?, receipt))
+        },
+    )?;
+    let mut receipts: HashMap<Uuid, Vec<SessionReceipt>> = HashMap::new();
+    for (signal, receipt) in of_all {
+        receipts.entry(signal).or_default().push(receipt);
+    }
+    for looked in all {
+        let receipts = receipts.remove(&looked.row.signal_id);
+        looked.receipts = receipts.unwrap_or_default();
         let receipt = Receipt::assemble(&looked.facts, looked.receipts.clone());
         looked.row.state = receipt.state;
         looked.row.at = receipt.at;

@@ -713,12 +713,17 @@ impl Store {
         self.0.may_have_pending(persona, now).await
     }
 
-    /// Looks into an inbox while something else is done, where that is a way to the database and back.
-    pub async fn look_ahead(&self, persona: Uuid, now: Moment) -> Looked {
-        self.0.look_ahead(persona, now).await
+    /// Runs something that may ask the database, and looks into an inbox by the way, where that is a way by itself.
+    pub async fn looking<T>(
+        &self,
+        persona: Uuid,
+        now: Moment,
+        running: impl Future<Output = T>,
+    ) -> (T, Looked) {
+        self.0.looking(persona, now, running).await
     }
 
-    /// The same as `has_pending`, by whoever has looked ahead.
+    /// The same as `has_pending`, by whoever has looked.
     pub async fn still_pending(&self, looked: Looked, persona: Uuid, now: Moment) -> Result<bool> {
         self.0.still_pending(looked, persona, now).await
     }

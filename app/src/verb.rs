@@ -339,17 +339,14 @@ impl Verb {
         let material = self.is_material(&body);
         let reader = caller.session_id().filter(|_| self.inbox == Inbox::Drains);
         let running = (self.run)(prism, caller, Value::Object(body));
-        // Where a look into the inbox takes its time, the verb does not wait for it to begin.
-        let looking = async {
-            Ok(match reader {
-                Some(_) => {
-                    let inbox = caller.persona.id;
-                    prism.store.look_ahead(inbox, clock::now()).await
-                }
-                None => Looked::default(),
-            })
+        let (answer, looked) = match reader {
+            Some(_) => {
+                let inbox = caller.persona.id;
+                prism.store.looking(inbox, clock::now(), running).await
+            }
+            None => (running.await, Looked::default()),
         };
-        let (mut answer, looked) = tokio::try_join!(running, looking)?;
+        let mut answer = answer?;
         if material {
             prism.gate.produced(&prism.store, caller).await;
         }

@@ -218,6 +218,7 @@ impl Tables {
         let written = match &self.pool {
             None => timing::of(Part::Store, self.writer.write(job, then)).await,
             Some(pool) => {
+                let job = inboxes::with_look(job);
                 let writer = self.writer.clone();
                 let then = move |value| {
                     let answer = then(value);
@@ -257,6 +258,7 @@ impl Tables {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
+        let query = inboxes::with_look(query);
         timing::of(Part::Store, self.signal_readers.read(query)).await
     }
 
@@ -266,6 +268,7 @@ impl Tables {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
+        let query = inboxes::with_look(query);
         timing::of(Part::Store, self.signal_readers.glance(query)).await
     }
 
@@ -282,6 +285,7 @@ impl Tables {
             }
             query(c)
         };
+        let query = inboxes::with_look(query);
         timing::of(Part::Store, self.memory_readers.read(query)).await
     }
 

@@ -4,7 +4,8 @@ use super::trace::{
     ENVELOPE, category, envelope, facts, find_by_trace, find_signal, own_signal, trace,
 };
 use super::{
-    Alone, Looked, Result, Tables, beside_its_project, column, failed, gone, proven, riding,
+    Alone, Looked, Result, Tables, beside_its_project, column, failed, gone, inboxes, proven,
+    riding,
 };
 use crate::clock;
 use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
@@ -145,8 +146,7 @@ impl Tables {
         }
         // Another server may have filled it.
         self.read(move |c| {
-            let free = format!("select exists (select 1 from signal_queue q where {FREE})");
-            c.prepare_cached(&free)
+            c.prepare_cached(&inboxes::holds())
                 .and_then(|mut s| s.query_row(params![persona.to_string(), now.0], |r| r.get(0)))
                 .map_err(failed)
         })
@@ -155,14 +155,15 @@ impl Tables {
 
     /// What another server sends there from here on is seen by the next look; what this one sends, by whoever asks
     /// whether it is still so.
-    pub async fn look_ahead(&self, persona: Uuid, now: Moment) -> Looked {
-        if self.pool.is_none() {
-            return Looked::default();
-        }
-        let fills = self.inboxes.fills(persona);
-        match self.may_have_pending(persona, now).await {
-            Ok(held) => Looked::found(held, fills),
-            Err(_) => Looked::default(),
+    pub async fn looking<T>(
+        &self,
+        persona: Uuid,
+        now: Moment,
+        running: impl Future<Output = T>,
+    ) -> (T, Looked) {
+        match &self.pool {
+            Some(_) => inboxes::looking(&self.inboxes, persona, now, running).await,
+            None => (running.await, Looked::default()),
         }
     }
 

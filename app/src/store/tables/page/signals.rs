@@ -1,6 +1,5 @@
 //! Signals as the operator looks at them: nothing is leased by it.
 
-use super::super::memory::list;
 use super::super::trace::category;
 use super::super::{Result, Tables, column, failed};
 use super::{Listing, Where, find};
@@ -410,6 +409,17 @@ pub(super) fn looked(r: &Row<'_>) -> sql::Result<LookedAt> {
     })
 }
 
+/// Signals whose deliveries are asked for with one statement: few enough for an index to find each.
+const SIGNALS_TOGETHER: usize = 16;
+
+fn receipts_of() -> String {
+    let signals = ["?"; SIGNALS_TOGETHER].join(", ");
+    format!(
+        "select d.signal_id, d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
+         from deliveries d where d.signal_id in ({signals})"
+    )
+}
+
 /// Adds what became of each.
 pub(super) fn with_receipts<'l>(
     c: &Connection,
@@ -419,31 +429,33 @@ pub(super) fn with_receipts<'l>(
     if all.is_empty() {
         return Ok(());
     }
-    let ids: Vec<String> = all.iter().map(|l| l.row.signal_id.to_string()).collect();
-    let of_all = list(
-        c,
-        "select d.signal_id, d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
-         from json_each(?) j cross join deliveries d on d.signal_id = j.value",
-        params![serde_json::to_string(&ids).unwrap_or_default()],
-        |r| {
-            let receipt = SessionReceipt {
-                session_id: column::id(r, "session_id")?,
-                pushed: column::opt_moment(r, "pushed_at")?,
-                received: column::opt_moment(r, "received_at")?,
-                rung: column::opt_moment(r, "rung_at")?,
-                rendered: column::opt_moment(r, "rendered_at")?,
-                drained: column::opt_moment(r, "drained_at")?,
-                ..SessionReceipt::default()
-            };
-            Ok((column::id(r, "signal_id")?, receipt))
-        },
-    )?;
-    let mut receipts: HashMap<Uuid, Vec<SessionReceipt>> = HashMap::new();
-    for (signal, receipt) in of_all {
-        receipts.entry(signal).or_default().push(receipt);
+    let ids: Vec<Value> = all
+        .iter()
+        .map(|l| Value::Text(l.row.signal_id.to_string()))
+        .collect();
+    let some = ids.chunks(SIGNALS_TOGETHER).map(|some| {
+        let mut some = some.to_vec();
+        some.resize(SIGNALS_TOGETHER, Value::Text(String::new()));
+        some
+    });
+    let receipts = c.query_each(&receipts_of(), &some.collect::<Vec<_>>(), |r| {
+        let receipt = SessionReceipt {
+            session_id: column::id(r, "session_id")?,
+            pushed: column::opt_moment(r, "pushed_at")?,
+            received: column::opt_moment(r, "received_at")?,
+            rung: column::opt_moment(r, "rung_at")?,
+            rendered: column::opt_moment(r, "rendered_at")?,
+            drained: column::opt_moment(r, "drained_at")?,
+            ..SessionReceipt::default()
+        };
+        Ok((column::id(r, "signal_id")?, receipt))
+    });
+    let mut by_signal: HashMap<Uuid, Vec<SessionReceipt>> = HashMap::new();
+    for (signal, receipt) in receipts.map_err(failed)?.into_iter().flatten() {
+        by_signal.entry(signal).or_default().push(receipt);
     }
     for looked in all {
-        let receipts = receipts.remove(&looked.row.signal_id);
+        let receipts = by_signal.remove(&looked.row.signal_id);
         looked.receipts = receipts.unwrap_or_default();
         let receipt = Receipt::assemble(&looked.facts, looked.receipts.clone());
         looked.row.state = receipt.state;

@@ -38,6 +38,8 @@ pub const QUESTION_PATIENCE: Duration = Duration::from_secs(4);
 const SETBACK: Duration = Duration::from_secs(5);
 /// How often waiting rows, and other models, are looked for without being told.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
+/// How long rows that wait are gathered where several servers look for them.
+const GATHERING: Duration = Duration::from_millis(20);
 /// How often it is looked whether PostgreSQL's index of vectors is behind without being told.
 const TEND: Duration = Duration::from_secs(20);
 /// How often in a row an index that new vectors wait for may fail until they answer without it.
@@ -414,7 +416,12 @@ impl Task {
             }
             let set_back = self.0.state().not_before.is_some();
             tokio::select! {
-                () = store.embed_wanted() => {}
+                () = store.embed_wanted() => {
+                    // Rows that come one after the other are looked for once, where that is a way to the database.
+                    if store.is_shared() {
+                        tokio::time::sleep(GATHERING).await;
+                    }
+                }
                 () = tokio::time::sleep(if set_back { SETBACK } else { LOOK_AROUND }) => {}
             }
         }

@@ -14,13 +14,16 @@ use prism_core::gate::{
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 /// Personas the cache holds; beyond that it is emptied and fills again.
 const PERSONAS_CACHED_MAX: usize = 10_000;
 /// Actors of one persona that it holds; sessions come and go.
 const ACTORS_CACHED_MAX: usize = 64;
+/// How long outputs that nobody waits for are gathered: to note one keeps whoever writes to all of memory waiting.
+const GATHERING: Duration = Duration::from_millis(20);
 
 pub struct Gate {
     mode: Mode,
@@ -178,6 +181,8 @@ struct Outputs {
     newest: Moment,
     /// Up to where they are on record, or cannot be; it ends with whoever notes them.
     noted: watch::Sender<Moment>,
+    /// Told when somebody waits for that.
+    wanted: Arc<Notify>,
 }
 
 impl Waits {
@@ -199,6 +204,7 @@ impl Waits {
                 free.insert(Outputs {
                     newest: at,
                     noted: watch::Sender::new(Moment(i64::MIN)),
+                    wanted: Arc::default(),
                 });
                 Some(Noting {
                     waits: self.clone(),
@@ -211,7 +217,10 @@ impl Waits {
 
     /// Waits until what the actor has produced so far is on record, or nobody notes it any more.
     async fn noted(&self, actor: Uuid) {
-        let waits = (self.outputs().get(&actor)).map(|o| (o.newest, o.noted.subscribe()));
+        let waits = self.outputs().get(&actor).map(|o| {
+            o.wanted.notify_one();
+            (o.newest, o.noted.subscribe())
+        });
         if let Some((newest, mut noted)) = waits {
             drop(noted.wait_for(|noted| *noted >= newest).await);
         }
@@ -226,6 +235,14 @@ struct Noting {
 }
 
 impl Noting {
+    /// Waits a moment for more of them, unless somebody waits for these.
+    async fn gather(&self) {
+        let wanted = (self.waits.outputs().get(&self.actor)).map(|o| o.wanted.clone());
+        if let Some(wanted) = wanted {
+            drop(tokio::time::timeout(GATHERING, wanted.notified()).await);
+        }
+    }
+
     /// The newest output that is to be noted, after this one; with the last of them the turn is over.
     fn next(&mut self, noted: Option<Moment>) -> Option<Moment> {
         let mut all = self.waits.outputs();
@@ -262,6 +279,7 @@ async fn note_output(store: &Store, actor: Actor, at: Moment) -> bool {
 /// Notes the newest output that waits, until none does.
 async fn note_waiting(store: Store, actor: Actor, mut noting: Noting) {
     let mut noted = None;
+    noting.gather().await;
     while let Some(at) = noting.next(noted) {
         note_output(&store, actor.clone(), at).await;
         noted = Some(at);

@@ -12,7 +12,7 @@ pub mod tables;
 mod vectors;
 
 pub use servers::{Copy, Duty, Room, Seat, Seen, Signs};
-pub use tables::{backup, moving, tenants};
+pub use tables::{Looked, backup, moving, tenants};
 
 use crate::bus::{Bus, Pushed};
 use gate::{Actor, Assigned};
@@ -724,6 +724,21 @@ impl Store {
         self.0.may_have_pending(persona, now).await
     }
 
+    /// Runs something that may ask the database, and looks into an inbox by the way, where that is a way by itself.
+    pub async fn looking<T>(
+        &self,
+        persona: Uuid,
+        now: Moment,
+        running: impl Future<Output = T>,
+    ) -> (T, Looked) {
+        self.0.looking(persona, now, running).await
+    }
+
+    /// The same as `has_pending`, by whoever has looked.
+    pub async fn still_pending(&self, looked: Looked, persona: Uuid, now: Moment) -> Result<bool> {
+        self.0.still_pending(looked, persona, now).await
+    }
+
     pub async fn lease(
         &self,
         persona: Uuid,
@@ -827,9 +842,13 @@ impl Store {
         self.0.last_proven_of_each(personas).await
     }
 
-    /// What was last proven about a persona, whichever session it was.
-    pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
-        self.0.last_proven_of(persona).await
+    /// What was last proven about a persona, whichever session it was, and about each of these sessions.
+    pub async fn last_proven_of(
+        &self,
+        persona: Uuid,
+        sessions: Vec<Uuid>,
+    ) -> Result<(Option<Reachable>, Vec<Reachable>)> {
+        self.0.last_proven_of(persona, sessions).await
     }
 
     pub async fn sweep(&self, now: Moment, limit: usize) -> Result<Swept> {
@@ -961,10 +980,6 @@ impl Store {
         n: usize,
     ) -> Result<(Option<DeltaView>, Vec<DeltaView>)> {
         self.0.baton(project, from, n).await
-    }
-
-    pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
-        self.0.newest_delta(session).await
     }
 
     pub async fn deltas(

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::config::failpoint;
 use crate::presence::Came;
 use crate::prism::{Caller, Prism};
-use crate::store::DrainLimit;
+use crate::store::{DrainLimit, Looked};
 use crate::timing::{self, Part};
 use Is::{Core, End, Keyed, Local, Material as M, ReadOnly, Record, Start, Tool, Wide};
 use prism_core::api::memory as wire;
@@ -291,13 +291,14 @@ async fn piggyback(
     prism: &Prism,
     caller: &Caller,
     session: Uuid,
+    looked: Looked,
     answer: &mut Map<String, Value>,
 ) -> Result<(), Problem> {
     let (inbox, now) = (caller.persona.id, clock::now());
     if failpoint("piggyback.fail") {
         return Err(Problem::new(Code::Internal, "a failpoint", "switch it off"));
     }
-    if !prism.store.has_pending(inbox, now).await? {
+    if !prism.store.still_pending(looked, inbox, now).await? {
         return Ok(());
     }
     let leased = prism.store.lease(inbox, Some(session), PIGGYBACK, now);
@@ -336,16 +337,24 @@ impl Verb {
         }
         self.note_first_verb(prism, caller).await?;
         let material = self.is_material(&body);
-        let mut answer = (self.run)(prism, caller, Value::Object(body)).await?;
+        let reader = caller.session_id().filter(|_| self.inbox == Inbox::Drains);
+        let running = (self.run)(prism, caller, Value::Object(body));
+        let (answer, looked) = match reader {
+            Some(_) => {
+                let inbox = caller.persona.id;
+                prism.store.looking(inbox, clock::now(), running).await
+            }
+            None => (running.await, Looked::default()),
+        };
+        let mut answer = answer?;
         if material {
             prism.gate.produced(&prism.store, caller).await;
         }
-        if self.inbox == Inbox::Drains
-            && let Some(session) = caller.session_id()
+        if let Some(session) = reader
             && let Value::Object(answer) = &mut answer
         {
             // The verb has done its work: an inbox that cannot be read now is read with the next.
-            let adding = piggyback(prism, caller, session, answer);
+            let adding = piggyback(prism, caller, session, looked, answer);
             if let Err(problem) = timing::of(Part::Piggyback, adding).await {
                 tracing::warn!(%problem, "Could not add what waits to an answer");
             }

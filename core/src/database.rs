@@ -29,7 +29,8 @@ fn known(said: &str) -> Option<&'static str> {
     const KNOWN: [(&str, &str); 14] = [
         (
             "no encryption (28000)",
-            "the database lets nobody in without TLS: take sslmode=disable out of the URL",
+            "where pg_hba.conf asks for TLS, take sslmode=disable out of the URL; where it names this machine, user or \
+             database in no line or refuses them, add one there",
         ),
         (
             "does not support TLS",

@@ -70,7 +70,7 @@ pub fn choose_store(named: &[Named<'_>], last: Option<&str>) -> Result<Option<St
         .iter()
         .find_map(|(place, said)| Some((place, (*said)?.trim())));
     match (said, last) {
-        (Some((place, url)), _) if url.is_empty() => no(
+        (Some((place, "")), _) => no(
             format!("{place} is there and empty, so nobody can tell which store is meant"),
             format!(
                 "give it the URL of the database, or take it away; `{OWN_FILE}` means the file in this home"

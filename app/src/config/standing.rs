@@ -194,7 +194,7 @@ pub fn redis(
         .iter()
         .find_map(|(place, said)| Some((place, (*said)?.trim())));
     match said {
-        Some((place, url)) if url.is_empty() => Err(Problem::new(
+        Some((place, "")) => Err(Problem::new(
             Code::InvalidRequest,
             format!("{place} is there and empty"),
             "give it the URL of the Redis, or take it away: without one PostgreSQL's NOTIFY carries word",
@@ -252,7 +252,7 @@ mod tests {
         assert!(with(None).is_err());
         std::fs::remove_dir(home.path(Standing::NAME)).unwrap();
         Standing::of(None).unwrap().remember(&home).unwrap();
-        let closed = std::os::unix::fs::PermissionsExt::from_mode(0);
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o0);
         std::fs::set_permissions(home.path(Standing::NAME), closed).unwrap();
         let opens = std::fs::read(home.path(Standing::NAME)).is_ok();
         assert_eq!(with(None).is_ok(), opens);

@@ -16,6 +16,7 @@ use prism_core::loopback::{Outcome, Probe};
 use prism_core::page::metrics::{DeliveryFacts, Facts};
 use prism_core::page::{Cursor, range, rows_wanted};
 use prism_core::receipt::{SessionReceipt, SignalFacts};
+use prism_core::ring::ByCategory;
 use prism_core::signal::Category;
 use prism_core::{Moment, Problem};
 use std::collections::BTreeMap;
@@ -112,6 +113,26 @@ pub struct LookedAt {
     pub to_persona: Uuid,
     pub facts: SignalFacts,
     pub receipts: Vec<SessionReceipt>,
+}
+
+/// Inboxes, and the categories that are looked for there, the most urgent first.
+#[derive(Clone, Debug)]
+pub struct Inboxes {
+    pub personas: Vec<Uuid>,
+    pub categories: &'static [Category],
+}
+
+/// What waits on the operator.
+#[derive(Clone, Debug, Default)]
+pub struct OnOperator {
+    pub to_me: Vec<LookedAt>,
+    pub unread: Vec<LookedAt>,
+    /// What waits in each inbox of the projects.
+    pub counts: Vec<(Uuid, ByCategory)>,
+    pub inputs: Vec<InputRow>,
+    pub inputs_left: u64,
+    pub warnings: Vec<GateRow>,
+    pub warnings_left: u64,
 }
 
 /// Which end of inboxes is looked at, and how far.
@@ -269,9 +290,13 @@ impl Store {
         self.0.list_inputs(projects, filter, range).await
     }
 
-    /// How many inputs nobody has reviewed, and how many warnings nobody has labelled.
-    pub async fn left_to_judge(&self, projects: Vec<Uuid>) -> Result<(u64, u64)> {
-        self.0.left_to_judge(projects).await
+    /// What waits in the operator's inboxes and in those of others, and what waits to be judged in some projects.
+    pub async fn on_operator(
+        &self,
+        inboxes: [Inboxes; 2],
+        projects: Vec<Uuid>,
+    ) -> Result<OnOperator> {
+        self.0.on_operator(inboxes, projects).await
     }
 
     pub async fn list_memory(

@@ -49,6 +49,7 @@ use crate::bus::Bus;
 use crate::timing::{self, Part};
 use full::{Full, Since};
 pub use health::look_at_shared;
+pub use inboxes::Looked;
 use prism_core::{Code, Problem};
 use readers::{Readers, Source};
 use std::collections::HashSet;
@@ -218,6 +219,7 @@ impl Tables {
         let written = match &self.pool {
             None => timing::of(Part::Store, self.writer.write(job, then)).await,
             Some(pool) => {
+                let job = inboxes::with_look(job);
                 let writer = self.writer.clone();
                 let then = move |value| {
                     let answer = then(value);
@@ -257,6 +259,7 @@ impl Tables {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
+        let query = inboxes::with_look(query);
         timing::of(Part::Store, self.signal_readers.read(query)).await
     }
 
@@ -266,6 +269,7 @@ impl Tables {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T> {
+        let query = inboxes::with_look(query);
         timing::of(Part::Store, self.signal_readers.glance(query)).await
     }
 
@@ -282,6 +286,7 @@ impl Tables {
             }
             query(c)
         };
+        let query = inboxes::with_look(query);
         timing::of(Part::Store, self.memory_readers.read(query)).await
     }
 

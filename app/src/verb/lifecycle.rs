@@ -256,15 +256,21 @@ async fn record(
         .cloned()
         .collect();
     let effect = row.operator_visible_effect.clone();
-    // Somebody else's globs may take long to match: beside what answers everybody. Nothing that
-    // goes wrong there stops the record.
-    let matched = tokio::task::spawn_blocking(move || {
+    let is_default = surfaces.is_empty();
+    let matched = move || {
         let given = Surfaces::of(&surfaces);
         let missing = given.missing_effect(&watched, effect.as_deref());
         let warnings = missing.into_iter().chain(given.warnings);
         warnings.collect::<Vec<Warning>>()
-    });
-    let mut warnings = matched.await.unwrap_or_default();
+    };
+    let mut warnings = match is_default {
+        true => matched(),
+        // Somebody else's globs may take long to match: beside what answers everybody. Nothing that
+        // goes wrong there stops the record.
+        false => tokio::task::spawn_blocking(matched)
+            .await
+            .unwrap_or_default(),
+    };
     warnings.extend(cut);
     let id = clock::new_id();
     let indexed =

@@ -104,15 +104,8 @@ pub async fn operator_input(
     let by = author(caller);
     // What it speaks of: the delta it reverses, else what the session did last, else the session.
     let labelled = match (reverses_delta, by.session_id) {
-        (Some(delta), _) => Some(delta.to_string()),
-        (None, Some(session)) => Some(
-            prism
-                .store
-                .newest_delta(session)
-                .await?
-                .map_or_else(|| format!("session:{session}"), |d| d.to_string()),
-        ),
-        (None, None) => None,
+        (Some(delta), _) => Some(Node::Id(delta.to_string())),
+        (None, session) => session.map(Node::Work),
     };
     // What the operator writes down with their own hands was said to whoever did the work.
     let spoken_to = match (caller.is_operator, reverses_delta) {
@@ -140,7 +133,7 @@ pub async fn operator_input(
     let entities = entities_of(prism, caller, &named);
     let edges = labelled
         .into_iter()
-        .map(|id| Edge::to(EdgeKind::Labels, Node::Id(id)))
+        .map(|node| Edge::to(EdgeKind::Labels, node))
         .collect();
     prism
         .store

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::prism::{Caller, Prism};
-use prism_core::api::{self, SessionView};
+use prism_core::api::{self, Reachable, SessionView};
 use prism_core::limits::PEERS_MAX;
 use prism_core::{Code, Problem};
 use uuid::Uuid;
@@ -53,19 +53,14 @@ pub async fn whois(
             .directory
             .named(caller.project.id, &request.identity, Code::UnknownIdentity)?;
     let now = clock::now();
-    let mine = prism
-        .presence
-        .sessions(caller.project.id, now)
-        .into_iter()
-        .filter(|(id, _)| *id == persona.id)
-        .collect();
+    let mine = prism.presence.sessions(caller.project.id, now).into_iter();
+    let mine = mine.filter(|(id, _)| *id == persona.id);
+    let mut sessions: Vec<SessionView> = mine.map(|(_, view)| view).collect();
+    prism.store.settle().await?;
     // What was proven stays proven when the session is over.
-    let reachable = async {
-        prism.store.settle().await?;
-        Ok(prism.store.last_proven_of(persona.id).await?)
-    };
-    let (sessions, reachable) = tokio::try_join!(with_proof(prism, mine), reachable)?;
-    let sessions: Vec<SessionView> = sessions.into_iter().map(|(_, view)| view).collect();
+    let ids = sessions.iter().map(|s| s.session_id).collect();
+    let (reachable, proven) = prism.store.last_proven_of(persona.id, ids).await?;
+    add_proof(&mut sessions, &proven);
     Ok(api::WhoisAnswer {
         recipient_state: prism
             .presence
@@ -91,13 +86,15 @@ async fn with_proof(
         .store
         .last_proven(sessions.iter().map(|(_, s)| s.session_id).collect())
         .await?;
-    for (_, session) in &mut sessions {
-        session.reachable = proven
-            .iter()
-            .find(|r| r.session_id == session.session_id)
-            .cloned();
-    }
+    add_proof(sessions.iter_mut().map(|(_, session)| session), &proven);
     Ok(sessions)
+}
+
+fn add_proof<'s>(sessions: impl IntoIterator<Item = &'s mut SessionView>, proven: &[Reachable]) {
+    for session in sessions {
+        let of_session = proven.iter().find(|r| r.session_id == session.session_id);
+        session.reachable = of_session.cloned();
+    }
 }
 
 pub async fn ping(_: &Prism, _: &Caller, _: api::Nothing) -> Result<api::Ok, Problem> {

@@ -100,6 +100,8 @@ pub enum Node {
     Id(String),
     /// A thing that rows name; the store knows its number.
     Entity(Entity),
+    /// What a session did last, else the session.
+    Work(Uuid),
 }
 
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use crate::text::{clip, json_len};
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, LazyLock};
 
 /// The paths watched unless a project says otherwise.
 pub const DEFAULT: [&str; 8] = [
@@ -21,6 +22,15 @@ pub const DEFAULT: [&str; 8] = [
     "**/*.{tsx,css,html}",
 ];
 
+/// To read globs takes longer than most of what is asked of them: those of everybody are read once.
+static DEFAULT_GLOBS: LazyLock<Arc<GlobSet>> = LazyLock::new(|| {
+    let mut builder = GlobSetBuilder::new();
+    for glob in DEFAULT.iter().filter_map(|pattern| glob(pattern)) {
+        builder.add(glob);
+    }
+    Arc::new(builder.build().unwrap_or_else(|_| GlobSet::empty()))
+});
+
 /// Something worth a second look; never a refusal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
@@ -32,7 +42,7 @@ pub struct Warning {
 
 /// A project's visible surfaces, read once.
 pub struct Surfaces {
-    globs: GlobSet,
+    globs: Arc<GlobSet>,
     /// What is wrong with the list; what is right in it counts all the same.
     pub warnings: Vec<Warning>,
 }
@@ -40,17 +50,19 @@ pub struct Surfaces {
 impl Surfaces {
     /// No list means the default one.
     pub fn of(patterns: &[String]) -> Self {
+        if patterns.is_empty() {
+            return Self {
+                globs: DEFAULT_GLOBS.clone(),
+                warnings: Vec::new(),
+            };
+        }
         let counted = how_many_count(patterns);
         let (mut builder, mut bad) = (GlobSetBuilder::new(), Vec::new());
         let mut add = |pattern: &str| match glob(pattern) {
             Some(glob) => drop(builder.add(glob)),
             None => bad.push(clip(pattern, NAMED_CHARS)),
         };
-        if patterns.is_empty() {
-            DEFAULT.iter().for_each(|pattern| add(pattern));
-        } else {
-            patterns[..counted].iter().for_each(|pattern| add(pattern));
-        }
+        patterns[..counted].iter().for_each(|pattern| add(pattern));
         let mut warnings = Vec::new();
         if !bad.is_empty() {
             warnings.push(Warning {
@@ -74,7 +86,10 @@ impl Surfaces {
             });
             GlobSet::empty()
         });
-        Self { globs, warnings }
+        Self {
+            globs: Arc::new(globs),
+            warnings,
+        }
     }
 
     /// Whether the operator sees the effect of this file. Where a whole path is all there is, any

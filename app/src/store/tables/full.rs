@@ -66,7 +66,7 @@ impl Full {
         if denied.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             *denied = Some(Instant::now());
             tracing::error!(
-                "What callers send is refused: {why}; `prism doctor` says which statement gives the right back"
+                "What callers send is refused: {why}; `prism doctor` says what to do about it"
             );
         }
     }

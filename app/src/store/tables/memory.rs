@@ -6,7 +6,9 @@ use crate::store::memory::{
     ArtifactChange, ArtifactRow, Author, ConfirmationRow, DeltaRow, Edge, ImportRow, InputRow,
     NewMemory, Node, Row, SignalSummary, Status,
 };
-use crate::store::sql::{self, Connection, FromSql, OptionalExtension, ToSql, params};
+use crate::store::sql::{
+    self, Connection, FromSql, OptionalExtension, ToSql, params, params_from_iter,
+};
 use prism_core::api::memory::{ArtifactView, DeltaView, InputView};
 use prism_core::id::Quoted;
 use prism_core::memory::DeltaKind;
@@ -160,19 +162,6 @@ impl Tables {
     pub async fn spec_named(&self, project: Uuid, name: String) -> Result<Option<ArtifactView>> {
         self.read_memory(move |c| own_spec(c, &project.to_string(), &name))
             .await
-    }
-
-    pub async fn newest_delta(&self, session: Uuid) -> Result<Option<Uuid>> {
-        self.read_memory(move |c| {
-            let sql = format!(
-                "select id from session_deltas where session_id = ?
-                 and delta_kind not in {BOOKKEEPING} order by created_at desc limit 1"
-            );
-            c.query_row(&sql, [session.to_string()], |r| column::id(r, "id"))
-                .optional()
-                .map_err(failed)
-        })
-        .await
     }
 
     pub async fn deltas(
@@ -412,15 +401,12 @@ pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
     let (id, project) = (new.id.to_string(), new.by.project_id.to_string());
     // What is asked of it goes to the database along with it, and is looked at before anything of it stays.
     let ends = ends_with(&new);
-    let asked = [
-        Some((PROJECT, project.clone())),
-        ends.map(|session| (OVER, session.to_string())),
-    ];
-    for (sql, id) in asked.into_iter().flatten() {
-        c.ahead(sql, [id]).map_err(failed)?;
+    if let Some(session) = ends {
+        c.ahead(OVER, [session.to_string()]).map_err(failed)?;
     }
-    // Where a question is no way to the database and back, it is asked before anything is written.
-    if matches!(c, Connection::Sqlite(_)) {
+    // Where a question is no way to the database and back, it is asked before anything is written. Elsewhere a row
+    // of memory is refused by its reference to the project, and only what has none is asked about.
+    if matches!(c, Connection::Sqlite(_)) || new.indexed.is_none() {
         in_its_project(c, &project)?;
     }
     match &new.row {
@@ -439,7 +425,6 @@ pub(super) fn remember(c: &Connection, new: NewMemory) -> Result<Option<i64>> {
             indexed,
         )?;
     }
-    in_its_project(c, &project)?;
     if let Some(session) = ends
         && one(c, OVER, &session.to_string())? == Some(true)
     {
@@ -472,6 +457,14 @@ const PROJECT: &str = "select count(*) from projects where id = ?";
 const OVER: &str = "select released_at is not null from sessions where id = ?";
 const NUMBER: &str = "select number from artifacts where id = ?";
 const ENTITY: &str = "select id from entities where project_id = ? and type = ? and name = ?";
+
+/// What a session did last.
+fn newest_delta() -> String {
+    format!(
+        "select id from session_deltas where session_id = ?
+         and delta_kind not in {BOOKKEEPING} order by created_at desc limit 1"
+    )
+}
 
 fn one<T: FromSql>(c: &Connection, sql: &str, id: &str) -> Result<Option<T>> {
     c.prepare_cached(sql)
@@ -646,12 +639,41 @@ fn index(
 fn write_text(c: &Connection, rowid: i64, id: &str, indexed: &Indexed) -> Result<()> {
     let body = format!("{}\n{}", indexed.text, indexed.also);
     held::add(c, rowid, indexed.title.as_deref(), &body, &indexed.label)?;
-    for (ordinal, field) in indexed.fields.iter().enumerate() {
-        c.put(
-            "insert into memory_fields (memory_id, field, ordinal, text) values (?, ?, ?, ?)",
-            params![id, field.name, ordinal as i64, field.text],
-        )
-        .map_err(failed)?;
+    let fields = indexed.fields.iter().enumerate();
+    let fields = fields.map(|(ordinal, field)| {
+        let (name, text) = (field.name.to_owned(), field.text.clone());
+        [
+            id.to_owned().into(),
+            name.into(),
+            (ordinal as i64).into(),
+            text.into(),
+        ]
+    });
+    put_rows(
+        c,
+        "insert into memory_fields (memory_id, field, ordinal, text)",
+        fields,
+        "",
+    )
+}
+
+/// Rows that go into one statement, at the most: each has its own for every number of them.
+const ROWS_TOGETHER: usize = 8;
+
+/// Writes rows, a few with each statement: where that goes to a database, each takes its time.
+fn put_rows<const N: usize>(
+    c: &Connection,
+    into: &str,
+    rows: impl IntoIterator<Item = [sql::Value; N]>,
+    then: &str,
+) -> Result<()> {
+    let rows: Vec<[sql::Value; N]> = rows.into_iter().collect();
+    let row = format!("({})", ["?"; N].join(", "));
+    for some in rows.chunks(ROWS_TOGETHER) {
+        let places = vec![row.as_str(); some.len()].join(", ");
+        let values = params_from_iter(some.iter().flatten().cloned());
+        c.put(&format!("{into} values {places} {then}"), values)
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -664,19 +686,32 @@ fn connect(
     edges: &[Edge],
 ) -> Result<()> {
     let project = by.project_id.to_string();
-    let edge = |src: &str, kind: EdgeKind, dst: &str| {
-        let sql = "insert into edges (src, kind, dst, project_id, created_at) values (?, ?, ?, ?, ?) on conflict do nothing";
-        c.put(sql, params![src, kind.name(), dst, project, by.now.0])
-            .map_err(failed)
+    let edge = |src: &str, kind: EdgeKind, dst: String| {
+        let (src, kind) = (src.to_owned(), kind.name().to_owned());
+        let project = project.clone();
+        [
+            src.into(),
+            kind.into(),
+            dst.into(),
+            project.into(),
+            by.now.0.into(),
+        ]
     };
+    let mut rows = Vec::new();
     for entity in entities {
-        edge(id, EdgeKind::Mentions, &entity_node(c, &project, entity)?)?;
+        let dst = entity_node(c, &project, entity)?;
+        rows.push(edge(id, EdgeKind::Mentions, dst));
     }
     for e in edges {
         let dst = node_id(c, &project, &e.dst)?;
-        edge(e.src.as_deref().unwrap_or(id), e.kind, &dst)?;
+        rows.push(edge(e.src.as_deref().unwrap_or(id), e.kind, dst));
     }
-    Ok(())
+    put_rows(
+        c,
+        "insert into edges (src, kind, dst, project_id, created_at)",
+        rows,
+        "on conflict do nothing",
+    )
 }
 
 /// A node as it stands in the graph, once it is named.
@@ -684,22 +719,39 @@ fn node_id(c: &Connection, project: &str, node: &Node) -> Result<String> {
     match node {
         Node::Id(id) => Ok(id.clone()),
         Node::Entity(entity) => entity_node(c, project, entity),
+        Node::Work(session) => {
+            let session = session.to_string();
+            let newest: Option<String> = one(c, &newest_delta(), &session)?;
+            Ok(newest.unwrap_or_else(|| format!("session:{session}")))
+        }
     }
 }
 
 /// What nobody has named before gets its number, and all are asked for.
 fn name(c: &Connection, project: &str, entities: &[Entity], edges: &[Edge]) -> Result<()> {
-    let ends = edges.iter().filter_map(|edge| match &edge.dst {
-        Node::Entity(entity) => Some(entity),
-        Node::Id(_) => None,
+    let mut named: Vec<&Entity> = entities.iter().collect();
+    for edge in edges {
+        match &edge.dst {
+            Node::Entity(entity) => named.push(entity),
+            Node::Work(session) => c
+                .ahead(&newest_delta(), [session.to_string()])
+                .map_err(failed)?,
+            Node::Id(_) => {}
+        }
+    }
+    let rows = named.iter().map(|entity| {
+        let (kind, name) = (entity.kind.name().to_owned(), entity.name.clone());
+        [project.to_owned().into(), kind.into(), name.into()]
     });
-    for entity in entities.iter().chain(ends) {
+    put_rows(
+        c,
+        "insert into entities (project_id, type, name)",
+        rows,
+        "on conflict do nothing",
+    )?;
+    for entity in named {
         let known = params![project, entity.kind.name(), entity.name];
-        let new =
-            "insert into entities (project_id, type, name) values (?, ?, ?) on conflict do nothing";
-        c.put(new, known)
-            .and_then(|()| c.ahead(ENTITY, known))
-            .map_err(failed)?;
+        c.ahead(ENTITY, known).map_err(failed)?;
     }
     Ok(())
 }

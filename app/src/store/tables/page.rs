@@ -5,6 +5,7 @@ pub mod changes;
 pub mod demo;
 pub mod memory;
 pub mod metrics;
+pub mod now;
 pub mod signals;
 pub mod stored;
 pub mod story;
@@ -96,6 +97,22 @@ impl Listing {
         )
     }
 
+    /// Says that these projects will be listed.
+    pub fn ahead(
+        &self,
+        c: &Connection,
+        projects: &[Uuid],
+        range: &Range,
+        conditions: &Where,
+    ) -> Result<()> {
+        let sql = self.sql(conditions);
+        for project in projects {
+            let values = params_from_iter(values(*project, range, conditions));
+            c.ahead(&sql, values).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// Lists the rows of these projects as one.
     pub fn list<T>(
         &self,
@@ -118,34 +135,14 @@ impl Listing {
         conditions: &Where,
         map: impl Fn(&Row<'_>) -> sql::Result<T>,
     ) -> Result<(Vec<(Cursor, T)>, Option<Cursor>)> {
-        let from = match (&range.cursor, range.until) {
-            (Some(cursor), _) => *cursor,
-            (None, Some(until)) => Cursor {
-                at: until,
-                row: i64::MIN,
-            },
-            (None, None) => Cursor {
-                at: Moment(i64::MAX),
-                row: i64::MAX,
-            },
-        };
-        let since = range.since.map_or(i64::MIN, |at| at.0);
         let sql = self.sql(conditions);
         let mut rows: Vec<(Cursor, T)> = Vec::new();
         let mut looked_to: Option<Cursor> = None;
+        // Where every row counts, a window that is not full reaches the beginning.
+        let all_count = conditions.sql.is_empty() && range.limit < PAGE_LOOK_ROWS;
         for project in projects {
-            let head = [
-                Value::Text(project.to_string()),
-                Value::Integer(from.at.0),
-                Value::Integer(from.row),
-                Value::Integer(since),
-            ];
             let mut statement = c.prepare_cached(&sql).map_err(failed)?;
-            let values = head
-                .iter()
-                .cloned()
-                .chain(conditions.values.iter().cloned())
-                .chain([Value::Integer(range.limit as i64 + 1)]);
+            let values = values(*project, range, conditions);
             let found = statement
                 .query_map(params_from_iter(values), |r| {
                     let at = Cursor {
@@ -156,11 +153,11 @@ impl Listing {
                 })
                 .and_then(Iterator::collect::<sql::Result<Vec<_>>>)
                 .map_err(failed)?;
-            if found.len() <= range.limit {
+            if found.len() <= range.limit && !all_count {
                 let end = c
                     .prepare_cached(&self.window_end())
                     .and_then(|mut s| {
-                        s.query_row(params_from_iter(head), |r| {
+                        s.query_row(params_from_iter(head(*project, range)), |r| {
                             Ok(Cursor {
                                 at: Moment(r.get(0)?),
                                 row: r.get(1)?,
@@ -175,6 +172,30 @@ impl Listing {
         }
         Ok((rows, looked_to))
     }
+}
+
+/// What the window of one project begins with.
+fn head(project: Uuid, range: &Range) -> [Value; 4] {
+    let (at, row) = match (&range.cursor, range.until) {
+        (Some(cursor), _) => (cursor.at.0, cursor.row),
+        (None, Some(until)) => (until.0, i64::MIN),
+        (None, None) => (i64::MAX, i64::MAX),
+    };
+    let since = range.since.map_or(i64::MIN, |at| at.0);
+    [
+        Value::Text(project.to_string()),
+        Value::Integer(at),
+        Value::Integer(row),
+        Value::Integer(since),
+    ]
+}
+
+/// What the list of one project takes.
+fn values(project: Uuid, range: &Range, conditions: &Where) -> Vec<Value> {
+    let wanted = conditions.values.iter().cloned();
+    let most = Value::Integer(range.limit as i64 + 1);
+    let values = head(project, range).into_iter().chain(wanted);
+    values.chain([most]).collect()
 }
 
 /// A row by id or unique prefix, wherever in these projects.

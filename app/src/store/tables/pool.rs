@@ -21,7 +21,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 /// Connections that write, at the most, and those of them that one tenant may have: one whose writes wait for each other
@@ -96,30 +97,53 @@ impl Pool {
     ) -> Result<U> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| StoreError::Closed)?;
+        let own = self.own.clone().try_acquire_owned();
+        let writer = self.writers.clone().try_acquire_owned();
+        if let (Ok(own), Ok(writer)) = (own, writer) {
+            // What has begun runs to its end, whoever waits for it.
+            let writing = self.begin((place, own, writer), alone, job, then);
+            return writing
+                .await
+                .map_err(|_| StoreError::Failed("a write panicked".into()))?;
+        }
         let written = tokio::spawn(async move {
             let own = self.own.clone().acquire_owned().await;
             let writer = self.writers.clone().acquire_owned().await;
-            let writer = (
+            let held = (
+                place,
                 own.map_err(|_| StoreError::Closed)?,
                 writer.map_err(|_| StoreError::Closed)?,
             );
-            let written = tokio::task::spawn_blocking(move || {
-                let written = self.run(&alone, job);
-                if failpoint("writer.answer_late") {
-                    // Long enough for a test to see the row and hang up before it is answered.
-                    std::thread::sleep(Duration::from_secs(1));
-                }
-                let written = written.map(then);
-                drop(writer);
-                written
-            });
-            let written = written.await;
-            drop(place);
+            let written = self.begin(held, alone, job, then).await;
             written.map_err(|_| StoreError::Failed("a write panicked".into()))?
         });
         written
             .await
             .map_err(|_| StoreError::Failed("a write was cut short".into()))?
+    }
+
+    /// Begins a write on a thread that may wait; its places are free again once it is done.
+    fn begin<T: 'static, U: Send + 'static>(
+        self: Arc<Self>,
+        held: (
+            OwnedSemaphorePermit,
+            OwnedSemaphorePermit,
+            OwnedSemaphorePermit,
+        ),
+        alone: Alone,
+        job: impl FnOnce(&Connection) -> Result<T> + Clone + Send + 'static,
+        then: impl FnOnce(T) -> U + Send + 'static,
+    ) -> JoinHandle<Result<U>> {
+        tokio::task::spawn_blocking(move || {
+            let written = self.run(&alone, job);
+            if failpoint("writer.answer_late") {
+                // Long enough for a test to see the row and hang up before it is answered.
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            let written = written.map(then);
+            drop(held);
+            written
+        })
     }
 
     fn run<T>(
@@ -337,7 +361,11 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
         )
         .into(),
         SqlState::DISK_FULL | SqlState::IO_ERROR => StoreError::Unwritable(said),
-        SqlState::INSUFFICIENT_PRIVILEGE => StoreError::Denied(said),
+        // Not let in, or not to this: waiting does not help, and whoever mends it need not start anything again.
+        SqlState::INSUFFICIENT_PRIVILEGE
+        | SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+        | SqlState::INVALID_PASSWORD
+        | SqlState::INVALID_CATALOG_NAME => StoreError::Denied(said),
         // After a failover the way may still lead to what only reads; the one that writes is found by another.
         SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::Again(said),
         _ if away.contains(&code.code()) => StoreError::Again(said),

@@ -23,6 +23,10 @@ const PROVE: &str = "insert into last_proven
 /// The newest of what was proven of a persona.
 const NEWEST_OF: &str = "select * from last_proven where persona_id = ? order by at desc limit 1";
 
+/// What was last proven of each of some sessions.
+const NEWEST_BY: &str = "select p.* from json_each(?) j cross join sessions s on s.id = j.value
+    cross join last_proven p on p.persona_id = s.persona_id and p.session_id = s.id";
+
 /// Notes the newest of what each session is known to have had.
 pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
     let proves = |r: &&Report| r.state.is_reported_by_shim() || r.state == State::Drained;
@@ -53,17 +57,8 @@ pub(super) fn prove(c: &Connection, reports: &[Report]) -> Result<()> {
 
 impl Tables {
     pub async fn last_proven(&self, sessions: Vec<Uuid>) -> Result<Vec<Reachable>> {
-        self.glance(move |c| {
-            let wanted: Vec<String> = sessions.iter().map(Uuid::to_string).collect();
-            list(
-                c,
-                "select p.* from json_each(?) j cross join sessions s on s.id = j.value
-                 cross join last_proven p on p.persona_id = s.persona_id and p.session_id = s.id",
-                params![serde_json::to_string(&wanted).unwrap_or_default()],
-                reachable,
-            )
-        })
-        .await
+        self.glance(move |c| list(c, NEWEST_BY, params![ids(&sessions)], reachable))
+            .await
     }
 
     /// The newest of what was proven of each of some personas.
@@ -79,13 +74,25 @@ impl Tables {
         .await
     }
 
-    pub async fn last_proven_of(&self, persona: Uuid) -> Result<Option<Reachable>> {
+    pub async fn last_proven_of(
+        &self,
+        persona: Uuid,
+        sessions: Vec<Uuid>,
+    ) -> Result<(Option<Reachable>, Vec<Reachable>)> {
         self.glance(move |c| {
-            let newest = list(c, NEWEST_OF, params![persona.to_string()], reachable)?;
-            Ok(newest.into_iter().next())
+            let (persona, sessions) = (persona.to_string(), ids(&sessions));
+            c.ahead(NEWEST_OF, params![persona]).map_err(failed)?;
+            let by_session = list(c, NEWEST_BY, params![sessions], reachable)?;
+            let newest = list(c, NEWEST_OF, params![persona], reachable)?;
+            Ok((newest.into_iter().next(), by_session))
         })
         .await
     }
+}
+
+fn ids(sessions: &[Uuid]) -> String {
+    let ids: Vec<String> = sessions.iter().map(Uuid::to_string).collect();
+    serde_json::to_string(&ids).unwrap_or_default()
 }
 
 fn reachable(row: &Row<'_>) -> sql::Result<Reachable> {

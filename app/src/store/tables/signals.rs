@@ -3,7 +3,10 @@
 use super::trace::{
     ENVELOPE, category, envelope, facts, find_by_trace, find_signal, own_signal, trace,
 };
-use super::{Alone, Result, Tables, beside_its_project, column, failed, gone, proven, riding};
+use super::{
+    Alone, Looked, Result, Tables, beside_its_project, column, failed, gone, inboxes, proven,
+    riding,
+};
 use crate::clock;
 use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{
@@ -150,12 +153,32 @@ impl Tables {
         }
         // Another server may have filled it.
         self.read(move |c| {
-            let free = format!("select exists (select 1 from signal_queue q where {FREE})");
-            c.prepare_cached(&free)
+            c.prepare_cached(&inboxes::holds())
                 .and_then(|mut s| s.query_row(params![persona.to_string(), now.0], |r| r.get(0)))
                 .map_err(failed)
         })
         .await
+    }
+
+    /// What another server sends there from here on is seen by the next look; what this one sends, by whoever asks
+    /// whether it is still so.
+    pub async fn looking<T>(
+        &self,
+        persona: Uuid,
+        now: Moment,
+        running: impl Future<Output = T>,
+    ) -> (T, Looked) {
+        match &self.pool {
+            Some(_) => inboxes::looking(&self.inboxes, persona, now, running).await,
+            None => (running.await, Looked::default()),
+        }
+    }
+
+    pub async fn still_pending(&self, looked: Looked, persona: Uuid, now: Moment) -> Result<bool> {
+        match looked.holds(self.inboxes.fills(persona)) {
+            Some(held) => Ok(held),
+            None => self.may_have_pending(persona, now).await,
+        }
     }
 
     pub async fn lease(
@@ -347,23 +370,7 @@ impl Tables {
     }
 
     pub async fn pending_counts(&self, project: Uuid) -> Result<Vec<(Uuid, ByCategory)>> {
-        self.glance(move |c| {
-            let mut statement = c.prepare_cached(WAITING).map_err(failed)?;
-            let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
-            let mut rows = statement.query([project.to_string()]).map_err(failed)?;
-            while let Some(row) = rows.next().map_err(failed)? {
-                let persona = column::id(&row, "to_persona_id").map_err(failed)?;
-                let category = category(&row).map_err(failed)?.unwrap_or(Category::Info);
-                if counts.last().is_none_or(|(last, _)| *last != persona) {
-                    counts.push((persona, ByCategory::default()));
-                }
-                if let Some((_, by_category)) = counts.last_mut() {
-                    by_category.add(category, row.get("n").map_err(failed)?);
-                }
-            }
-            Ok(counts)
-        })
-        .await
+        self.glance(move |c| counted(c, &project.to_string())).await
     }
 
     pub async fn next_due(&self) -> Result<Option<Moment>> {
@@ -414,6 +421,24 @@ enum Leased {
     Nothing {
         first_return: Option<Moment>,
     },
+}
+
+/// What waits in each inbox of a project.
+pub(super) fn counted(c: &Connection, project: &str) -> Result<Vec<(Uuid, ByCategory)>> {
+    let mut statement = c.prepare_cached(WAITING).map_err(failed)?;
+    let mut counts: Vec<(Uuid, ByCategory)> = Vec::new();
+    let mut rows = statement.query([project]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let persona = column::id(&row, "to_persona_id").map_err(failed)?;
+        let category = category(&row).map_err(failed)?.unwrap_or(Category::Info);
+        if counts.last().is_none_or(|(last, _)| *last != persona) {
+            counts.push((persona, ByCategory::default()));
+        }
+        if let Some((_, by_category)) = counts.last_mut() {
+            by_category.add(category, row.get("n").map_err(failed)?);
+        }
+    }
+    Ok(counts)
 }
 
 fn send(c: &Connection, new: NewSignal, expected: PublishPath) -> Result<Written> {

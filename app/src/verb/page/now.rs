@@ -6,17 +6,16 @@ use super::signals::Recipients;
 use crate::clock;
 use crate::prism::{Caller, Prism};
 use crate::store::Persona;
-use crate::store::page::{GateFilter, InputFilter, Look, LookedAt, Range};
+use crate::store::page::{Inboxes, OnOperator};
 use prism_core::Problem;
 use prism_core::api::Nothing;
-use prism_core::api::page::memory::ReviewWanted;
-use prism_core::api::page::{AgentView, Agents, GateOutcomeName, Now, SessionRow};
-use prism_core::limits::{NOW_ROWS, PEERS_MAX};
+use prism_core::api::page::{AgentView, Agents, Now, SessionRow};
+use prism_core::limits::PEERS_MAX;
 use prism_core::ring::ByCategory;
 use prism_core::signal::Category;
 
 /// What the operator is told of signals between others.
-const PRESSING: [Category; 2] = [Category::Blocker, Category::Ask];
+static PRESSING: [Category; 2] = [Category::Blocker, Category::Ask];
 
 pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Problem> {
     let at = clock::now();
@@ -24,19 +23,31 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
     let ids = projects(prism, caller);
     let everybody = scope.iter().flat_map(|p| prism.directory.personas(p.id));
     let (mine, others): (Vec<_>, Vec<_>) = everybody.partition(|p| p.is_operator);
-    let store = &prism.store;
-    let to_me = most_urgent(prism, &mine, &Category::BY_URGENCY).await?;
-    let unread = most_urgent(prism, &others, &PRESSING).await?;
+    let inboxes = |personas: &[Persona], categories| Inboxes {
+        personas: personas.iter().map(|p| p.id).collect(),
+        categories,
+    };
+    let sides = [
+        inboxes(&mine, &Category::BY_URGENCY),
+        inboxes(&others, &PRESSING),
+    ];
+    let OnOperator {
+        to_me,
+        unread,
+        counts,
+        inputs,
+        inputs_left,
+        warnings,
+        warnings_left,
+    } = prism.store.on_operator(sides, ids).await?;
     let (mut to_me_left, mut unread_left) = (ByCategory::default(), ByCategory::default());
-    for project in &scope {
-        for (persona, n) in store.pending_counts(project.id).await? {
-            let (left, counted) = match mine.iter().any(|p| p.id == persona) {
-                true => (&mut to_me_left, Category::BY_URGENCY.as_slice()),
-                false => (&mut unread_left, PRESSING.as_slice()),
-            };
-            for category in counted {
-                left.add(*category, n.get(*category));
-            }
+    for (persona, n) in counts {
+        let (left, counted) = match mine.iter().any(|p| p.id == persona) {
+            true => (&mut to_me_left, Category::BY_URGENCY.as_slice()),
+            false => (&mut unread_left, PRESSING.as_slice()),
+        };
+        for category in counted {
+            left.add(*category, n.get(*category));
         }
     }
     for (shown, left) in [(&to_me, &mut to_me_left), (&unread, &mut unread_left)] {
@@ -52,27 +63,6 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
         .filter(|session| session.waits_for.is_some())
         .collect();
     waiting.sort_by_key(|session| session.waits_since);
-    let newest = Range {
-        list: "now",
-        since: None,
-        until: None,
-        cursor: None,
-        limit: NOW_ROWS,
-    };
-    let unreviewed = InputFilter {
-        review: Some(ReviewWanted::Unreviewed),
-        ..InputFilter::default()
-    };
-    let inputs = store
-        .list_inputs(ids.clone(), unreviewed, newest.clone())
-        .await?;
-    let unlabelled = GateFilter {
-        outcome: Some(GateOutcomeName::Warned),
-        labelled: Some(false),
-        identity: None,
-    };
-    let warnings = store.list_gate(ids.clone(), unlabelled, newest).await?;
-    let (inputs_left, warnings_left) = store.left_to_judge(ids).await?;
     let mut knows = Recipients::new(prism);
     Ok(Now {
         at,
@@ -83,35 +73,11 @@ pub async fn now(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Now, Prob
         unread_more: u64::from(unread_left.total()),
         unread_left,
         waiting,
-        inputs_more: inputs_left.saturating_sub(inputs.rows.len() as u64),
-        inputs: inputs.rows,
-        warnings_more: warnings_left.saturating_sub(warnings.rows.len() as u64),
-        warnings: warnings.rows,
+        inputs_more: inputs_left.saturating_sub(inputs.len() as u64),
+        inputs,
+        warnings_more: warnings_left.saturating_sub(warnings.len() as u64),
+        warnings,
     })
-}
-
-/// What waits in these inboxes, category by category, the newest of each first: what is pressing is
-/// never hidden by what is not, nor what just came by what has waited long.
-async fn most_urgent(
-    prism: &Prism,
-    personas: &[Persona],
-    categories: &[Category],
-) -> Result<Vec<LookedAt>, Problem> {
-    let mut found = Vec::new();
-    for category in categories {
-        let look = Look {
-            after: -1,
-            newest: true,
-            n: NOW_ROWS - found.len(),
-        };
-        if look.n == 0 {
-            break;
-        }
-        let personas = personas.iter().map(|p| p.id).collect();
-        let rows = prism.store.look_into(personas, vec![*category], look);
-        found.extend(rows.await?.into_iter().map(|(_, looked)| looked));
-    }
-    Ok(found)
 }
 
 pub async fn agents(prism: &Prism, caller: &Caller, _: Nothing) -> Result<Agents, Problem> {

@@ -82,6 +82,37 @@ async fn what_is_due_at_a_quiet_one_is_done_when_it_is_due() {
     );
 }
 
+/// What does not depend on each other is asked in one breath, with what waits in the caller's inbox.
+#[tokio::test]
+async fn a_verb_goes_to_the_database_no_more_often_than_it_must() {
+    let database = Postgres::shared().database();
+    let server = server(&database, &[]);
+    let (texi, _) = server.session("Texi").await;
+    let operator = server.operator();
+    for summary in ["one", "two"] {
+        let blocker = json!({"to": "frank", "signal_type": "StatusUpdate", "category": "BLOCKER", "payload": {"summary": summary}});
+        texi.call(PID, "signal", blocker).await.unwrap();
+    }
+    let whois = json!({"identity": "Texi"});
+    let input =
+        json!({"class": "correction", "prompt_text": "no, the other one", "confidence": "high"});
+    for (client, verb, body, most) in [
+        (&texi, "whois", whois, 1),
+        (&operator, "now", json!({}), 2),
+        (&texi, "note", json!({"text": "the ring holds"}), 2),
+        (&texi, "operator_input", input, 2),
+    ] {
+        let mut fewest = u64::MAX;
+        for _ in 0..40 {
+            // What it does by itself may come between.
+            let before = round_trips(&server).await;
+            client.call(PID, verb, body.clone()).await.unwrap();
+            fewest = fewest.min(round_trips(&server).await - before);
+        }
+        assert!(fewest <= most, "{verb}: {fewest}");
+    }
+}
+
 /// What one server did for all is another's once it has been dead for its term.
 #[test]
 fn a_duty_whose_holder_was_killed_is_taken_over() {

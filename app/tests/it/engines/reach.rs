@@ -183,6 +183,34 @@ fn a_standby_is_refused_and_stood_on_once_it_is_promoted() {
     });
 }
 
+/// As after a password was changed, or whoever may come in was: what stood open is closed, and nobody new is let in.
+#[test]
+fn a_running_server_that_is_let_in_no_more_says_why_and_goes_on_once_it_is() {
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let (place, name) = database.url.rsplit_once('/').unwrap();
+    let host = place.rsplit_once('@').unwrap().1;
+    let role = format!("{name}_server");
+    postgres.sql(&format!("create role {role} login superuser"));
+    let url = format!("postgres://{role}@{host}/{name}");
+    let mut server = Server::none();
+    server.resume_with(&[("PRISM_DATABASE", &url)]);
+    server.ok(None, &["note", "before"]);
+    postgres.sql(&format!("alter role {role} nologin"));
+    postgres.sql(&format!(
+        "select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'"
+    ));
+    for args in [&["note", "meanwhile"][..], &["ready"]] {
+        let said = server.cli(None, args);
+        assert!(!said.status.success(), "{args:?}");
+        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+        assert!(said.contains("(28000)"), "{said}");
+        assert!(said.contains("pg_hba.conf"), "what to do: {said}");
+    }
+    postgres.sql(&format!("alter role {role} login"));
+    server.ok(None, &["note", "after"]);
+}
+
 /// After a switch the way may lead to the old primary, which follows by then: whoever reads there stays behind.
 #[test]
 fn nobody_reads_from_a_standby_that_the_way_has_led_to() {

@@ -468,6 +468,54 @@ fn what_was_leased_and_not_confirmed_before_a_crash_comes_back_in_its_time() {
 }
 
 #[test]
+fn what_a_verb_sees_of_an_inbox_by_the_way_is_what_a_drain_finds_after_it() {
+    on_every_engine(async |opened| {
+        let people = People::meet(&opened).await;
+        let (store, inbox, now) = (&opened.store, people.recipient.id, moment(5));
+        let reads = async || drop(store.pending_counts(people.project.id).await.unwrap());
+        let writes = async || {
+            people.register(store, now).await;
+        };
+        let sends = async |key| {
+            let sent = store.send(people.signal(key, false, moment(0))).await;
+            assert!(matches!(sent, Ok(SendOutcome::Stored(..))));
+        };
+        let is_pending = async |looked| store.still_pending(looked, inbox, now).await.unwrap();
+
+        // A yes may turn out empty, and does where a look costs next to nothing.
+        let is_exact = store.is_shared();
+        let ((), looked) = store.looking(inbox, now, reads()).await;
+        assert!(!is_exact || !is_pending(looked).await);
+        let ((), looked) = store.looking(inbox, now, writes()).await;
+        assert!(!is_exact || !is_pending(looked).await);
+        sends(1).await;
+        assert!(is_pending(looked).await, "it came after the look");
+
+        for running in [true, false] {
+            let ((), looked) = store
+                .looking(inbox, now, async {
+                    if running {
+                        reads().await;
+                    } else {
+                        writes().await;
+                    }
+                })
+                .await;
+            assert!(is_pending(looked).await, "it was there before the look");
+        }
+        let leased = store.lease(inbox, None, of_any_size(9), now).await.unwrap();
+        assert_eq!(leased.unwrap().envelopes.len(), 1);
+        let ((), looked) = store
+            .looking(inbox, now, async {
+                reads().await;
+                sends(2).await;
+            })
+            .await;
+        assert!(is_pending(looked).await, "it came while the verb ran");
+    });
+}
+
+#[test]
 fn a_send_into_a_project_that_has_gone_is_refused_and_takes_no_place() {
     super::on_every_engine(async |opened| {
         opened.store.load().await.unwrap();

@@ -194,26 +194,6 @@ impl Tables {
         .await
     }
 
-    pub async fn left_to_judge(&self, projects: Vec<Uuid>) -> Result<(u64, u64)> {
-        self.read_memory(move |c| {
-            let mut left = (0, 0);
-            for project in projects {
-                let count = |sql: &str| {
-                    c.prepare_cached(sql)
-                        .and_then(|mut s| {
-                            s.query_row([project.to_string()], |r| r.get::<_, i64>(0))
-                        })
-                        .map(|n| n as u64)
-                        .map_err(failed)
-                };
-                left.0 += count(UNREVIEWED)?;
-                left.1 += count(UNLABELLED)?;
-            }
-            Ok(left)
-        })
-        .await
-    }
-
     pub async fn list_sessions(
         &self,
         projects: Vec<Uuid>,
@@ -492,7 +472,7 @@ fn named<T>(r: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> sql::Res
     parse(&name).ok_or_else(|| sql::Error::column(column, "unknown"))
 }
 
-fn input(r: &Row<'_>) -> sql::Result<InputRow> {
+pub(super) fn input(r: &Row<'_>) -> sql::Result<InputRow> {
     let (said, action): (String, Option<String>) =
         (r.get("prompt_text")?, r.get("triggered_action")?);
     let beyond = |text: &str| text.chars().count().saturating_sub(PAGE_WORDS_CHARS) as u64;
@@ -513,7 +493,7 @@ fn input(r: &Row<'_>) -> sql::Result<InputRow> {
     })
 }
 
-fn gate(r: &Row<'_>) -> sql::Result<GateRow> {
+pub(super) fn gate(r: &Row<'_>) -> sql::Result<GateRow> {
     let payload: Option<String> = r.get("payload")?;
     let summary = payload
         .and_then(|text| serde_json::from_str(&text).ok())

@@ -14,7 +14,7 @@ use prism_core::limits::{PAGE_TEXT_CHARS, THREAD_MAX};
 use prism_core::receipt::{Receipt, SessionReceipt, SignalFacts};
 use prism_core::signal::{Category, SignalType};
 use prism_core::text::{clip, one_line};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use uuid::Uuid;
 
 const COLUMNS: &str = "t.id, t.trace_id, t.signal_type, t.category, t.from_identity, t.to_identity,
@@ -409,35 +409,54 @@ pub(super) fn looked(r: &Row<'_>) -> sql::Result<LookedAt> {
     })
 }
 
+/// Signals whose deliveries are asked for with one statement: few enough for an index to find each.
+const SIGNALS_TOGETHER: usize = 16;
+
+fn receipts_of() -> String {
+    let signals = ["?"; SIGNALS_TOGETHER].join(", ");
+    format!(
+        "select d.signal_id, d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
+         from deliveries d where d.signal_id in ({signals})"
+    )
+}
+
 /// Adds what became of each.
-fn with_receipts<'l>(
+pub(super) fn with_receipts<'l>(
     c: &Connection,
     all: impl IntoIterator<Item = &'l mut LookedAt>,
 ) -> Result<()> {
     let all: Vec<&mut LookedAt> = all.into_iter().collect();
-    let ids = all
+    if all.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Value> = all
         .iter()
-        .map(|l| vec![Value::Text(l.row.signal_id.to_string())]);
-    let receipts = c
-        .query_each(
-            "select d.session_id, d.pushed_at, d.received_at, d.rung_at, d.rendered_at, d.drained_at
-             from deliveries d where d.signal_id = ?",
-            &ids.collect::<Vec<_>>(),
-            |r| {
-                Ok(SessionReceipt {
-                    session_id: column::id(r, "session_id")?,
-                    pushed: column::opt_moment(r, "pushed_at")?,
-                    received: column::opt_moment(r, "received_at")?,
-                    rung: column::opt_moment(r, "rung_at")?,
-                    rendered: column::opt_moment(r, "rendered_at")?,
-                    drained: column::opt_moment(r, "drained_at")?,
-                    ..SessionReceipt::default()
-                })
-            },
-        )
-        .map_err(failed)?;
-    for (looked, receipts) in all.into_iter().zip(receipts) {
-        looked.receipts = receipts;
+        .map(|l| Value::Text(l.row.signal_id.to_string()))
+        .collect();
+    let some = ids.chunks(SIGNALS_TOGETHER).map(|some| {
+        let mut some = some.to_vec();
+        some.resize(SIGNALS_TOGETHER, Value::Text(String::new()));
+        some
+    });
+    let receipts = c.query_each(&receipts_of(), &some.collect::<Vec<_>>(), |r| {
+        let receipt = SessionReceipt {
+            session_id: column::id(r, "session_id")?,
+            pushed: column::opt_moment(r, "pushed_at")?,
+            received: column::opt_moment(r, "received_at")?,
+            rung: column::opt_moment(r, "rung_at")?,
+            rendered: column::opt_moment(r, "rendered_at")?,
+            drained: column::opt_moment(r, "drained_at")?,
+            ..SessionReceipt::default()
+        };
+        Ok((column::id(r, "signal_id")?, receipt))
+    });
+    let mut by_signal: HashMap<Uuid, Vec<SessionReceipt>> = HashMap::new();
+    for (signal, receipt) in receipts.map_err(failed)?.into_iter().flatten() {
+        by_signal.entry(signal).or_default().push(receipt);
+    }
+    for looked in all {
+        let receipts = by_signal.remove(&looked.row.signal_id);
+        looked.receipts = receipts.unwrap_or_default();
         let receipt = Receipt::assemble(&looked.facts, looked.receipts.clone());
         looked.row.state = receipt.state;
         looked.row.at = receipt.at;

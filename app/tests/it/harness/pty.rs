@@ -28,9 +28,10 @@ impl Pty {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = File::from(rustix::fs::open(&name, flags, Mode::empty()).unwrap());
         let end = || Stdio::from(slave.try_clone().unwrap());
-        // A session of its own, and the terminal that it controls.
-        let mut session = Command::new("setsid");
-        session.arg("--ctty").arg(command.get_program());
+        // A session of its own, and the terminal that it controls; what whoever runs the tests ignores (by `nohup`, or `&`) it does not.
+        let mut session = Command::new("env");
+        session.args(["--default-signal", "setsid", "--ctty"]);
+        session.arg(command.get_program());
         session.args(command.get_args()).env_clear();
         for (name, value) in command.get_envs() {
             if let Some(value) = value {

@@ -61,7 +61,7 @@ impl Directory {
     }
 
     /// Takes up what the store has and memory has not, whatever was changed meanwhile: what is gone from the store
-    /// stays until it is replaced.
+    /// stays until it is replaced. A key that was revoked is so at once.
     pub fn take_up(&self, loaded: &Loaded) {
         let fresh = std::mem::take(&mut *Self::new(loaded).locked());
         let mut inner = self.locked();
@@ -72,7 +72,9 @@ impl Directory {
             inner.personas.entry(place).or_insert(persona);
         }
         for (hash, key) in fresh.keys {
-            inner.keys.entry(hash).or_insert(key);
+            let revoked_at = key.revoked_at;
+            let known = inner.keys.entry(hash).or_insert(key);
+            known.revoked_at = known.revoked_at.or(revoked_at);
         }
     }
 
@@ -102,9 +104,11 @@ impl Directory {
     }
 
     pub fn add_persona(&self, persona: Persona) {
-        self.write()
-            .personas
-            .insert((persona.project_id, persona.identity.folded()), persona);
+        let place = (persona.project_id, persona.identity.folded());
+        // What is known already is no change: a load that is under way need not be thrown away for it.
+        if self.read().personas.get(&place) != Some(&persona) {
+            self.write().personas.insert(place, persona);
+        }
     }
 
     pub fn add_key(&self, key: KeyRow) {
@@ -259,6 +263,34 @@ mod tests {
             ..key.clone()
         }]);
         assert!(directory.replace(directory.version(), &after));
+        assert!(!directory.in_force(&key));
+    }
+
+    #[test]
+    fn a_key_that_was_revoked_elsewhere_is_shut_though_names_change_while_they_are_read() {
+        let key = KeyRow {
+            id: Uuid::from_u128(1),
+            identity: None,
+            key_sha256: "x".into(),
+            prefix: "prk_x".into(),
+            created_at: Moment(0),
+            revoked_at: None,
+            browser: None,
+            expires_at: None,
+        };
+        let directory = Directory::new(&loaded(vec![key.clone()]));
+        let version = directory.version();
+        let project = Project {
+            id: Uuid::from_u128(2),
+            pid: prism_core::ProjectName::parse("P").unwrap(),
+        };
+        directory.add_project(project);
+        let revoked = loaded(vec![KeyRow {
+            revoked_at: Some(Moment(1)),
+            ..key.clone()
+        }]);
+        assert!(!directory.replace(version, &revoked));
+        directory.take_up(&revoked);
         assert!(!directory.in_force(&key));
     }
 

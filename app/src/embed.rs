@@ -467,6 +467,11 @@ impl Task {
         if clearing && !can_be_made {
             return true;
         }
+        if store.is_shared() && !can_be_made && next.is_none() {
+            // Whoever took rows that it cannot embed would keep them from a server that can.
+            self.0.set_back("a model that rows are embedded by is not installed here: they wait for a server that has it".into());
+            return false;
+        }
         let jobs = store.embed_jobs(BATCH_ROWS, ATTEMPTS_MAX).await;
         let jobs = jobs.inspect_err(|error| tracing::warn!(%error, "The queue cannot be read"));
         let jobs = jobs.unwrap_or_default();

@@ -28,6 +28,7 @@ pub struct Socket {
     pub project_id: Uuid,
     state: Mutex<SocketState>,
     wake: Notify,
+    closes: Notify,
     /// How often the database had been started anew when it came.
     started: AtomicU64,
 }
@@ -37,6 +38,8 @@ struct SocketState {
     control: VecDeque<Utf8Bytes>,
     control_bytes: usize,
     close: Option<(u16, String)>,
+    /// How far another server's word came, and how long it took: what is read beyond it, nobody has told of.
+    word: Option<(i64, i64)>,
 }
 
 /// Which sessions' sockets a signal found.
@@ -82,6 +85,7 @@ impl Socket {
             control: VecDeque::new(),
             control_bytes: 0,
             close: None,
+            word: None,
         };
         Arc::new(Self {
             key_id,
@@ -90,6 +94,7 @@ impl Socket {
             project_id,
             state: Mutex::new(state),
             wake: Notify::new(),
+            closes: Notify::new(),
             started: AtomicU64::new(0),
         })
     }
@@ -99,10 +104,16 @@ impl Socket {
         lock(&self.state).outbox.resume_after(seen);
     }
 
-    fn offer(&self, seq: i64, frame: Utf8Bytes) -> Offer {
-        let offer = lock(&self.state).outbox.offer(seq, frame);
+    /// Takes a signal, unless it ends: whoever comes back reads it from the store.
+    fn offer(&self, seq: i64, frame: Utf8Bytes) -> Option<Offer> {
+        let mut state = lock(&self.state);
+        if state.close.is_some() {
+            return None;
+        }
+        let offer = state.outbox.offer(seq, frame);
+        drop(state);
         self.wake.notify_one();
-        offer
+        Some(offer)
     }
 
     pub fn tell(&self, frame: Utf8Bytes) {
@@ -113,6 +124,7 @@ impl Socket {
             state
                 .close
                 .get_or_insert((close::SLOW, "too slow: reconnect and replay".into()));
+            self.closes.notify_one();
         } else {
             state.control_bytes += frame.len();
             state.control.push_back(frame);
@@ -124,6 +136,24 @@ impl Socket {
     pub fn close(&self, code: u16, reason: &str) {
         lock(&self.state).close.get_or_insert((code, reason.into()));
         self.wake.notify_one();
+        self.closes.notify_one();
+    }
+
+    fn is_closing(&self) -> bool {
+        lock(&self.state).close.is_some()
+    }
+
+    /// Waits until it is to end.
+    pub async fn closing(&self) {
+        while !self.is_closing() {
+            self.closes.notified().await;
+        }
+    }
+
+    /// How long the word took that told of a signal; none where none did.
+    pub fn word_took(&self, seq: i64) -> Option<i64> {
+        let word = lock(&self.state).word;
+        word.filter(|(reach, _)| seq <= *reach).map(|(_, us)| us)
     }
 
     /// How far it was sent its inbox; none while it ends.
@@ -189,7 +219,7 @@ impl Hub {
 
     /// Whether a socket is sent what rows say by now. Its inbox may be an earlier state of the one that it was sent,
     /// and have grown since: whoever is at the other end says which signal it heard last, before it hears another.
-    fn is_current(&self, socket: &Socket) -> bool {
+    pub fn is_current(&self, socket: &Socket) -> bool {
         let is_current = socket.started.load(Ordering::Relaxed) == self.starts();
         if !is_current {
             socket.restart();
@@ -245,9 +275,10 @@ impl Hub {
     /// Whether a socket would hear of a signal.
     pub fn is_subscribed(&self, persona: Uuid, audience: Audience) -> bool {
         !failpoint("hub.pause")
-            && lock(&self.sockets)
-                .get(&persona)
-                .is_some_and(|mine| mine.iter().any(|s| audience.includes(s.session_id)))
+            && lock(&self.sockets).get(&persona).is_some_and(|mine| {
+                let hears = |s: &&Arc<Socket>| audience.includes(s.session_id);
+                mine.iter().filter(hears).any(|s| !s.is_closing())
+            })
     }
 
     /// Offers a committed signal to those of its recipient's sockets that it is for; the frame is
@@ -281,9 +312,10 @@ impl Hub {
                 continue;
             };
             match socket.offer(seq, frame.clone()) {
-                Offer::Queued => offered.took.push(session),
-                Offer::Behind => offered.reading.push(session),
-                Offer::Known => {}
+                Some(Offer::Queued) => offered.took.push(session),
+                // Known means that it was read before it was offered here.
+                Some(Offer::Behind | Offer::Known) => offered.reading.push(session),
+                None => {}
             }
         }
         offered
@@ -385,11 +417,40 @@ impl Hub {
         }
     }
 
-    /// Hands a socket what was read for it: rows, and how far the inbox reached (`None` when rows were left out).
-    pub fn replayed(&self, socket: &Socket, rows: Vec<(i64, Utf8Bytes)>, head: Option<i64>) {
-        if self.is_current(socket) {
+    /// Hands a socket what was read for it: rows, and how far the inbox reached (`None` when rows were left out). False
+    /// where it does not take them: it says hello anew.
+    pub fn replayed(
+        &self,
+        socket: &Socket,
+        rows: Vec<(i64, Utf8Bytes)>,
+        head: Option<i64>,
+    ) -> bool {
+        let is_current = self.is_current(socket);
+        if is_current {
             lock(&socket.state).outbox.replayed(rows, head);
         }
+        is_current
+    }
+
+    /// Something may have been said of signals in these inboxes that nobody here heard.
+    pub fn say_again(&self, is_meant: impl Fn(Uuid) -> bool) {
+        let frame = encode(&ServerFrame::Again);
+        let sockets = lock(&self.sockets);
+        let meant = sockets.iter().filter(|(persona, _)| is_meant(**persona));
+        for socket in meant.flat_map(|(_, mine)| mine) {
+            socket.tell(frame.clone());
+        }
+    }
+
+    /// Another server says how far an inbox reaches, and its word took so long.
+    pub fn heard_by_word(&self, persona: Uuid, seq: i64, took_us: i64) {
+        for socket in lock(&self.sockets).get(&persona).into_iter().flatten() {
+            let mut state = lock(&socket.state);
+            if seq > state.outbox.reach() {
+                state.word = Some((seq, took_us));
+            }
+        }
+        self.heard_of(&[(persona, seq)]);
     }
 
     /// Says how far inboxes reach, so that a socket that missed a push reads the store.

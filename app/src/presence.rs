@@ -86,6 +86,8 @@ pub struct Learned {
     pub moved: Vec<Uuid>,
     /// They have ended.
     pub over: Vec<Uuid>,
+    /// They are not among those that are open, and began so lately that their rows may not be written yet.
+    pub unsure: Vec<Uuid>,
 }
 
 /// Whether a clock that was set back since noted this, and not another server whose clock is a little off.
@@ -144,6 +146,11 @@ impl Live {
             known.seat = row.seat;
             known.left_at = row.left_at;
             self.left = row.left_at.is_some_and(|at| at >= known.last_seen_at);
+        } else if row.left_at.is_some() && known.left_at != row.left_at {
+            // Its socket is here all the same: others took it for silent while this server could not write. Its peers
+            // hear that it is back with its next sign of life.
+            known.left_at = row.left_at;
+            self.left = true;
         }
         moved
     }
@@ -257,12 +264,14 @@ impl Presence {
         let mut inner = self.lock();
         let gone = |l: &&mut Box<Live>| !open.contains(&l.row.id) && l.row.released_at.is_none();
         for live in inner.sessions.values_mut().filter(gone) {
-            if began.since_us(live.row.created_at) >= UNWRITTEN_US {
-                live.row.released_at = Some(began);
-                learned
-                    .over
-                    .extend((live.sockets > 0).then_some(live.row.id));
+            if began.since_us(live.row.created_at) < UNWRITTEN_US {
+                learned.unsure.push(live.row.id);
+                continue;
             }
+            live.row.released_at = Some(began);
+            learned
+                .over
+                .extend((live.sockets > 0).then_some(live.row.id));
         }
         learned
     }
@@ -425,6 +434,13 @@ impl Presence {
             live.seated_at = live.seated_at.max(Some(seat.since));
             live.row.seat = Some(seat);
         }
+    }
+
+    /// Whether its socket is here, as far as anybody knows.
+    pub fn is_seated(&self, session: Uuid) -> bool {
+        let inner = self.lock();
+        let live = inner.sessions.get(&session);
+        live.is_some_and(|l| l.seated_at.is_some())
     }
 
     /// Its peers were told that it has left, here or by another server.

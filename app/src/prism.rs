@@ -22,7 +22,7 @@ use crate::home::Home;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
-use crate::store::{Copy, Signs, Store, StoreError};
+use crate::store::{Copy, Signs, Store, StoreError, WaitingSign};
 use crate::tls::Shown;
 use futures_util::FutureExt;
 use prism_core::access::Bucket;
@@ -86,6 +86,8 @@ pub struct Prism {
     names_wake: Notify,
     /// How far others' changes are known here.
     seen: Mutex<Signs>,
+    /// What waited in the inboxes of sockets here at the last look, while nobody hears what becomes of it.
+    waiting: Mutex<HashMap<Uuid, WaitingSign>>,
     /// Which copy of the database was last seen, where it says so.
     copy: Mutex<Option<Copy>>,
     /// Sessions that others say are another now.
@@ -190,6 +192,7 @@ impl Prism {
                 names: loaded.names,
                 ..Signs::default()
             }),
+            waiting: Mutex::default(),
             copy: Mutex::new(copy),
             sessions_heard: Mutex::default(),
             judges_from: AtomicI64::new(now.plus_us(STALE_US).0),

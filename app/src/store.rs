@@ -443,6 +443,20 @@ pub struct ReturnedRow {
     pub to_persona: Uuid,
 }
 
+/// What nobody has drained of an inbox.
+#[derive(Clone, Debug)]
+pub struct Undrained {
+    /// Newest first.
+    pub ids: Vec<Uuid>,
+    /// How far the inbox reaches, and the signal there.
+    pub head: i64,
+    pub head_id: Option<Uuid>,
+}
+
+/// What waits in an inbox, to be compared with what waited there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingSign(pub [i64; 3]);
+
 #[derive(Clone, Debug, Default)]
 pub struct Swept {
     pub expired: Vec<EndedRow>,
@@ -807,8 +821,12 @@ impl Store {
             .await
     }
 
-    pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<(Vec<Uuid>, i64)> {
+    pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<Undrained> {
         self.0.undrained(persona, limit).await
+    }
+
+    pub async fn waiting_signs(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, WaitingSign)>> {
+        self.0.waiting_signs(personas).await
     }
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {

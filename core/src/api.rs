@@ -448,6 +448,9 @@ pub enum ServerFrame {
         server_version: String,
         /// How far the inbox reaches.
         head_seq: i64,
+        /// The signal in that place, while it is kept: an inbox in which another has it is another copy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        head_id: Option<Uuid>,
         /// What is still undrained; an unread ring entry that is not here is settled.
         pending: Vec<Uuid>,
         /// Another signal has the place that the client named: this is another copy of the inbox,
@@ -484,6 +487,9 @@ pub enum ServerFrame {
     Escalated {
         notices: Vec<Notice>,
     },
+    /// Something may have been said of signals that were here before, and nobody heard it: whoever has some unread, or has
+    /// handed some over, says hello anew.
+    Again,
     /// Something about the mesh: never queued, drained or recorded.
     Event {
         envelope: Envelope,

@@ -378,11 +378,12 @@ impl Carrier {
         }
     }
 
-    /// How something came that was pushed by this server or by another: one that is down carries nothing.
-    pub fn brought(&self, by_this: bool) -> &'static str {
-        match (self, self.reaches_others(), by_this) {
-            (Self::Redis(_) | Self::PgNotify(_), false, false) => "sweep",
-            (Self::Redis(_) | Self::PgNotify(_), false, true) => "in_process",
+    /// How something came that was pushed by this server, or by another which was told of it or saw it by itself. A carrier
+    /// that is down carries nothing.
+    pub fn brought(&self, by_this: bool, was_told: bool) -> &'static str {
+        match (self, by_this) {
+            (Self::Redis(_) | Self::PgNotify(_), false) if !was_told => "sweep",
+            (Self::Redis(_) | Self::PgNotify(_), true) if !self.reaches_others() => "in_process",
             _ => self.transport(),
         }
     }
@@ -462,15 +463,6 @@ impl Carrier {
             "lost": condition.lost,
             "says": says,
         }))
-    }
-
-    /// How long news takes here and back, as it was last measured.
-    pub fn hop_us(&self) -> Option<i64> {
-        if !self.reaches_others() {
-            return None;
-        }
-        let hop_ms = self.health()?.condition().hop_ms?;
-        Some((hop_ms * 1_000.0) as i64)
     }
 
     /// How many servers there are, this one included, as far as is known.

@@ -5,13 +5,14 @@ use crate::bus::{Carrier, Heard, Incoming};
 use crate::clock;
 use crate::hub::Hub;
 use crate::presence::{Learned, Reading};
-use crate::store::{Copy, KeyRow, Signs};
+use crate::store::{Copy, KeyRow, Signs, WaitingSign};
 use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
 use prism_core::{Code, Moment, Problem};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -26,6 +27,8 @@ const STRANGERS_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// Sessions that are read one by one; of more, all open ones are read.
 const SESSIONS_HEARD_MAX: usize = 200;
+/// How long ago a session may have come to another server to be looked for: longer than looks are apart, and than clocks are.
+const MOVED_US: i64 = 60 * 1_000_000;
 /// Signals of other servers that wait to be shown to whoever watches.
 const TO_SHOW_MAX: usize = 256;
 
@@ -95,10 +98,55 @@ impl Prism {
             presence.learn(row, reading);
             follow(&hub, reading.take_learned());
         };
-        let reading = Reading::new(clock::now());
-        let read = self.store.each_open_session(reading, learn).await?;
-        self.learnt(self.presence.has_read(read));
+        let began = clock::now();
+        let read = self.store.each_open_session(Reading::new(began), learn);
+        let mut learned = self.presence.has_read(read.await?);
+        let unsure = std::mem::take(&mut learned.unsure);
+        self.learnt(learned);
+        // Rows in whatever state say of those whether they have ended or are to come.
+        for some in unsure.chunks(SESSIONS_HEARD_MAX) {
+            let rows = self.store.sessions_of(some.to_vec()).await?;
+            self.learnt(self.presence.learn_of(rows, began));
+        }
         Ok(())
+    }
+
+    /// Sessions that came to other servers lately have left this one, whether or not anybody said so.
+    pub(super) async fn look_for_moved(&self, now: Moment) -> Result<(), Problem> {
+        let since = now.plus_us(-MOVED_US);
+        for session in self.store.seated_elsewhere(since).await? {
+            if self.presence.is_seated(session) {
+                self.session_heard(session);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody here hears what becomes of signals: sockets whose inbox holds something else than at the last look say hello
+    /// anew, by which they agree with it.
+    pub(super) async fn look_at_waiting(&self) -> Result<(), Problem> {
+        if !self.is_deaf() {
+            self.waiting().clear();
+            return Ok(());
+        }
+        let inboxes = self.hub.reached().into_keys().collect();
+        let signs: HashMap<Uuid, WaitingSign> = self
+            .store
+            .waiting_signs(inboxes)
+            .await?
+            .into_iter()
+            .collect();
+        let before = std::mem::replace(&mut *self.waiting(), signs.clone());
+        let other = |persona| {
+            let sign = before.get(&persona);
+            sign.is_some() && sign != signs.get(&persona)
+        };
+        self.hub.say_again(other);
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Uuid, WaitingSign>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sockets of sessions that are elsewhere or over have nobody left to serve.
@@ -225,10 +273,18 @@ impl Prism {
     }
 
     async fn hear(&self, heard: Heard, show: &mpsc::Sender<ToShow>) {
-        self.quiet.ends();
-        let Heard::News { news, .. } = heard else {
+        let Heard::News { news, at, .. } = heard else {
+            self.quiet.ends();
             return self.hear_of_a_gap().await;
         };
+        if matches!(*news, News::Gone) {
+            // Its sockets have ended, and their sessions will have others. Whoever comes to a quiet one is answered after a look.
+            if !self.is_quiet() {
+                self.names_heard();
+            }
+            return;
+        }
+        self.quiet.ends();
         match *news {
             News::Sent {
                 project,
@@ -236,7 +292,9 @@ impl Prism {
                 seq,
                 ..
             } => {
-                self.hub.heard_of(&[(persona, seq)]);
+                self.store.inbox_filled(persona);
+                let hop_us = clock::now().since_us(at).max(0);
+                self.hub.heard_by_word(persona, seq, hop_us);
                 if self.hub.is_watched(project) {
                     // Who watches sees what there is time for.
                     let _ = show.try_send(ToShow {
@@ -264,9 +322,7 @@ impl Prism {
             News::Touched(rows) => self.hub.live().heard(rows),
             // No server says other frames to another: whoever does is none.
             News::Tell { .. } | News::TellProject { .. } => {}
-            // Its sockets have ended, and their sessions will have others.
-            News::Gone => self.names_heard(),
-            News::Lost | News::Here { .. } | News::Unknown => {}
+            News::Gone | News::Lost | News::Here { .. } | News::Unknown => {}
         }
     }
 
@@ -285,6 +341,7 @@ impl Prism {
     async fn hear_of_a_gap(&self) {
         self.names_heard();
         self.hub.live().behind();
+        self.hub.say_again(|_| true);
         if let Err(problem) = self.look_at_inboxes().await {
             tracing::warn!(%problem, "Inboxes are looked at again in two seconds");
         }

@@ -155,6 +155,10 @@ impl Prism {
         self.look_at_inboxes().await?;
         self.keep_demo_awake(now);
         let shared = self.store.is_shared();
+        if shared {
+            self.look_at_waiting().await?;
+            self.look_for_moved(now).await?;
+        }
         let mut now = now;
         if shared && self.presence.any_ahead(now) {
             // Was another's clock set back, or did this machine sleep? The database knows.

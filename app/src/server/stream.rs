@@ -6,8 +6,9 @@ use crate::clock;
 use crate::config::failpoint;
 use crate::hub::{Socket, Work, encode};
 use crate::live::Touched;
+use crate::presence::Came;
 use crate::prism::{Caller, Prism};
-use crate::store::{BellReport, KeyRow, Report, Seat};
+use crate::store::{BellReport, KeyRow, Report, Seat, Undrained};
 use crate::verb::signals::confirm_leases;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, header};
@@ -33,6 +34,8 @@ const SEND: Duration = Duration::from_secs(20);
 const CLOSE_REASON_BYTES: usize = 120;
 /// Bytes that are read at once: pings and receipts are small, and what is larger gets room while it comes.
 const READ_BYTES: usize = 256;
+/// How long a socket that is to end may take to read what it is still owed and why it ends.
+const ENDING: Duration = Duration::from_secs(3);
 /// How long a new socket may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -160,8 +163,16 @@ async fn stay(
     tokio::select! {
         () = write(&here, sink, replayed) => {}
         () = listen(&here, source) => {}
+        () = overdue(&here.socket) => {}
     }
     here.leave();
+}
+
+/// Waits until a socket that is to end has had its time: whoever does not read must not keep one whose key was revoked or
+/// whose session is over.
+async fn overdue(socket: &Socket) {
+    socket.closing().await;
+    Box::pin(tokio::time::sleep(ENDING)).await;
 }
 
 /// Notes where the session's socket is, where there are several servers: the others end theirs.
@@ -274,7 +285,11 @@ async fn greet(
     if failpoint("hello.busy") {
         return Err(Problem::new(Code::StorageFull, "the store is busy", "wait"));
     }
-    let (pending, head_seq) = prism
+    let Undrained {
+        ids: pending,
+        head: head_seq,
+        head_id,
+    } = prism
         .store
         .undrained(caller.persona.id, HELLO_PENDING_MAX)
         .await?;
@@ -285,7 +300,7 @@ async fn greet(
             .store
             .undrained(caller.persona.id, 1)
             .await?
-            .0
+            .ids
             .is_empty()
         {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -297,11 +312,12 @@ async fn greet(
         pid: hello.pid.clone(),
         server_version: crate::config::version().into(),
         head_seq,
+        head_id,
         pending,
         restarted,
         copy: prism.copy(),
     };
-    ws.send(Message::Text(encode(&answer)))
+    in_time(ws.send(Message::Text(encode(&answer))))
         .await
         .map_err(|_| Problem::new(Code::ServerUnreachable, "the socket closed", "reconnect"))?;
     if caller.session.is_none() {
@@ -338,8 +354,7 @@ async fn is_another_copy(prism: &Prism, hello: &Hello) -> Result<bool, Problem> 
     Ok(there.is_some_and(|there| there != id))
 }
 
-/// Ends a send that its reader does not take in time: whoever pings and never reads must not keep
-/// a socket whose key was revoked or whose session is over.
+/// Ends a send that its reader does not take in time: whoever pings and never reads must not keep a socket.
 async fn in_time(
     sending: impl Future<Output = Result<(), axum::Error>>,
 ) -> Result<(), axum::Error> {
@@ -424,9 +439,11 @@ async fn replay(
         socket.restart();
         return Ok(false);
     }
+    // Nothing is said to have been pushed that its socket does not take.
+    if !prism.hub.is_current(socket) {
+        return Ok(false);
+    }
     let now = clock::now();
-    // What a socket that has caught up reads was sent at another server.
-    let hop_us = live.then(|| prism.bus().carrier().hop_us()).flatten();
     if let Some(session_id) = socket.session_id {
         let pushed = page.rows.iter().filter(|r| !r.drained);
         let reports: Vec<Report> = pushed
@@ -436,7 +453,8 @@ async fn replay(
                 state: ReceiptState::Pushed,
                 strategy: None,
                 via: None,
-                hop_us,
+                // What a socket that has caught up reads was sent at another server.
+                hop_us: live.then(|| socket.word_took(r.seq)).flatten(),
                 at: now,
             })
             .collect();
@@ -459,8 +477,8 @@ async fn replay(
         })
         .collect();
     let head = caught_up.then_some(page.head);
-    prism.hub.replayed(socket, rows, head);
-    Ok(caught_up)
+    // What was not taken is no backlog that has come to its end.
+    Ok(prism.hub.replayed(socket, rows, head) && caught_up)
 }
 
 /// Hears heartbeats and receipts until the client is gone or silent for too long.
@@ -477,8 +495,11 @@ async fn listen(here: &Here, mut source: SplitStream<WebSocket>) {
         while let Err(wait_ms) = prism.charge(socket.key_id) {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         }
-        if let Some(session) = socket.session_id {
-            prism.presence.seen(session, clock::now());
+        if let Some(session) = socket.session_id
+            && prism.presence.seen(session, clock::now()) == Came::Back
+            && let Some(session) = prism.presence.get(session)
+        {
+            prism.announce_arrival(&session, Came::Back);
         }
         let Message::Text(frame) = message else {
             continue;

@@ -6,15 +6,16 @@ use super::hooks::Hooks;
 use super::tee::Tee;
 use super::{git, probe};
 use crate::client::Client;
+use crate::clock;
 use crate::config;
 use crate::home::Home;
-use prism_core::Identity;
 use prism_core::bell::Notice;
 use prism_core::delivery::Drained;
-use prism_core::limits::{ADDED_LIST_BYTES_MAX, BODY_BYTES_MAX, PENDING_MAX};
+use prism_core::limits::{ADDED_LIST_BYTES_MAX, BODY_BYTES_MAX, LEASE_AHEAD_US, PENDING_MAX};
 use prism_core::memory::surface::{Warning, first_files};
 use prism_core::presence::Surface;
 use prism_core::ring::Which;
+use prism_core::{Identity, Moment};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -69,6 +70,8 @@ pub struct Session {
     /// The copy of the store in which it has come so far, where the server says which.
     copy: Mutex<Option<String>>,
     handed: Mutex<VecDeque<Uuid>>,
+    /// When some were handed over last.
+    handed_at: Mutex<Option<Moment>>,
     /// Told whenever something may wait in the inbox that did not before.
     pub(super) news: Notify,
     /// The repository as it was when the session opened; none outside of one.
@@ -116,6 +119,7 @@ impl Session {
             cursor: Mutex::default(),
             copy: Mutex::default(),
             handed: Mutex::default(),
+            handed_at: Mutex::default(),
             news: Notify::new(),
             baseline: tokio::sync::OnceCell::new(),
             endpoint: Mutex::default(),
@@ -216,6 +220,14 @@ impl Session {
         self.news.notify_waiters();
     }
 
+    /// Whether something may become of signals that this session knows of: some are unread, or were handed over lately.
+    pub(super) fn has_something_open(&self) -> bool {
+        let lately = |at: Moment| clock::now().since_us(at) < LEASE_AHEAD_US;
+        lock(&self.handed_at).is_some_and(lately)
+            || !self.unconfirmed.borrow().is_empty()
+            || self.cache.load().0.count().unread > 0
+    }
+
     /// Records what a drain brought, before the host is shown it.
     pub fn record_drain(&self, drained: &Drained, pid: &str) {
         let project = (pid == self.pid).then(|| self.project_id.to_string());
@@ -233,6 +245,7 @@ impl Session {
             let over = handed.len().saturating_sub(HANDED_MAX);
             handed.drain(..over);
         }
+        *lock(&self.handed_at) = Some(clock::now());
         let sids: Vec<String> = signal_ids.iter().map(Uuid::to_string).collect();
         if let Err(error) = self.cache.mark_read(Which::These(&sids)) {
             tracing::warn!(error = %format!("{error:#}"), "Could not mark signals read");

@@ -57,6 +57,7 @@ struct Backlog {
     control: Vec<ServerFrame>,
     /// How far the inbox reached at the hello.
     head_seq: i64,
+    head_id: Option<Uuid>,
     /// What waits from before, for a host that was not told of it yet.
     waiting: Vec<String>,
 }
@@ -235,6 +236,7 @@ impl Stream {
                 (
                     ServerFrame::Hello {
                         head_seq,
+                        head_id,
                         pending,
                         restarted,
                         copy,
@@ -265,6 +267,7 @@ impl Stream {
                         page: Vec::new(),
                         control: Vec::new(),
                         head_seq,
+                        head_id,
                         waiting: if greeted { again } else { pending },
                     });
                     tracing::debug!(head_seq, cursor = ?session.cursor(), "The stream is open");
@@ -298,6 +301,12 @@ impl Stream {
                     }
                 }
                 (ServerFrame::Released { reason, .. }, _) => return self.over_because(&reason),
+                // A hello settles whatever was not heard of what is unread or handed over here.
+                (ServerFrame::Again, _) => {
+                    if session.has_something_open() {
+                        return End::Broken;
+                    }
+                }
                 (frame, Some(backlog)) => backlog.control.push(frame),
                 (frame, None) => self.control(frame),
             }
@@ -398,7 +407,7 @@ impl Stream {
         for frame in backlog.control {
             self.control(frame);
         }
-        self.session.has_come_to(backlog.head_seq, None);
+        self.session.has_come_to(backlog.head_seq, backlog.head_id);
         self.session.greeted.store(true, Ordering::Relaxed);
         let (ring, _) = self.session.cache.load();
         self.unrung

@@ -17,6 +17,8 @@ pub struct Seen {
     pub session: Uuid,
     pub at: Moment,
     pub last_verb_at: Option<Moment>,
+    /// Where its socket is, while that is known.
+    pub seat: Option<Seat>,
 }
 
 impl SessionRow {
@@ -25,6 +27,7 @@ impl SessionRow {
             session: self.id,
             at: self.last_seen_at,
             last_verb_at: self.last_verb_at,
+            seat: self.seat,
         }
     }
 }
@@ -105,6 +108,16 @@ impl Store {
     /// Which signal has a place in an inbox, whatever became of it; none where there is none, or none any more.
     pub async fn signal_at(&self, persona: Uuid, seq: i64) -> Result<Option<Uuid>> {
         self.0.signal_at(persona, seq).await
+    }
+
+    /// The sessions that have come to other servers since then.
+    pub async fn seated_elsewhere(&self, since: Moment) -> Result<Vec<Uuid>> {
+        self.0.seated_elsewhere(since).await
+    }
+
+    /// Another server has put something into an inbox.
+    pub fn inbox_filled(&self, persona: Uuid) {
+        self.0.inbox_filled(persona);
     }
 
     /// Whether this server has a duty until then: nobody else has, or no longer.

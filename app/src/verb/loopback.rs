@@ -99,7 +99,10 @@ pub async fn issue(
         probe.layers.redis_publish.server = shared.then(|| config::server_name().to_owned());
     }
     let pushed_here = sent.pushed_at.is_some();
-    probe.layers.redis_publish.transport = Some(prism.bus().carrier().brought(pushed_here).into());
+    let carrier = prism.bus().carrier();
+    // As far as is known before anybody else has pushed it.
+    let brought = carrier.brought(pushed_here, carrier.reaches_others());
+    probe.layers.redis_publish.transport = Some(brought.into());
     Ok(probe.finish(
         &prism_core::loopback::ShimEvidence::default(),
         None,
@@ -390,13 +393,16 @@ fn judged(prism: &Prism, issued: &TraceRow, said: &Probe, now: Moment) -> Probe 
         .find(|s| Some(s.session_id) == session);
     let by = reached.and_then(|s| s.pushed_by.as_deref());
     let by_this = by.is_none_or(|server| server == config::server_name());
-    probe.layers.redis_publish.transport = Some(prism.bus().carrier().brought(by_this).into());
+    let hop_us = reached.and_then(|s| s.hop_us);
+    let carrier = prism.bus().carrier();
+    // Whoever was told of it noted how long that took.
+    let brought = carrier.brought(by_this, hop_us.is_some());
+    probe.layers.redis_publish.transport = Some(brought.into());
     let pushed = reached.and_then(|s| s.pushed.or(s.received));
     if let Some(at) = pushed {
         let floor = probe.layers.backend_write.elapsed_ms.unwrap_or(0.0);
         probe.layers.redis_publish.seen = probe.seen(at, floor);
         probe.layers.redis_publish.server = reached.and_then(|s| s.pushed_by.clone());
-        let hop_us = reached.and_then(|s| s.hop_us);
         probe.layers.redis_publish.hop_ms = hop_us.map(|us| us as f64 / 1_000.0);
     }
     let shim = said.claimed(pushed.is_some(), probe.started_at, now);

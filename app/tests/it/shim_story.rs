@@ -446,6 +446,7 @@ fn what_was_drained_before_the_backlog_was_whole_is_neither_unread_nor_rung_for(
         pid: PID.into(),
         server_version: "1".into(),
         head_seq: 1,
+        head_id: None,
         pending: vec![gone],
         restarted: false,
         copy: None,

@@ -161,7 +161,10 @@ impl Server {
         let mut said = said.split(' ');
         let apart = said.next().and_then(Apart::from_name);
         let follows = said.next() == Some("follows");
-        if let Some(at) = said.next().and_then(|at| at.parse().ok()) {
+        // Nothing is read from a standby, so when it was started tells nothing of what was read.
+        if let Some(at) = said.next().filter(|_| !follows)
+            && let Ok(at) = at.parse()
+        {
             self.starts.saw(at);
         }
         Ok(Box::new(Link {

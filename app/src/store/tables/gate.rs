@@ -16,7 +16,7 @@ use prism_core::gate::{
     PRECISION_TARGET, RecallFact, TaskClass, Trigger, Window, classify, judge, warning,
 };
 use prism_core::id::Quoted;
-use prism_core::limits::{GATE_RECALLS_MAX, GATE_WINDOW_US};
+use prism_core::limits::{CLOCK_AHEAD_US, GATE_RECALLS_MAX, GATE_WINDOW_US};
 use prism_core::signal::SignalType;
 use prism_core::{Code, Moment, Problem};
 use uuid::Uuid;
@@ -33,13 +33,19 @@ impl Tables {
             // Whoever writes next would wait for the flush of what nobody waits for.
             c.hurry();
             let (table, id) = keeper(&actor);
+            // Another server may have noted a later one. What lies ahead is from before a clock was set back.
             c.prepare_cached(&format!(
-                "update {table} set last_output_at = ? where id = ?"
+                "update {table} set last_output_at = case when last_output_at > ?3 then ?1
+                    else max(coalesce(last_output_at, 0), ?1) end where id = ?2"
             ))
-            .and_then(|mut s| s.execute(params![now.0, id.to_string()]))
+            .and_then(|mut s| {
+                let ahead = now.plus_us(CLOCK_AHEAD_US).0;
+                s.execute(params![now.0, id.to_string(), ahead])
+            })
             .map_err(failed)?;
             let warned = (GateOutcome::Warned, Trigger::MaterialOutput);
-            close_windows(c, &actor, warned, &[], now)
+            // An assignment that came after the output is not met by it, in whatever order they are noted.
+            close_windows(c, &actor, warned, &[], now, now)
         };
         self.written(alone, note, |()| ()).await
     }
@@ -208,7 +214,7 @@ pub(super) fn recalled(c: &Connection, actor: &Actor, id: Uuid, now: Moment) -> 
         .and_then(|mut s| s.execute(params![before.map(|at| at.0), id.to_string()]))
         .map_err(failed)?;
     let satisfied = (GateOutcome::Satisfied, Trigger::Recall);
-    close_windows(c, actor, satisfied, &[id], now)
+    close_windows(c, actor, satisfied, &[id], now, Moment(i64::MAX))
 }
 
 /// The gate's advice on an acknowledgment. An acknowledgment never fails for its sake: what went wrong in judging is
@@ -305,22 +311,27 @@ fn open_window(c: &Connection, assigned: &Assigned) -> Result<()> {
     Ok(())
 }
 
-/// Closes the actor's open windows in its project, and notes how.
+/// Closes the windows of the actor in its project that were open by then, and notes how.
 fn close_windows(
     c: &Connection,
     actor: &Actor,
     (outcome, trigger): (GateOutcome, Trigger),
     references: &[Uuid],
     now: Moment,
+    open_by: Moment,
 ) -> Result<()> {
     let windows = c
         .prepare_cached(
-            "delete from recallgate_windows where session_id = ? and project_id = ?
+            "delete from recallgate_windows where session_id = ? and project_id = ? and arrived_at <= ?
              returning assignment_id, task_class, arrived_at",
         )
         .map_err(failed)?
         .query_map(
-            params![actor.id().to_string(), actor.project_id.to_string()],
+            params![
+                actor.id().to_string(),
+                actor.project_id.to_string(),
+                open_by.0
+            ],
             |r| {
                 let class: String = r.get("task_class")?;
                 Ok(Assigned {

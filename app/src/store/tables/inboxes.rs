@@ -1,10 +1,11 @@
 //! Which inboxes are known to be empty, so that most verbs need not ask the database.
 //!
-//! A cache that may be thrown away: an inbox that is not here is asked. It is written on the
-//! writer's thread alone, in commit order, so a send is never hidden by an older look.
+//! A cache that may be thrown away: an inbox that is not here is asked. In the embedded engine it is written on the
+//! writer's thread alone, in commit order, so a send is never hidden by an older look. Where others write too nobody goes
+//! by it: there only how often an inbox was filled counts.
 
 use super::signals::FREE;
-use super::{Result, failed};
+use super::{Result, Tables, failed};
 use crate::store::sql::{Connection, Value};
 use prism_core::Moment;
 use prism_core::limits::LEASE_AHEAD_US;
@@ -104,6 +105,12 @@ impl Looked {
     pub fn holds(self, fills: u64) -> Option<bool> {
         let (held, before) = self.0?;
         (held || before == fills).then_some(held)
+    }
+}
+
+impl Tables {
+    pub fn inbox_filled(&self, persona: Uuid) {
+        self.inboxes.filled(persona);
     }
 }
 

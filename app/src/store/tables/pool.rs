@@ -19,6 +19,7 @@ use prism_core::{Code, Problem};
 use std::error::Error as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -53,6 +54,15 @@ pub struct Pool {
     own: Arc<Semaphore>,
     /// Whether the database had no room lately, whoever wrote.
     full: Arc<Full>,
+    /// How often all connections were given up for others.
+    given_up: Arc<AtomicU64>,
+}
+
+/// A connection on loan.
+pub struct Lent {
+    pub connection: Connection,
+    /// How often all had been given up when it was lent.
+    given_up: u64,
 }
 
 impl Pool {
@@ -66,6 +76,7 @@ impl Pool {
             writers: Arc::new(Semaphore::new(WRITERS)),
             own: Arc::new(Semaphore::new(WRITERS_OF_ONE)),
             full: Arc::default(),
+            given_up: Arc::default(),
         }
     }
 
@@ -80,6 +91,7 @@ impl Pool {
             writers: self.writers.clone(),
             own: Arc::new(Semaphore::new(WRITERS_OF_ONE)),
             full: self.full.clone(),
+            given_up: self.given_up.clone(),
         }
     }
 
@@ -165,20 +177,21 @@ impl Pool {
     }
 
     fn try_once<T>(&self, alone: &Alone, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let connection = self.connection()?;
+        let lent = self.lend()?;
+        let connection = &lent.connection;
         let watched = self.live.watching() > 0;
         let begun = connection.begin_writing().map_err(super::failed);
         let done = begun.and_then(|()| {
             if watched {
                 connection.note_touched();
             }
-            lock(&connection, alone);
-            ask_number(&connection);
-            catch_unwind(AssertUnwindSafe(|| job(&connection)))
+            lock(connection, alone);
+            ask_number(connection);
+            catch_unwind(AssertUnwindSafe(|| job(connection)))
                 .unwrap_or_else(|_| Err(StoreError::Failed("a write panicked".into())))
         });
         let done = match done {
-            Ok(value) => self.commit(&connection, watched).map(|()| value),
+            Ok(value) => self.commit(connection, watched).map(|()| value),
             Err(error) => {
                 drop(connection.rollback());
                 Err(error)
@@ -186,8 +199,8 @@ impl Pool {
         };
         match &done {
             // One that is away without having said so, or in the way of others, is asked on another connection.
-            Err(StoreError::Again(_)) if !connection.is_closed() => drop(connection),
-            _ => self.give_back(connection),
+            Err(StoreError::Again(_)) if !connection.is_closed() => drop(lent),
+            _ => self.give_back(lent),
         }
         done
     }
@@ -211,12 +224,17 @@ impl Pool {
         Ok(())
     }
 
-    pub fn give_back(&self, connection: Connection) {
+    pub fn give_back(&self, lent: Lent) {
+        let Lent {
+            connection,
+            given_up,
+        } = lent;
         let mut idle = self.idle();
+        let is_current = given_up == self.given_up.load(Ordering::Acquire);
         if connection.is_closed() {
             // What cut this one off has cut off the others as well.
             idle.clear();
-        } else if connection.is_autocommit() && idle.len() < WRITERS {
+        } else if is_current && connection.is_autocommit() && idle.len() < WRITERS {
             idle.push(connection);
         }
     }
@@ -230,14 +248,16 @@ impl Pool {
             return StoreError::Unknown(why);
         };
         let committed = patiently(|| {
-            let connection = self.connection()?;
-            let asked = connection.said(&format!("select pg_xact_status('{number}')"));
+            let lent = self.lend()?;
+            let asked = lent
+                .connection
+                .said(&format!("select pg_xact_status('{number}')"));
             let committed = match asked.map_err(super::failed)?.as_deref() {
                 // Nobody has told its backend yet that we are gone.
                 Some("in progress") => Err(StoreError::Again("the commit is under way".into())),
                 fate => Ok(fate == Some("committed")),
             };
-            self.give_back(connection);
+            self.give_back(lent);
             committed
         });
         match committed {
@@ -248,6 +268,8 @@ impl Pool {
 
     /// Writes from now on by connections that are opened from now on.
     pub fn connect_anew(&self) {
+        // Those that are in use are not taken back.
+        self.given_up.fetch_add(1, Ordering::AcqRel);
         self.idle().clear();
     }
 
@@ -256,7 +278,8 @@ impl Pool {
     }
 
     /// A connection for a transaction of this tenant.
-    pub fn connection(&self) -> Result<Connection> {
+    pub fn lend(&self) -> Result<Lent> {
+        let given_up = self.given_up.load(Ordering::Acquire);
         let connection = loop {
             let Some(idle) = self.idle().pop() else {
                 break connect(&self.server)?;
@@ -266,7 +289,10 @@ impl Pool {
             }
         };
         connection.becomes(Some(self.tenant));
-        Ok(connection)
+        Ok(Lent {
+            connection,
+            given_up,
+        })
     }
 }
 

@@ -89,6 +89,21 @@ impl Tables {
         self.writer.write_later_then(what, leave, told);
     }
 
+    pub async fn seated_elsewhere(&self, since: Moment) -> Result<Vec<Uuid>> {
+        let server = self.bus.server().to_string();
+        self.read(move |c| {
+            let mut statement = c
+                .prepare_cached(
+                    "select id from sessions where released_at is null and connected_at >= ?1
+                        and server_id <> ?2",
+                )
+                .map_err(failed)?;
+            let ids = statement.query_map(params![since.0, server], |r| column::id(r, "id"));
+            ids.and_then(Iterator::collect).map_err(failed)
+        })
+        .await
+    }
+
     pub async fn any_silent(&self, since: Moment) -> Result<bool> {
         self.read(move |c| {
             c.prepare_cached(SILENT)
@@ -260,9 +275,18 @@ fn touch(c: &Connection, sessions: &[Seen], now: Moment) -> Result<()> {
             "update sessions set
                 last_seen_at = case when last_seen_at > ?4 then ?1 else max(last_seen_at, ?1) end,
                 left_at = case when left_at < ?1 then null else left_at end,
+                server_id = case when server_id is null and left_at < ?1 and connected_at = ?5
+                    and released_at is null then ?6 else server_id end,
                 last_verb_at = max(coalesce(last_verb_at, ?2), coalesce(?2, last_verb_at))
              where id = ?3",
-            params![s.at.0, last, s.session.to_string(), ahead],
+            params![
+                s.at.0,
+                last,
+                s.session.to_string(),
+                ahead,
+                s.seat.map(|seat| seat.since.0),
+                s.seat.map(|seat| seat.server.to_string())
+            ],
         )
         .map_err(failed)?;
     }

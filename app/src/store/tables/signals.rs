@@ -11,7 +11,7 @@ use crate::clock;
 use crate::store::sql::{self, Connection, OptionalExtension, Row, params};
 use crate::store::{
     Ack, Audience, BellReport, Committed, ConfirmedRow, Drain, DrainLimit, EndedRow, InboxRow,
-    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept,
+    NewSignal, Page, Report, ReturnedRow, SendOutcome, StoreError, Swept, Undrained, WaitingSign,
 };
 use prism_core::api::Dismissed;
 use prism_core::delivery::{Lease, may_lease};
@@ -85,6 +85,14 @@ pub(super) const NEXT_PLACE: &str = "update personas set inbox_seq = inbox_seq +
         where q.to_persona_id = ?1 and q.drained_at is null and q.ended_at is null) as first";
 /// How far an inbox reaches.
 const HEAD: &str = "select inbox_seq from personas where id = ?";
+/// The signal that came last, while it is kept.
+const AT_HEAD: &str = "select q.id from personas p cross join signal_queue q
+    on q.to_persona_id = p.id and q.seq = p.inbox_seq where p.id = ?";
+/// How many wait in an inbox, which, and which of them nobody has leased.
+pub(super) const WAITING_SIGN: &str = "select count(*), cast(coalesce(sum(seq), 0) as bigint),
+        cast(coalesce(sum(case when leased_until is null then seq end), 0) as bigint)
+    from signal_queue indexed by ix_signal_waiting
+    where to_persona_id = ?1 and drained_at is null and ended_at is null and signal_type <> 'Loopback'";
 /// The signal that a sender's key made before.
 pub(super) const SENT_BEFORE: &str = "select id, body_sha256, project_id from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
@@ -338,18 +346,39 @@ impl Tables {
         .await
     }
 
-    pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<(Vec<Uuid>, i64)> {
+    pub async fn undrained(&self, persona: Uuid, limit: usize) -> Result<Undrained> {
         self.read(move |c| {
+            let whose = persona.to_string();
+            c.ahead(HEAD, [&whose]).map_err(failed)?;
+            c.ahead(AT_HEAD, [&whose]).map_err(failed)?;
             let mut statement = c.prepare_cached(UNDRAINED).map_err(failed)?;
             let ids = statement
-                .query_map(params![persona.to_string(), limit as i64], |r| {
-                    column::id(r, "id")
-                })
+                .query_map(params![whose, limit as i64], |r| column::id(r, "id"))
                 .map_err(failed)?;
-            Ok((
-                ids.collect::<sql::Result<_>>().map_err(failed)?,
-                head(c, persona)?,
-            ))
+            Ok(Undrained {
+                ids: ids.collect::<sql::Result<_>>().map_err(failed)?,
+                head: head(c, persona)?,
+                head_id: c
+                    .prepare_cached(AT_HEAD)
+                    .and_then(|mut s| s.query_row([whose], |r| column::id(r, "id")).optional())
+                    .map_err(failed)?,
+            })
+        })
+        .await
+    }
+
+    /// A sign for each inbox of what waits there and what of it is leased: another one means that something was drained, ended,
+    /// leased or given back.
+    pub async fn waiting_signs(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, WaitingSign)>> {
+        self.read(move |c| {
+            let each: Vec<_> = personas
+                .iter()
+                .map(|p| vec![p.to_string().into()])
+                .collect();
+            let sign = |r: &sql::Row<'_>| Ok(WaitingSign([r.get(0)?, r.get(1)?, r.get(2)?]));
+            let signs = c.query_each(WAITING_SIGN, &each, sign).map_err(failed)?;
+            let signs = personas.into_iter().zip(signs.into_iter().flatten());
+            Ok(signs.collect())
         })
         .await
     }

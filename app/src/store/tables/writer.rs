@@ -58,10 +58,10 @@ impl Ground {
     fn with<T>(&mut self, work: impl FnOnce(Result<&Connection>) -> T) -> T {
         match self {
             Self::Own(connection) => work(Ok(connection)),
-            Self::Shared(pool) => match pool.connection() {
-                Ok(connection) => {
-                    let done = work(Ok(&connection));
-                    pool.give_back(connection);
+            Self::Shared(pool) => match pool.lend() {
+                Ok(lent) => {
+                    let done = work(Ok(&lent.connection));
+                    pool.give_back(lent);
                     done
                 }
                 Err(error) => {

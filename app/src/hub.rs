@@ -541,6 +541,64 @@ impl Hub {
 mod tests {
     use super::*;
 
+    fn comes(hub: &Hub, session: u128) -> Arc<Socket> {
+        let session = Some(Uuid::from_u128(session));
+        let socket = Socket::new(Uuid::nil(), session, Uuid::from_u128(9), Uuid::nil());
+        assert!(hub.join(socket.clone()));
+        socket
+    }
+
+    fn offer(hub: &Hub, seq: i64) -> Offered {
+        hub.offer(Uuid::from_u128(9), Audience::Everybody, seq, || "x".into())
+    }
+
+    #[test]
+    fn a_signal_that_its_socket_has_read_before_it_was_offered_has_found_it() {
+        let hub = Hub::default();
+        let socket = comes(&hub, 1);
+        assert!(hub.replayed(&socket, vec![(1, "x".into())], Some(1)));
+        assert_eq!(offer(&hub, 1).reading, [Uuid::from_u128(1)]);
+    }
+
+    #[test]
+    fn a_socket_that_is_to_end_is_offered_nothing_more() {
+        let hub = Hub::default();
+        let socket = comes(&hub, 1);
+        hub.replayed(&socket, Vec::new(), Some(0));
+        assert_eq!(offer(&hub, 1).took.len(), 1);
+        socket.close(close::RELEASED, close::KEY_REVOKED);
+        let offered = offer(&hub, 2);
+        assert!(offered.took.is_empty() && offered.reading.is_empty());
+        assert!(!hub.is_subscribed(Uuid::from_u128(9), Audience::Everybody));
+    }
+
+    #[test]
+    fn what_was_read_from_a_database_that_started_anew_is_taken_by_no_socket_from_before() {
+        let hub = Hub::default();
+        let starts = Arc::<Starts>::default();
+        hub.stands_on(starts.clone());
+        starts.saw(1);
+        let socket = comes(&hub, 1);
+        starts.saw(2);
+        assert!(!hub.replayed(&socket, vec![(1, "x".into())], Some(1)));
+        assert!(socket.is_closing());
+    }
+
+    #[test]
+    fn how_long_a_word_took_counts_for_what_it_told_of_and_no_further() {
+        let hub = Hub::default();
+        let socket = comes(&hub, 1);
+        hub.heard_by_word(Uuid::from_u128(9), 3, 250);
+        assert_eq!(
+            (
+                socket.word_took(2),
+                socket.word_took(3),
+                socket.word_took(4)
+            ),
+            (Some(250), Some(250), None)
+        );
+    }
+
     #[test]
     fn a_socket_that_ends_does_not_say_how_far_its_inbox_must_reach() {
         let hub = Hub::default();

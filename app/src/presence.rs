@@ -755,7 +755,10 @@ mod tests {
         let over = |ended| presence.learn_of(vec![ended], at(21)).over;
         assert_eq!(over(ended.clone()), [Uuid::from_u128(2)]);
         assert!(over(ended).is_empty(), "once");
-        assert_eq!(learn(&presence, Vec::new(), at(30)), Learned::default());
+        // One that began lately is asked for by itself: its row may be on its way, or say that it is over.
+        let unsure = learn(&presence, Vec::new(), at(30));
+        assert_eq!(unsure.unsure, [Uuid::from_u128(1)]);
+        assert!(unsure.over.is_empty());
         let learned = learn(&presence, Vec::new(), at(70));
         assert_eq!(learned.over, [Uuid::from_u128(1)]);
         assert!(learn(&presence, Vec::new(), at(71)).over.is_empty(), "once");
@@ -789,6 +792,22 @@ mod tests {
         presence.learn_of(vec![left], at(201));
         assert_eq!(presence.seen(Uuid::from_u128(1), at(210)), Came::Back);
         assert_eq!(presence.seen(Uuid::from_u128(1), at(211)), Came::Known);
+    }
+
+    #[test]
+    fn who_was_said_to_have_left_while_its_socket_was_here_is_told_of_again_once() {
+        let presence = Presence::default();
+        let id = Uuid::from_u128(1);
+        presence.learn_of(vec![row(1, 0)], at(1));
+        presence.connected(id, at(10));
+        let left = SessionRow {
+            left_at: Some(at(200)),
+            ..row(1, 0)
+        };
+        presence.learn_of(vec![left.clone()], at(201));
+        assert_eq!(presence.seen(id, at(210)), Came::Back);
+        presence.learn_of(vec![left], at(211));
+        assert_eq!(presence.seen(id, at(220)), Came::Known);
     }
 
     #[test]

@@ -49,6 +49,9 @@ const VERBS_UNDER_WAY_MAX: usize = 4_096;
 /// How long a write that was taken shows that the next one would be.
 const READY_FOR: Duration = Duration::from_secs(1);
 
+/// What waited in the inboxes of sockets here at the last look, and up to which place.
+type Waiting = HashMap<Uuid, (i64, WaitingSign)>;
+
 pub struct Prism {
     pub store: Store,
     pub hub: Arc<Hub>,
@@ -86,8 +89,8 @@ pub struct Prism {
     names_wake: Notify,
     /// How far others' changes are known here.
     seen: Mutex<Signs>,
-    /// What waited in the inboxes of sockets here at the last look, while nobody hears what becomes of it.
-    waiting: Mutex<HashMap<Uuid, WaitingSign>>,
+    /// While nobody hears what becomes of signals.
+    waiting: Mutex<Option<Waiting>>,
     /// Which copy of the database was last seen, where it says so.
     copy: Mutex<Option<Copy>>,
     /// Sessions that others say are another now.

@@ -453,9 +453,17 @@ pub struct Undrained {
     pub head_id: Option<Uuid>,
 }
 
-/// What waits in an inbox, to be compared with what waited there before.
+/// What waits in an inbox up to a place, to be compared with what waited there before: another one means that something was
+/// drained, ended, leased or given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingSign(pub [i64; 3]);
+
+impl WaitingSign {
+    /// How many wait.
+    pub fn count(&self) -> i64 {
+        self.0[0]
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct Swept {
@@ -825,8 +833,12 @@ impl Store {
         self.0.undrained(persona, limit).await
     }
 
-    pub async fn waiting_signs(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, WaitingSign)>> {
-        self.0.waiting_signs(personas).await
+    /// What waits in each of these inboxes up to a first place and up to a second.
+    pub async fn waiting_signs(
+        &self,
+        inboxes: Vec<(Uuid, i64, i64)>,
+    ) -> Result<Vec<(Uuid, [WaitingSign; 2])>> {
+        self.0.waiting_signs(inboxes).await
     }
 
     pub async fn heads(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, i64)>> {

@@ -1,6 +1,6 @@
 //! What other servers say, and what is read again for it; and what is looked at without being told.
 
-use super::Prism;
+use super::{Prism, Waiting};
 use crate::bus::{Carrier, Heard, Incoming};
 use crate::clock;
 use crate::hub::Hub;
@@ -10,7 +10,7 @@ use prism_core::api::{ServerFrame, close};
 use prism_core::bus::News;
 use prism_core::receipt::PublishPath;
 use prism_core::{Code, Moment, Problem};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -122,30 +122,40 @@ impl Prism {
         Ok(())
     }
 
-    /// Nobody here hears what becomes of signals: sockets whose inbox holds something else than at the last look say hello
-    /// anew, by which they agree with it.
+    /// Nobody here hears what becomes of signals: where something has become of what waited at the last look, sockets say hello
+    /// anew, by which they agree with their inbox.
     pub(super) async fn look_at_waiting(&self) -> Result<(), Problem> {
         if !self.is_deaf() {
-            self.waiting().clear();
+            *self.waiting() = None;
             return Ok(());
         }
-        let inboxes = self.hub.reached().into_keys().collect();
-        let signs: HashMap<Uuid, WaitingSign> = self
-            .store
-            .waiting_signs(inboxes)
-            .await?
-            .into_iter()
-            .collect();
-        let before = std::mem::replace(&mut *self.waiting(), signs.clone());
-        let other = |persona| {
-            let sign = before.get(&persona);
-            sign.is_some() && sign != signs.get(&persona)
+        let reached = self.hub.reached();
+        let before = self.waiting().take();
+        let then = |persona| before.as_ref().and_then(|before| before.get(&persona));
+        let through = |persona| then(persona).map_or(0, |(through, _)| *through);
+        let inboxes = reached.iter().map(|(p, reach)| (*p, through(*p), *reach));
+        let signs = self.store.waiting_signs(inboxes.collect()).await?;
+        let is_other = |(persona, [up_to_then, now]): &(Uuid, [WaitingSign; 2])| {
+            let reach = reached.get(persona).copied().unwrap_or_default();
+            then(*persona).is_some_and(|(through, before)| {
+                // Of what was sent since, each has a place of its own.
+                before != up_to_then || now.count() - up_to_then.count() < reach - through
+            })
         };
-        self.hub.say_again(other);
+        let others: HashSet<Uuid> = signs.iter().filter(|s| is_other(s)).map(|s| s.0).collect();
+        // What was said while it became deaf may be lost already.
+        let is_new = before.is_none();
+        let now = signs.iter().filter_map(|(persona, [_, now])| {
+            let through = reached.get(persona)?;
+            Some((*persona, (*through, *now)))
+        });
+        *self.waiting() = Some(now.collect());
+        self.hub
+            .say_again(|persona| is_new || others.contains(&persona));
         Ok(())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Uuid, WaitingSign>> {
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

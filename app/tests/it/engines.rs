@@ -15,3 +15,4 @@ mod standing;
 mod statements;
 mod tenants;
 mod two_servers;
+mod unheard_story;

@@ -1,6 +1,7 @@
 //! Whose rights a key carries, and what ends with it.
 
-use crate::harness::{Agent, PATIENCE, PID, Server, task, wait_for};
+use crate::harness::{Agent, PATIENCE, PID, Server, task, wait_for, wait_until};
+use crate::stream::Stream;
 use futures_util::{SinkExt, StreamExt};
 use prism::client::{Client, Locator};
 use prism::shim::socket::{self, Socket};
@@ -8,6 +9,7 @@ use prism_core::Code;
 use prism_core::api::{ClientFrame, ServerFrame, close};
 use prism_core::signal::sha256_hex;
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
@@ -541,4 +543,34 @@ fn a_key_that_cannot_be_kept_is_not_in_force() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let listed = server.ok(None, &["key", "list"]);
     assert!(!listed.contains("Ada"), "{listed}");
+}
+
+/// Whoever reads nothing must not keep what a key has opened.
+#[tokio::test]
+async fn a_socket_whose_key_was_revoked_ends_though_nobody_reads_it() {
+    let server = Server::start();
+    let (texi, session) = server.session("Texi").await;
+    let mut stream = Stream::open(&server, &texi, Some(session), None, vec![]).await;
+    stream.backlog().await;
+    let operator = server.operator();
+    // More than the system keeps for a reader that does not read.
+    for n in 0..300 {
+        let mut long = task("Texi", &format!("no. {n}"));
+        long["payload"]["body"] = json!("x".repeat(60_000));
+        operator.call(PID, "signal", long).await.unwrap();
+    }
+    let keys = operator.call(PID, "key_list", json!({})).await.unwrap();
+    let mine = |k: &&serde_json::Value| k["identity"] == "Texi";
+    let key = keys["keys"].as_array().unwrap().iter().find(mine).unwrap();
+    let revoke = json!({"key_id": key["key_id"]});
+    operator.call(PID, "key_revoke", revoke).await.unwrap();
+    let after = operator.call(PID, "signal", task("Texi", "after")).await;
+    let after = after.unwrap();
+    assert_ne!(after["publish_path"], "pushed_to_ws", "{after}");
+    let left = wait_until("its socket is gone", async || {
+        let ready = server.operator().ready().await.unwrap();
+        (ready["sockets"] == 0).then_some(())
+    });
+    let soon = tokio::time::timeout(Duration::from_secs(10), left).await;
+    soon.expect("a reader that does not read keeps it no longer than one that does");
 }

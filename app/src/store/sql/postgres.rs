@@ -70,7 +70,7 @@ pub struct Starts {
 }
 
 impl Starts {
-    fn saw(&self, at: i64) {
+    pub fn saw(&self, at: i64) {
         let before = self.last_at.swap(at, Ordering::AcqRel);
         if before != 0 && before != at {
             self.times.fetch_add(1, Ordering::AcqRel);

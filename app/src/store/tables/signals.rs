@@ -88,11 +88,16 @@ const HEAD: &str = "select inbox_seq from personas where id = ?";
 /// The signal that came last, while it is kept.
 const AT_HEAD: &str = "select q.id from personas p cross join signal_queue q
     on q.to_persona_id = p.id and q.seq = p.inbox_seq where p.id = ?";
-/// How many wait in an inbox, which, and which of them nobody has leased.
-pub(super) const WAITING_SIGN: &str = "select count(*), cast(coalesce(sum(seq), 0) as bigint),
+/// Which signals wait in an inbox up to the place `?2`, and up to `?3`: how many, which, and which of them nobody has leased.
+pub(super) const WAITING_SIGNS: &str = "select
+        cast(coalesce(sum(case when seq <= ?2 then 1 end), 0) as bigint),
+        cast(coalesce(sum(case when seq <= ?2 then seq end), 0) as bigint),
+        cast(coalesce(sum(case when seq <= ?2 and leased_until is null then seq end), 0) as bigint),
+        count(*), cast(coalesce(sum(seq), 0) as bigint),
         cast(coalesce(sum(case when leased_until is null then seq end), 0) as bigint)
     from signal_queue indexed by ix_signal_waiting
-    where to_persona_id = ?1 and drained_at is null and ended_at is null and signal_type <> 'Loopback'";
+    where to_persona_id = ?1 and seq <= ?3 and drained_at is null and ended_at is null
+        and signal_type <> 'Loopback'";
 /// The signal that a sender's key made before.
 pub(super) const SENT_BEFORE: &str = "select id, body_sha256, project_id from signal_queue
     where idempotency_key = ?1 and from_identity = ?2";
@@ -367,18 +372,24 @@ impl Tables {
         .await
     }
 
-    /// A sign for each inbox of what waits there and what of it is leased: another one means that something was drained, ended,
-    /// leased or given back.
-    pub async fn waiting_signs(&self, personas: Vec<Uuid>) -> Result<Vec<(Uuid, WaitingSign)>> {
+    pub async fn waiting_signs(
+        &self,
+        inboxes: Vec<(Uuid, i64, i64)>,
+    ) -> Result<Vec<(Uuid, [WaitingSign; 2])>> {
         self.read(move |c| {
-            let each: Vec<_> = personas
-                .iter()
-                .map(|p| vec![p.to_string().into()])
-                .collect();
-            let sign = |r: &sql::Row<'_>| Ok(WaitingSign([r.get(0)?, r.get(1)?, r.get(2)?]));
-            let signs = c.query_each(WAITING_SIGN, &each, sign).map_err(failed)?;
-            let signs = personas.into_iter().zip(signs.into_iter().flatten());
-            Ok(signs.collect())
+            let values = |(persona, then, now): &(Uuid, i64, i64)| {
+                vec![persona.to_string().into(), (*then).into(), (*now).into()]
+            };
+            let each: Vec<_> = inboxes.iter().map(values).collect();
+            let signs = |r: &sql::Row<'_>| {
+                Ok([
+                    WaitingSign([r.get(0)?, r.get(1)?, r.get(2)?]),
+                    WaitingSign([r.get(3)?, r.get(4)?, r.get(5)?]),
+                ])
+            };
+            let signs = c.query_each(WAITING_SIGNS, &each, signs).map_err(failed)?;
+            let personas = inboxes.into_iter().map(|(persona, ..)| persona);
+            Ok(personas.zip(signs.into_iter().flatten()).collect())
         })
         .await
     }

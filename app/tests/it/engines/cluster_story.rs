@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// An agent in a session with a socket at a server.
-async fn seated(at: &Server, key: String) -> (Client, uuid::Uuid, Stream) {
+pub(super) async fn seated(at: &Server, key: String) -> (Client, uuid::Uuid, Stream) {
     let agent = Client::new(Locator::Home(at.home()), key).unwrap();
     let opened = json!({"surface": "other", "machine_id": "m", "process_pid": 1});
     let opened = agent.call(PID, "session_register", opened).await.unwrap();
@@ -33,7 +33,7 @@ async fn session_at(server: &Server, session: uuid::Uuid) -> Option<Value> {
 }
 
 /// Waits until a server knows that a session has a socket somewhere.
-async fn seen_at(server: &Server, session: uuid::Uuid) {
+pub(super) async fn seen_at(server: &Server, session: uuid::Uuid) {
     wait_until("its socket is known to be there", async || {
         let shown = session_at(server, session).await?;
         (shown["connected"] == true).then_some(())
@@ -47,7 +47,7 @@ fn by(server: &Server, agent: &Client, session: uuid::Uuid) -> Client {
     agent.with_session(Some(session))
 }
 
-async fn next_signal(stream: &mut Stream) -> String {
+pub(super) async fn next_signal(stream: &mut Stream) -> String {
     loop {
         if let ServerFrame::Signal { envelope, .. } = stream.next().await {
             return envelope.signal_id.to_string();

@@ -2,11 +2,13 @@
 
 use super::{Opened, on_every_engine};
 use prism::clock::{self, new_id};
+use prism::store::gate::{Actor, Assigned};
 use prism::store::memory::{Author, DeltaRow, NewMemory, Row};
 use prism::store::{
     Audience, Duty, Escalated, NewSignal, Persona, Project, Room, Seen, SessionRow, Store,
 };
 use prism_core::escalation::Step;
+use prism_core::gate::{Mode, TaskClass, Trigger};
 use prism_core::limits::{LINK_S, LINKS_MAX, SESSIONS_PER_IDENTITY_MAX, STALE_US};
 use prism_core::memory::DeltaKind;
 use prism_core::memory::row;
@@ -423,5 +425,90 @@ fn a_session_is_opened_once_by_whichever_server_and_its_row_of_memory_with_it() 
         assert!(!two.one.store.open_session(session, first()).await.unwrap());
         let opened = read(&two.two.store, session).await.first_verb_at;
         assert_eq!(opened, Some(now));
+    });
+}
+
+#[test]
+fn a_seat_that_was_taken_for_silence_comes_back_with_a_sign_of_life_from_whoever_has_it() {
+    on_two_servers(async |two: Two| {
+        let now = clock::now();
+        let session = two.session(now).await;
+        let (one, other) = (&two.one.store, &two.two.store);
+        let seat = one.seat_session(session, now).await.unwrap();
+        let later = now.plus_us(2 * STALE_US);
+        let since = later.plus_us(-STALE_US);
+        let left = other.left_since(since, Vec::new(), later).await.unwrap();
+        assert_eq!(left.len(), 1, "it was silent as far as rows say");
+        assert_eq!(read(one, session).await.seat, None);
+        let seen = Seen {
+            session,
+            at: later.plus_s(1),
+            last_verb_at: None,
+            seat,
+        };
+        one.touch_sessions(vec![seen], later.plus_s(1));
+        one.settle().await.unwrap();
+        let back = read(other, session).await;
+        assert_eq!((back.seat, back.left_at), (seat, None));
+        // One that has come to another server since stays there.
+        let moved = other.seat_session(session, later.plus_s(2)).await.unwrap();
+        let later = later.plus_us(3 * STALE_US);
+        one.touch_sessions(vec![Seen { at: later, ..seen }], later);
+        one.settle().await.unwrap();
+        assert_eq!(read(other, session).await.seat, moved);
+    });
+}
+
+#[test]
+fn whoever_came_to_another_server_lately_is_seen_there_and_nobody_else() {
+    on_two_servers(async |two: Two| {
+        let now = clock::now();
+        let (one, other) = (&two.one.store, &two.two.store);
+        let (moved, stayed) = (two.session(now).await, two.session(now).await);
+        one.seat_session(stayed, now).await.unwrap();
+        other.seat_session(moved, now).await.unwrap();
+        assert_eq!(one.seated_elsewhere(now).await.unwrap(), [moved]);
+        let before = now.plus_s(60);
+        assert!(one.seated_elsewhere(before).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_output_that_is_noted_late_meets_no_assignment_that_came_after_it() {
+    on_two_servers(async |two: Two| {
+        let now = clock::now();
+        let session = two.session(now).await;
+        let actor = Actor {
+            project_id: two.project.id,
+            session_id: Some(session),
+            persona_id: two.texi.id,
+            persona: "Texi".into(),
+            surface: "test".into(),
+            mode: Mode::Advisory,
+        };
+        let (one, other) = (&two.one.store, &two.two.store);
+        let assigned = Assigned {
+            actor: actor.clone(),
+            assignment_id: new_id().to_string(),
+            class: TaskClass::Tier1,
+            arrived: now.plus_s(2),
+            trigger: Trigger::TodoAdd,
+            now: now.plus_s(2),
+        };
+        other.meet_assignment(assigned).await.unwrap();
+        let outputs = async || {
+            let events = one.gate_events(two.project.id, false, 10).await.unwrap();
+            let outputs = events.iter().filter(|e| e.trigger == "material_output");
+            outputs.count()
+        };
+        // Gathered at the one server while the other was asked to watch.
+        one.produced_before_gate(actor.clone(), now.plus_s(1))
+            .await
+            .unwrap();
+        assert_eq!(outputs().await, 0);
+        one.produced_before_gate(actor.clone(), now.plus_s(3))
+            .await
+            .unwrap();
+        assert_eq!(outputs().await, 1);
     });
 }

@@ -450,6 +450,25 @@ fn pg_dump_and_pg_restore_copy_a_store_as_the_page_says() {
             .to_owned()
     };
     let mut server = lived_in();
+#[test]
+fn a_file_that_a_home_links_to_is_moved_only_while_that_home_has_no_server() {
+    let mut server = lived_in();
+    let (link, database) = (file_of(&server), database());
+    let far = server.folder().join("far");
+    std::fs::create_dir(&far).unwrap();
+    let file = far.join("prism.db");
+    std::fs::rename(&link, &file).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    serve(&mut server, None);
+    refused(&server, &sqlite(&link), &database.url, "a server runs on");
+    server.terminate();
+    moved(&server, &sqlite(&link), &database.url);
+    let kept = server.home().read("store.json").unwrap_or_default();
+    assert!(kept.contains("postgres://"), "{kept}");
+    // Where nobody serves there is nothing to remember it by.
+    assert!(!far.join("store.json").exists());
+}
+
     let (one, two) = (database(), database());
     moved(&server, &sqlite(&file_of(&server)), &one.url);
     serve(&mut server, Some(&one.url));

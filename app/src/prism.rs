@@ -113,6 +113,9 @@ impl Prism {
 
     /// A Prism of another tenant, which has keys of its own. Of this machine's files it has what is under
     /// its name: what the operator's line shows is not the first operator's to see.
+        if let Some(before) = &config.replaced_key {
+            prism.warn_of_replaced_key(before);
+        }
     pub async fn open_tenant(
         name: TenantName,
         store: Store,

@@ -79,6 +79,7 @@ impl Up {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context, "start or stop", OWN)?;
         check_named(self.database.as_deref())?;
+        context.env.given_key()?;
         let argument = self.database.clone();
         let wanted = Wanted {
             port: self.port,
@@ -135,6 +136,7 @@ impl Restart {
     pub fn run(self, context: &Context) -> Outcome {
         of_this_home(context, "start or stop", OWN)?;
         check_named(self.database.as_deref())?;
+        context.env.given_key()?;
         let wanted = Wanted {
             port: self.port,
             database: self.database,

@@ -60,7 +60,7 @@ impl Quiet {
 }
 
 impl Prism {
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         self.store.is_shared()
             && self.quiet.lasts() >= Quiet::after()
             && self.hub.sockets() == 0

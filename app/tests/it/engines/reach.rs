@@ -1,12 +1,14 @@
 //! How a database is reached, and what is said of one that cannot be used.
 
+use crate::door::http;
 use crate::harness::authority::{Authority, HERE, Pair};
 use crate::harness::cable::Cable;
-use crate::harness::engines::{Pooler, Postgres};
-use crate::harness::{Server, wait_for};
+use crate::harness::engines::{Pooler, Postgres, Redis};
+use crate::harness::{Server, engines, wait_for, wait_until};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -409,6 +411,136 @@ fn rights_that_are_taken_away_are_told_by_everything_with_what_gives_them_back()
     up();
     assert_eq!(says(&["ready"]).0, Some(0));
     assert_eq!(says(&["note", "two"]).0, Some(0));
+}
+
+/// Anybody may ask whether a server is ready, however often; what is refused is asked no more often than what is well.
+#[tokio::test]
+async fn whoever_asks_again_and_again_whether_a_server_is_ready_costs_the_database_a_question_a_second()
+ {
+    let database = Postgres::shared().database();
+    let server = engines::server(&database, None);
+    let readyz = format!("{}/readyz", server.url());
+    let status = async || http().get(&readyz).send().await.unwrap().status().as_u16();
+    for (statement, expected) in [
+        ("select 1", 200),
+        ("revoke insert on memory from prism_member", 503),
+    ] {
+        database.sql(statement);
+        wait_until("what /readyz says", async || {
+            (status().await == expected).then_some(())
+        })
+        .await;
+        let (before, began) = (
+            gauge(&server, "database_round_trips_total").await,
+            Instant::now(),
+        );
+        for _ in 0..50 {
+            assert_eq!(status().await, expected);
+        }
+        let grown = gauge(&server, "database_round_trips_total").await.unwrap() - before.unwrap();
+        // A look is some questions, and the server does its own work meanwhile.
+        let most = 40 * (began.elapsed().as_secs() + 2);
+        assert!(
+            grown < most,
+            "{expected}: {grown} round trips, {most} at the most"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_database_a_newer_prism_has_upgraded_stays_ready_and_says_so() {
+    let database = Postgres::shared().database();
+    let server = engines::server(&database, None);
+    let readyz = format!("{}/readyz", server.url());
+    let notes = async || {
+        let answer = http().get(&readyz).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        let answer: serde_json::Value = answer.json().await.unwrap();
+        answer["notes"].to_string()
+    };
+    let is_newer = "the database is of a newer prism (schema ";
+    let doctor = || {
+        let output = server.cli(None, &["doctor"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    };
+    let told = async |is: bool| {
+        wait_until("what /readyz notes", async || {
+            (notes().await.contains(is_newer) == is).then_some(())
+        })
+        .await;
+    };
+    told(false).await;
+    assert!(!doctor().1.contains(is_newer));
+    database.sql("update prism_schema set version = version + 1");
+    told(true).await;
+    let (code, said) = doctor();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains(is_newer) && said.contains("replace this server"),
+        "{said}"
+    );
+    database.sql("update prism_schema set version = version - 1");
+    told(false).await;
+}
+
+/// A figure of `/metrics`.
+async fn gauge(server: &Server, name: &str) -> Option<u64> {
+    let metrics = http().get(format!("{}/metrics", server.url())).send().await;
+    let metrics = metrics.unwrap().text().await.unwrap();
+    let mut lines = metrics.lines();
+    let figure = lines.find_map(|line| line.strip_prefix(&format!("prism_{name} ")))?;
+    figure.parse().ok()
+}
+
+/// What carries word between servers is told by `/metrics` and by `prism doctor`.
+#[test]
+fn a_redis_that_is_cut_off_is_told_by_the_metrics_and_the_doctor_until_it_is_back() {
+    let (redis, database) = (Redis::shared(), Postgres::shared().database());
+    let cable = Cable::to(&redis.url);
+    let by_cable = format!("redis://{}", cable.address);
+    let mut one = Server::none();
+    one.resume_with(&[
+        ("PRISM_DATABASE", &database.url),
+        ("PRISM_REDIS", &by_cable),
+    ]);
+    let two = engines::server(&database, Some(&redis));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let doctor = || {
+        let output = one.cli(None, &["doctor"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said.lines().find(|line| line.contains("carrier"));
+        (output.status.code(), line.unwrap_or_default().to_owned())
+    };
+    let is = async |connected: u64| {
+        wait_until("what the metrics say of the carrier", async || {
+            (gauge(&one, "carrier_connected").await? == connected).then_some(())
+        })
+        .await;
+    };
+    let peer = format!(":{}", two.pid());
+    let names_peer = async || {
+        is(1).await;
+        wait_until("the doctor names the other server", async || {
+            let (code, said) = doctor();
+            (code == Some(0) && said.contains(&peer)).then_some(())
+        })
+        .await;
+    };
+    runtime.block_on(async {
+        names_peer().await;
+        assert_eq!(gauge(&one, "carrier_lost_total").await, Some(0));
+        cable.cut();
+        is(0).await;
+        let (code, said) = doctor();
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("does not carry word between servers"),
+            "{said}"
+        );
+        cable.mend();
+        names_peer().await;
+    });
 }
 
 #[test]

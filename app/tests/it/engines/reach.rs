@@ -544,6 +544,46 @@ fn a_redis_that_is_cut_off_is_told_by_the_metrics_and_the_doctor_until_it_is_bac
 }
 
 #[test]
+fn a_redis_that_is_configured_is_looked_at_by_the_doctor_while_no_server_runs() {
+    let (redis, database) = (Redis::start(), Postgres::shared().database());
+    let server = Server::none();
+    let doctor = |url: &str, with_database: bool| {
+        let mut doctor = server.command(None);
+        doctor.env("PRISM_REDIS", url);
+        if with_database {
+            doctor.env("PRISM_DATABASE", &database.url);
+        } else {
+            doctor.env_remove("PRISM_DATABASE");
+        }
+        let output = doctor.arg("doctor").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("s3cret"), "the password is said: {said}");
+        let line = said.lines().find(|line| line.contains("carrier"));
+        line.unwrap_or(&said).to_owned()
+    };
+    let good = doctor(&redis.url, true);
+    assert!(good.contains("✓") && good.contains("answers"), "{good}");
+    // Nobody listens there; one listens and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("redis://:s3cret@{}", silent.local_addr().unwrap());
+    let place = redis.url.trim_start_matches("redis://");
+    for (url, says) in [
+        ("redis://:s3cret@127.0.0.1:1", "redis-cli ping"),
+        (&silent, "said nothing for"),
+        (&format!("redis://:s3cret@{place}"), "user and password"),
+        ("http://s3cret@h", "redis://[[user]"),
+    ] {
+        let said = doctor(url, true);
+        assert!(said.contains("✗") && said.contains(says), "{url}: {said}");
+    }
+    let alone = doctor(&redis.url, false);
+    assert!(
+        alone.contains("✗") && alone.contains("--database"),
+        "{alone}"
+    );
+}
+
+#[test]
 fn a_server_is_not_ready_while_its_database_is_away_and_ready_once_it_is_back() {
     let mut postgres = Postgres::start();
     let database = postgres.database();

@@ -98,6 +98,62 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     both_say(&refused(&server, &database.url), "schema 999");
 }
 
+/// A way to a PostgreSQL on which it is as old as 10 in what is asked here: it knows no jit, and says so of itself. What
+/// is said on the way stays as long as it was.
+fn aged(port: u16) -> u16 {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    const AS_OLD: [(&str, &str); 3] = [
+        ("jit", "jut"),
+        (">= 110000", "<       0"),
+        (
+            "current_setting('server_version')",
+            "'10.23'::text                    ",
+        ),
+    ];
+    fn carry(mut from: TcpStream, mut to: TcpStream, is_asked: bool) {
+        let mut buffer = [0; 65_536];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let said = &mut buffer[..n];
+            for (now, then) in AS_OLD.iter().filter(|_| is_asked) {
+                assert_eq!(now.len(), then.len());
+                while let Some(at) = said.windows(now.len()).position(|w| w == now.as_bytes()) {
+                    said[at..at + now.len()].copy_from_slice(then.as_bytes());
+                }
+            }
+            if to.write_all(said).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near_port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let near = near.unwrap();
+            let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (back, forth) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || carry(near, forth, true));
+            std::thread::spawn(move || carry(far, back, false));
+        }
+    });
+    near_port
+}
+
+#[test]
+fn a_postgresql_that_is_too_old_is_told_by_its_version_and_not_by_what_it_does_not_know() {
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let server = Server::none();
+    let (there, name) = database.url.rsplit_once('/').unwrap();
+    let (user, place) = there.rsplit_once('@').unwrap();
+    let port = place.rsplit(':').next().unwrap().parse().unwrap();
+    let url = format!("{user}@127.0.0.1:{}/{name}?sslmode=disable", aged(port));
+    let said = refused(&server, &url);
+    both_say(&said, "PostgreSQL 10.23, and Prism needs 14 or later");
+}
+
 #[test]
 fn a_pooler_that_keeps_no_sessions_is_refused_and_one_that_does_is_as_good_as_none() {
     let database = Postgres::shared().database();

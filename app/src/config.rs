@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the door to the environment")]
 
+mod key;
 mod standing;
 
 pub use standing::{Standing, Told, database, redis};
@@ -10,6 +11,7 @@ use crate::clock;
 use crate::home::Home;
 use crate::tls::Files;
 use anyhow::{Context, Result, bail};
+use key::{KEY_CHARS_MIN, OPERATOR_KEY, is_key, plain_key, with_key};
 use prism_core::access::{FoundBy, PublicUrl};
 use prism_core::escalation::Escalation;
 use prism_core::limits::{CONNECTIONS_MAX, HOOK_MS, RATE_BURST, RATE_PER_S};
@@ -106,7 +108,7 @@ impl Env {
             pid: var("PRISM_PID"),
             url: secret("PRISM_URL"),
             api_key: secret("PRISM_API_KEY"),
-            operator_key: var("PRISM_OPERATOR_KEY"),
+            operator_key: secret(OPERATOR_KEY),
             ca_file: var("PRISM_CA_FILE"),
             tls_cert: var("PRISM_TLS_CERT"),
             tls_key: var("PRISM_TLS_KEY"),
@@ -204,7 +206,7 @@ impl HostEnv {
 
 /// What a background server takes over from whoever starts it: how to find things on this
 /// machine, and its own settings. Not a word about the agent or the host beside which it started.
-const OF_A_SERVER: [&str; 24] = [
+const OF_A_SERVER: [&str; 25] = [
     "PATH",
     "PRISM_REDIS",
     "HOME",
@@ -222,6 +224,7 @@ const OF_A_SERVER: [&str; 24] = [
     "SSL_CERT_DIR",
     "XDG_RUNTIME_DIR",
     "PRISM_DATABASE",
+    OPERATOR_KEY,
     "PRISM_TLS_CERT",
     "PRISM_TLS_KEY",
     "PRISM_LOG",
@@ -364,6 +367,9 @@ pub struct Config {
     /// Nobody has chosen the operator's name: it is the login's.
     #[serde(skip)]
     pub named_by_login: bool,
+    /// The key that stood here until the environment gave another.
+    #[serde(skip)]
+    pub replaced_key: Option<String>,
 }
 
 /// What hosts' hooks may say to an agent unasked.
@@ -464,24 +470,6 @@ impl Default for Limits {
 }
 
 const CONFIG: &str = "config.toml";
-/// Characters of the operator's key after `prk_`, at the least.
-const KEY_CHARS_MIN: usize = 32;
-
-/// The key where it stands on a line as we write it, before the first table; none where it takes a
-/// reader of TOML to tell.
-fn plain_key(text: &str) -> Option<&str> {
-    if text.contains("\"\"\"") || text.contains("'''") {
-        return None;
-    }
-    let top = text.lines().take_while(|line| !line.starts_with('['));
-    let mut keys = top.filter(|line| line.contains("api_key"));
-    let (Some(line), None) = (keys.next(), keys.next()) else {
-        return None;
-    };
-    let key = line.strip_prefix("api_key = \"")?.strip_suffix('"')?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    key.chars().all(plain).then_some(key)
-}
 
 impl Config {
     /// What stands in the file, without the mark that some editors put in front. One that is there and cannot be read
@@ -537,9 +525,7 @@ impl Config {
     /// Whether a server may run with it: the key opens everything, so nobody may guess it, and the
     /// operator has an inbox.
     pub fn check(&self) -> Result<()> {
-        let secret = self.api_key.strip_prefix("prk_").unwrap_or_default();
-        let is_key = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if secret.len() < KEY_CHARS_MIN || !secret.chars().all(is_key) {
+        if !is_key(&self.api_key) {
             bail!(
                 "the api_key in {CONFIG} is no key: write `prk_` and at least {KEY_CHARS_MIN} \
                  random letters or digits"
@@ -557,22 +543,29 @@ impl Config {
     /// Reads the configuration, or makes one with a fresh operator's key.
     pub fn load_or_create(home: &Home, env: &Env) -> Result<Self> {
         home.create()?;
-        let given = env.operator_key.as_ref().map(|key| key.trim().to_owned());
+        // Before anything is written: what stood in the file then would be refused from there on.
+        let given = env.given_key()?;
         let login = login_name(env)?;
         Self::complete(home, &login, given.as_deref())?;
         if let Some(mut config) = Self::load(home)? {
-            config.check()?;
             config.named_by_login = config.operator == login;
             if let Some(key) = given.filter(|key| *key != config.api_key) {
-                config.api_key = key;
+                config.replaced_key = Some(std::mem::replace(&mut config.api_key, key));
                 config.check()?;
-                home.write(CONFIG, toml::to_string(&config)?.as_bytes())?;
+                let written = Self::text(home)?.and_then(|text| with_key(&text, &config.api_key));
+                let text = match written {
+                    Some(text) => text,
+                    None => toml::to_string(&config)?,
+                };
+                home.write(CONFIG, text.as_bytes())?;
             }
+            config.check()?;
             return Ok(config);
         }
         let config = Self {
             operator: login,
             named_by_login: true,
+            replaced_key: None,
             api_key: match given {
                 Some(key) => key,
                 None => clock::new_key()?,
@@ -967,31 +960,6 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_plainly_is_found_without_reading_the_rest() {
-        for (text, key) in [
-            (
-                "operator = \"a\"\napi_key = \"prk_x-Y_1\"\n",
-                Some("prk_x-Y_1"),
-            ),
-            (
-                "api_key = \"prk_x\"\n[server]\nport = nonsense\n",
-                Some("prk_x"),
-            ),
-            ("# the api_key = \"prk_no\"\napi_key = \"prk_x\"\n", None),
-            ("api_key = \"prk_x\"\napi_key = \"prk_y\"\n", None),
-            ("[other]\napi_key = \"prk_x\"\n", None),
-            ("say = \"\"\"\napi_key = \"prk_no\"\n\"\"\"\n", None),
-            ("say = '''\napi_key = \"prk_no\"\n'''\n", None),
-            ("api_key = \"prk\\u005fx\"\n", None),
-            ("api_key = 'prk_x'\n", None),
-            ("api_key = \"prk_x\" # mine\n", None),
-            ("", None),
-        ] {
-            assert_eq!(plain_key(text), key, "{text}");
-        }
-    }
-
-    #[test]
     fn what_is_wrong_with_the_config_is_said_without_the_key() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
@@ -1136,28 +1104,5 @@ mod tests {
         // Half of one is not made whole by half of another.
         assert!(tls_files((pair("a").0, None), &env("b"), &unset, &home).is_err());
         assert!(tls_files((None, pair("a").1), &none, &unset, &home).is_err());
-    }
-
-    #[test]
-    fn an_operators_key_of_the_environment_is_the_one_of_the_home() {
-        let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path().join("home"));
-        let with = |key: &str| Env {
-            operator_key: Some(key.into()),
-            ..Env::default()
-        };
-        let (one, two) = (
-            "prk_".to_owned() + &"a".repeat(32),
-            "prk_".to_owned() + &"b".repeat(32),
-        );
-        for key in [&one, &two] {
-            let made = Config::load_or_create(&home, &with(&format!("{key}\n"))).unwrap();
-            assert_eq!(made.api_key, *key);
-        }
-        assert!(Config::load_or_create(&home, &with("guess")).is_err());
-        assert_eq!(Config::load(&home).unwrap().unwrap().api_key, two);
-        let fresh = Home::at(dir.path().join("fresh"));
-        assert!(Config::load_or_create(&fresh, &with("guess")).is_err());
-        assert!(Config::load(&fresh).unwrap().is_none());
     }
 }

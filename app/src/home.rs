@@ -440,11 +440,7 @@ fn check_owner(path: &Path) -> Result<()> {
     };
     let (shown, me) = (path.display(), rustix::process::geteuid().as_raw());
     if found.uid() != me {
-        bail!(
-            "{shown} belongs to user {}, not to you (user {me}): `chown -R {me} {shown}`, \
-             or set PRISM_HOME to a folder of your own",
-            found.uid()
-        );
+        bail!("{}", not_yours(&shown, found.uid(), me));
     }
     let mode = found.permissions().mode() & 0o777;
     if mode & 0o022 != 0 {
@@ -453,9 +449,33 @@ fn check_owner(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What is somebody else's, and what to do about it. A superuser comes to a service's home to look after it: taken over
+/// by them, it would be lost to the service.
+fn not_yours(shown: &impl std::fmt::Display, owner: u32, me: u32) -> String {
+    let next = match me {
+        0 => format!(
+            "run this as that user, `sudo -u '#{owner}' --preserve-env=PRISM_HOME prism ...` (in a container \
+             `docker exec -u {owner} ...`)"
+        ),
+        _ => format!("`chown -R {me} {shown}`"),
+    };
+    format!(
+        "{shown} belongs to user {owner}, not to you (user {me}): {next}, or set PRISM_HOME to a folder of your own"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_home_of_another_is_taken_over_by_its_new_user_and_never_by_the_superuser() {
+        let said = not_yours(&"/home/me/.prism", 1, 1000);
+        assert!(said.contains("`chown -R 1000 /home/me/.prism`"), "{said}");
+        let said = not_yours(&"/var/lib/prism", 993, 0);
+        assert!(said.contains("`sudo -u '#993' "), "{said}");
+        assert!(!said.contains("chown"), "{said}");
+    }
 
     #[test]
     fn what_others_can_write_is_refused_with_the_command_that_mends_it() {

@@ -46,8 +46,11 @@ use uuid::Uuid;
 
 /// Verbs under way at once; more wait for one to end.
 const VERBS_UNDER_WAY_MAX: usize = 4_096;
-/// How long a write that was taken shows that the next one would be.
+/// How long a write that was taken, or refused, shows what would become of the next one.
 const READY_FOR: Duration = Duration::from_secs(1);
+/// How long the count of rows that wait for vectors is good enough for whoever watches it, and how long they wait for it.
+const WAITING_FOR: Duration = Duration::from_secs(10);
+const WAITING_ANSWER: Duration = Duration::from_secs(1);
 
 /// What waited in the inboxes of sockets here at the last look, and up to which place.
 type Waiting = HashMap<Uuid, (i64, WaitingSign)>;
@@ -77,8 +80,10 @@ pub struct Prism {
     buckets: Mutex<HashMap<Uuid, Bucket>>,
     /// One permit for each verb under way.
     under_way: Arc<Semaphore>,
-    /// When the store was last seen to take a write.
-    ready_at: tokio::sync::Mutex<Option<(Instant, Facts)>>,
+    /// When the store was last asked to take a write, and what became of that.
+    ready_at: tokio::sync::Mutex<Option<(Instant, Result<Facts, Problem>)>>,
+    /// When it was last counted how many rows wait for vectors, and how many did if that could be done.
+    waiting_at: tokio::sync::Mutex<Option<(Instant, Option<u64>)>>,
     /// Held by whoever writes or removes the demonstration.
     pub demo: tokio::sync::Mutex<()>,
     pub counting: crate::verb::page::metrics::Counting,
@@ -113,6 +118,9 @@ impl Prism {
     ) -> Result<Arc<Self>, Problem> {
         let prism = Self::make(store, config, home, gate_mode, embedder, None).await?;
         prism.know_operator(&config.api_key).await?;
+        if let Some(before) = &config.replaced_key {
+            prism.warn_of_replaced_key(before);
+        }
         Ok(prism)
     }
 
@@ -186,6 +194,7 @@ impl Prism {
             buckets: Mutex::default(),
             under_way: Arc::new(Semaphore::new(VERBS_UNDER_WAY_MAX)),
             ready_at: tokio::sync::Mutex::default(),
+            waiting_at: tokio::sync::Mutex::default(),
             demo: tokio::sync::Mutex::default(),
             counting: Default::default(),
             names_wanted: AtomicU64::new(0),
@@ -270,12 +279,18 @@ impl Prism {
     /// second.
     pub async fn ready(&self) -> Result<Facts, Problem> {
         let mut ready_at = self.ready_at.lock().await;
-        if let Some((at, facts)) = ready_at.as_ref()
+        if let Some((at, answer)) = ready_at.as_ref()
             && at.elapsed() < READY_FOR
         {
-            return Ok(facts.clone());
+            return answer.clone();
         }
         *ready_at = None;
+        let answer = self.ask_whether_ready().await;
+        *ready_at = Some((Instant::now(), answer.clone()));
+        answer
+    }
+
+    async fn ask_whether_ready(&self) -> Result<Facts, Problem> {
         let denied = match self.store.ready().await {
             Ok(()) => None,
             Err(error @ StoreError::Denied(_)) => Some(error),
@@ -284,11 +299,26 @@ impl Prism {
         let facts = self.store.facts().await?;
         // What may be done everywhere is known more closely than what was refused first.
         let denied = facts.denial().or(denied.map(Problem::from));
-        if let Some(denied) = denied {
-            return Err(denied);
+        match denied {
+            Some(denied) => Err(denied),
+            None => Ok(facts),
         }
-        *ready_at = Some((Instant::now(), facts.clone()));
-        Ok(facts)
+    }
+
+    /// How many rows wait for vectors, as it was some seconds ago; none where that could not be counted. One that is
+    /// quiet and had none has none.
+    pub async fn embed_waiting(&self) -> Option<u64> {
+        let mut waiting_at = self.waiting_at.lock().await;
+        if let Some((at, waiting)) = *waiting_at
+            && (at.elapsed() < WAITING_FOR || waiting == Some(0) && self.is_quiet())
+        {
+            return waiting;
+        }
+        let asked = tokio::time::timeout(WAITING_ANSWER, self.store.embed_waiting()).await;
+        let waiting = asked.ok().and_then(Result::ok);
+        // A database that is away is asked no more often than one that answers.
+        *waiting_at = Some((Instant::now(), waiting));
+        waiting
     }
 
     pub fn listens_at(&self, address: SocketAddr, tls: Option<Arc<Shown>>) {

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::config::{self, Config, Env, ServerFile, Standing, Told};
 use crate::embed::Embedder;
 use crate::home::{FileId, Home, Lock};
-use crate::metrics::Metrics;
+use crate::metrics::{Carrying, Metrics, Now};
 use crate::prism::{Formerly, Prism};
 use crate::store::{Store, StoreError};
 use crate::tenants::{Ground, Tenants};
@@ -757,9 +757,21 @@ async fn ready(State(tenants): State<Tenants>) -> Response {
 /// Counted over all tenants: whoever reads it watches over the process.
 async fn metrics(State(tenants): State<Tenants>) -> Response {
     let (all, now) = (tenants.all(), clock::now());
-    let sockets = all.iter().map(|prism| prism.hub.sockets()).sum();
-    let live = all.iter().map(|prism| prism.presence.live_count(now)).sum();
-    let text = Metrics::sum(all.iter().map(|prism| &prism.metrics)).text(sockets, live);
+    let carriers = all.iter().filter_map(|prism| {
+        let condition = prism.bus().carrier().health()?.condition();
+        Some(Carrying {
+            connected: condition.connected,
+            lost: condition.lost,
+        })
+    });
+    let waiting = futures_util::future::join_all(all.iter().map(|prism| prism.embed_waiting()));
+    let text = Metrics::sum(all.iter().map(|prism| &prism.metrics)).text(&Now {
+        sockets: all.iter().map(|prism| prism.hub.sockets()).sum(),
+        live_sessions: all.iter().map(|prism| prism.presence.live_count(now)).sum(),
+        carrier: Carrying::sum(carriers),
+        // Less than all of it would look like progress.
+        embed_waiting: waiting.await.into_iter().sum(),
+    });
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 

@@ -1139,6 +1139,11 @@ impl Store {
         self.0.memory_stats(project).await
     }
 
+    /// Rows of all projects that wait for vectors.
+    pub async fn embed_waiting(&self) -> Result<u64> {
+        self.0.embed_waiting().await
+    }
+
     pub async fn metrics(&self, project: Uuid) -> Result<Metrics> {
         self.0.metrics(project).await
     }

@@ -102,6 +102,9 @@ pub struct Facts {
     pub version: String,
     /// The schema of Prism's tables; 0 where there are none yet.
     pub schema: u64,
+    /// The schema that the server knows which stands on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knows: Option<u64>,
     /// The version of pgvector, where it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pgvector: Option<String>,
@@ -285,6 +288,13 @@ impl Facts {
     /// What should be known about it although Prism stands on it.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if let Some(knows) = self.knows.filter(|knows| *knows < self.schema) {
+            notes.push(format!(
+                "the database is of a newer prism (schema {}, this server knows {knows}): replace this server with one \
+                 of that version",
+                self.schema
+            ));
+        }
         if self.is_shared() && self.pgvector.is_none() {
             notes.push(
                 "pgvector is not there, so meaning is found by an exact scan, whose time grows with \
@@ -539,6 +549,21 @@ mod tests {
             ..bare
         };
         assert!(embedded.notes().is_empty());
+    }
+
+    #[test]
+    fn a_database_that_a_newer_prism_has_upgraded_meanwhile_is_said() {
+        let with = |knows| Facts {
+            knows,
+            ..postgres("16.4")
+        };
+        assert!(with(None).notes().is_empty() && with(Some(19)).notes().is_empty());
+        let said = with(Some(18)).notes();
+        assert!(
+            said[0].contains("schema 19, this server knows 18"),
+            "{said:?}"
+        );
+        assert_eq!(with(Some(18)).denial(), None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `prism backup` and `prism restore`: this home's database as one file.
 
-use super::moving::{failure, no_server, only_for_this_user};
+use super::moving::{failure, homes_of, no_server, only_for_this_user};
+use super::up::of_this_home;
 use super::{Context, print_json};
 use crate::clock;
-use crate::config::{self, Config};
+use crate::config::{self, Config, ServerFile};
 use crate::home::Home;
 use crate::server::DATABASE;
 use crate::store::backup;
@@ -12,8 +13,8 @@ use prism_core::{Code, Problem};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// The copy that is put in place once it is whole.
-const RESTORING: &str = "prism.db.restoring";
+/// How the copy is called until it is whole, behind the name that it gets.
+const RESTORING: &str = "restoring";
 /// Where what was replaced is kept.
 const FOLDER: &str = "backups";
 
@@ -33,7 +34,8 @@ pub struct Backup {
 #[command(after_help = "Examples:
   prism down && prism restore ~/prism-monday.db && prism up
 
-The copy is checked first. The database that it replaces is kept in $PRISM_HOME/backups.")]
+The copy is checked first. The database that it replaces is kept in $PRISM_HOME/backups; where
+prism.db is a link, the file that it leads to is replaced, and kept in a folder backups beside it.")]
 pub struct Restore {
     /// A file that `prism backup` wrote
     file: PathBuf,
@@ -91,13 +93,21 @@ impl Restore {
         let home = &context.home;
         let schema = backup::check(&self.file).map_err(failure)?;
         home.create()?;
-        let _held = no_server(home, "restore")?;
-        remove(home, RESTORING);
-        let copied = copy(&self.file, home, RESTORING).and_then(|_| put_in_place(home));
-        if copied.is_err() {
-            remove(home, RESTORING);
+        let (place, name) = where_it_lies(home)?;
+        let mut held = vec![no_server(home, "restore")?];
+        for (other, _) in homes_of(&home.path(DATABASE)).into_iter().skip(1) {
+            if other.path(ServerFile::LOCK).exists() {
+                held.push(no_server(&other, "restore")?);
+            }
         }
-        let kept = copied?.map(|name| home.path(&name));
+        let restoring = format!("{name}.{RESTORING}");
+        remove(&place, &restoring);
+        let copied = copy(&self.file, &place, &restoring);
+        let copied = copied.and_then(|_| put_in_place(&place, &restoring, &name));
+        if copied.is_err() {
+            remove(&place, &restoring);
+        }
+        let kept = copied?.map(|name| place.path(&name));
         let older = schema < backup::newest_schema();
         if context.json {
             print_json(&json!({
@@ -121,6 +131,11 @@ impl Restore {
 
 /// Rows that are in PostgreSQL are in no file here.
 fn in_this_home(context: &Context) -> Outcome {
+    of_this_home(
+        context,
+        "copy or put back",
+        "unset PRISM_URL for the database of this home; that server's is copied where it runs",
+    )?;
     let config = Config::load(&context.home)?.map(|c| c.server);
     let config = config.unwrap_or_default();
     if config::database(None, &context.env, &config, &context.home)?.is_none() {
@@ -131,6 +146,26 @@ fn in_this_home(context: &Context) -> Outcome {
         "this home's rows are in PostgreSQL (PRISM_DATABASE, or server.database in config.toml)",
         "use pg_dump and pg_restore: docs/moving.md shows how",
     ))
+}
+
+/// The folder and the name of this home's database: of the file that a link leads to, which is where its owner wants
+/// it to be and where its log lies.
+fn where_it_lies(home: &Home) -> Result<(Home, String), Failure> {
+    let database = home.path(DATABASE);
+    if !database.is_symlink() {
+        return Ok((home.clone(), DATABASE.to_owned()));
+    }
+    match database.canonicalize() {
+        Ok(file) if file.is_file() => folder_and_name(&file),
+        _ => Err(refused(
+            Code::Conflict,
+            format!(
+                "{} is a link that leads to no file; nothing was done",
+                database.display()
+            ),
+            "mount what it leads to, or remove the link to have the database in this home",
+        )),
+    }
 }
 
 fn refused(code: Code, message: impl Into<String>, hint: &str) -> Failure {
@@ -189,24 +224,24 @@ fn forget_cut_off(folder: &Home, name: &str) {
 }
 
 /// Gives the copy its place, and says under which name what stood there is kept.
-fn put_in_place(home: &Home) -> Result<Option<String>, Failure> {
-    if !home.path(DATABASE).exists() {
+fn put_in_place(place: &Home, restoring: &str, name: &str) -> Result<Option<String>, Failure> {
+    if !place.path(name).exists() {
         // A log without its database is nobody's, and would be taken for the new one's.
-        remove(home, DATABASE);
-        home.put(RESTORING, DATABASE)?;
+        remove(place, name);
+        place.put(restoring, name)?;
         return Ok(None);
     }
-    home.folder(FOLDER)?;
+    place.folder(FOLDER)?;
     let time = clock::now().to_string();
     let time: String = time.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     let kept = format!("{FOLDER}/replaced-{time}.db");
-    backup::write_log_back(&home.path(DATABASE));
+    backup::write_log_back(&place.path(name));
     // What could not be written back goes along with its database.
     for end in ["-wal", "-shm"] {
-        if home.path(&format!("{DATABASE}{end}")).exists() {
-            home.rename(&format!("{DATABASE}{end}"), &format!("{kept}{end}"))?;
+        if place.path(&format!("{name}{end}")).exists() {
+            place.rename(&format!("{name}{end}"), &format!("{kept}{end}"))?;
         }
     }
-    home.replace_keeping(RESTORING, DATABASE, &kept)?;
+    place.replace_keeping(restoring, name, &kept)?;
     Ok(Some(kept))
 }

@@ -5,7 +5,7 @@ use super::{Context, print_json};
 use crate::background;
 use crate::client::{self, Client, Locator};
 use crate::clock;
-use crate::config::{self, Config, ServerFile, Standing};
+use crate::config::{self, Config, ServerFile, Standing, Told};
 use crate::connect::Machine;
 use crate::connect::check::check;
 use crate::embed::model;
@@ -19,9 +19,14 @@ use prism_core::api::memory::MemoryStats;
 use prism_core::connect::{Host, Scope};
 use prism_core::database::Facts;
 use prism_core::launch::is_older;
+use prism_core::limits::BUS_ANSWER_S;
 use prism_core::memory::generation::Model;
-use prism_core::{Identity, Moment, Problem};
+use prism_core::{Code, Identity, Moment, Problem};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a Redis may take to be reached and to answer.
+const REDIS_ANSWER: Duration = Duration::from_secs(BUS_ANSWER_S);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
@@ -48,7 +53,7 @@ pub async fn run(context: Context) -> Outcome {
     look_at_home(&context, &mut add);
     let runs = look_at_server(&context, &mut add).await;
     if !runs {
-        look_at_configured_database(&context, &mut add).await;
+        look_at_configured(&context, &mut add).await;
     }
     look_at_log(&context, &mut add);
     look_at_model(&context, &mut add);
@@ -310,18 +315,74 @@ fn look_at_named_store(context: &Context, add: &mut impl FnMut(Level, &str, Stri
     }
 }
 
-/// A database that no server stands on now may be why there is none.
-async fn look_at_configured_database(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
+/// What no server stands on now may be why there is none.
+async fn look_at_configured(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
     let configured = Config::load(&context.home).ok().flatten();
     let configured = configured.map(|c| c.server).unwrap_or_default();
-    let url = match config::database(None, &context.env, &configured, &context.home) {
-        Ok(Some(url)) => url,
-        Ok(None) => return,
-        Err(p) => {
-            let says = says_of(&p);
-            return add(Level::Wrong, "database", says);
+    let database = config::database(None, &context.env, &configured, &context.home);
+    let redis = match config::redis(None, &context.env, &configured) {
+        // A server that is alone with its file would not start with one.
+        Ok(Some(_)) if database == Ok(None) => Err(Told::redis_alone()),
+        redis => redis,
+    };
+    match database {
+        Ok(Some(url)) => look_at_configured_database(url, add).await,
+        Ok(None) => {}
+        Err(p) => add(Level::Wrong, "database", says_of(&p)),
+    }
+    match redis {
+        Ok(Some(url)) => match ping(&url).await {
+            Ok(place) => add(Level::Good, "carrier", format!("Redis at {place} answers")),
+            Err(p) => add(Level::Wrong, "carrier", says_of(&p)),
+        },
+        Ok(None) => {}
+        Err(p) => add(Level::Wrong, "carrier", says_of(&p)),
+    }
+}
+
+/// Asks a Redis whether it is there; says where that is, without user and password.
+async fn ping(url: &str) -> Result<String, Problem> {
+    let client = redis::Client::open(url).map_err(|error| {
+        let said = format!("this is no address of a Redis: {error}");
+        let form = "write it as redis://[[user]:password@]host[:port][/database], or rediss:// where it speaks TLS";
+        Problem::new(Code::InvalidRequest, said, form)
+    })?;
+    let place = client.get_connection_info().addr().to_string();
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let asked = tokio::time::timeout(REDIS_ANSWER, async {
+        let connecting = client.get_multiplexed_async_connection_with_config(&patient);
+        let mut connection = connecting.await?;
+        redis::cmd("PING").exec_async(&mut connection).await
+    });
+    let (said, next) = match asked.await {
+        Ok(Ok(())) => return Ok(place),
+        Err(_) => (
+            format!("it said nothing for {} s", REDIS_ANSWER.as_secs()),
+            "is it a Redis, and does a firewall let answers through?",
+        ),
+        Ok(Err(error)) => {
+            let of_key = error.kind() == redis::ErrorKind::AuthenticationFailed
+                || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+            let next = match of_key {
+                true => {
+                    "check user and password of the URL (letters such as @ : / are written %40 %3A %2F there)"
+                }
+                false => {
+                    "is it running, and is host and port right? `redis-cli ping` asks from here"
+                }
+            };
+            (error.to_string(), next)
         }
     };
+    let message = format!(
+        "Redis at {place} cannot be used: {said}; servers start without it, and look for each other's word every two seconds"
+    );
+    Err(Problem::new(Code::StorageFull, message, next))
+}
+
+async fn look_at_configured_database(url: String, add: &mut impl FnMut(Level, &str, String)) {
     let looked = tokio::task::spawn_blocking(move || Store::look_at_shared(&url)).await;
     let looked = looked.unwrap_or(Err(StoreError::Closed));
     match looked.map_err(Problem::from) {
@@ -595,7 +656,6 @@ fn look_at_hosts(context: &Context, add: &mut impl FnMut(Level, &str, String)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prism_core::Code;
 
     #[test]
     fn nobody_is_sent_from_here_to_here() {

@@ -11,6 +11,7 @@ use prism_core::database::remedy;
 use prism_core::launch::OWN_FILE;
 use prism_core::{Code, Problem};
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -155,23 +156,33 @@ fn place_of(context: &Context, said: &str) -> Result<Place, Failure> {
     Ok(Place::file(file))
 }
 
-/// Holds the lock of the home that a file is in, if it is in one.
-fn stopped(place: &Place) -> Result<Option<Lock>, Failure> {
+/// Holds the locks of the homes that a file is in, if it is in one.
+fn stopped(place: &Place) -> Result<Vec<Lock>, Failure> {
     let Place::File(file) = place else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    let home = folder_of(file);
-    match home.path(ServerFile::LOCK).exists() {
-        true => no_server(&home, "migrate-store").map(Some),
-        false => Ok(None),
-    }
+    let homes = homes_of(file).into_iter().map(|(home, _)| home);
+    let homes = homes.filter(|home| home.path(ServerFile::LOCK).exists());
+    let held = homes.map(|home| no_server(&home, "migrate-store"));
+    held.collect()
 }
 
-fn folder_of(file: &Path) -> Home {
-    // A link is in another folder than the file.
-    let file = &file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
-    Home::at(folder.unwrap_or(Path::new(".")))
+/// The folders that a file is in, and what it is called there: where it was named and, if that is a link, where the
+/// file itself lies. A server may run in either.
+pub fn homes_of(file: &Path) -> Vec<(Home, OsString)> {
+    let at = |file: &Path| {
+        let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        // One folder under two names would be locked twice.
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let name = file.file_name().unwrap_or_default().to_owned();
+        (folder, name)
+    };
+    let mut found = vec![at(file)];
+    let itself = file.canonicalize().map(|file| at(&file));
+    found.extend(itself.ok().filter(|(folder, _)| *folder != found[0].0));
+    let home = |(folder, name): (PathBuf, OsString)| (Home::at(folder), name);
+    found.into_iter().map(home).collect()
 }
 
 /// Keeps servers from a home while this is held for a command; refuses where one runs.
@@ -201,13 +212,13 @@ fn remember(from: &Place, to: &Place) -> anyhow::Result<()> {
     };
     for place in [from, to] {
         let Place::File(file) = place else { continue };
-        let home = folder_of(file);
-        let is_its = file.file_name().is_some_and(|name| name == DATABASE);
-        if is_its && home.path(ServerFile::LOCK).exists() {
-            let standing = Standing {
-                store: store.clone(),
-            };
-            standing.remember(&home)?;
+        for (home, name) in homes_of(file) {
+            if name == DATABASE && home.path(ServerFile::LOCK).exists() {
+                let standing = Standing {
+                    store: store.clone(),
+                };
+                standing.remember(&home)?;
+            }
         }
     }
     Ok(())

@@ -77,8 +77,9 @@ pub struct Logs {
 
 impl Up {
     pub fn run(self, context: &Context) -> Outcome {
-        of_this_home(context)?;
+        of_this_home(context, "start or stop", OWN)?;
         check_named(self.database.as_deref())?;
+        context.env.given_key()?;
         let argument = self.database.clone();
         let wanted = Wanted {
             port: self.port,
@@ -117,7 +118,7 @@ impl Up {
 
 impl Down {
     pub fn run(self, context: &Context) -> Outcome {
-        of_this_home(context)?;
+        of_this_home(context, "start or stop", OWN)?;
         let pid = background::down(&context.home, self.force)?;
         if context.json {
             print_json(&json!({"stopped": pid.is_some(), "pid": pid}));
@@ -133,8 +134,9 @@ impl Down {
 
 impl Restart {
     pub fn run(self, context: &Context) -> Outcome {
-        of_this_home(context)?;
+        of_this_home(context, "start or stop", OWN)?;
         check_named(self.database.as_deref())?;
+        context.env.given_key()?;
         let wanted = Wanted {
             port: self.port,
             database: self.database,
@@ -152,15 +154,16 @@ fn check_named(database: Option<&str>) -> Result<(), Problem> {
     Standing::of(chosen.as_deref()).map(drop)
 }
 
-/// These commands are about processes of this home; another machine's server is not theirs.
-fn of_this_home(context: &Context) -> Outcome {
+/// What whoever wants a server of their own does about a variable that names another.
+const OWN: &str = "unset PRISM_URL to run one of your own";
+
+/// Some commands are about processes and files of this home; another machine's server is not theirs.
+pub fn of_this_home(context: &Context, cannot: &str, hint: &str) -> Outcome {
     match &context.env.url {
         None => Ok(()),
         Some(url) => Err(Failure::Unable {
-            message: format!(
-                "PRISM_URL names a server ({url}) that this command cannot start or stop"
-            ),
-            hint: Some("unset PRISM_URL to run one of your own".into()),
+            message: format!("PRISM_URL names a server ({url}) that this command cannot {cannot}"),
+            hint: Some(hint.to_owned()),
         }),
     }
 }

@@ -61,7 +61,8 @@ impl Prism {
         Err(Problem::new(
             Code::Conflict,
             format!("the api_key in config.toml {wrong}"),
-            "put the operator's key there, or a fresh one: `prk_` and 40 random letters or digits",
+            "put the operator's key there, or a fresh one: `prk_` and 40 random letters or digits; PRISM_OPERATOR_KEY, \
+             where it is set, goes before what stands there",
         ))
     }
 
@@ -78,6 +79,26 @@ impl Prism {
                     &id[..8]
                 );
             }
+        }
+    }
+
+    /// One that the environment has replaced here opens everything as well, on a database that servers share too.
+    pub(super) fn warn_of_replaced_key(&self, before: &str) {
+        // Where this server is alone every key that is not in use was told already.
+        if !self.store.is_shared() {
+            return;
+        }
+        let hash = sha256_hex(before.as_bytes());
+        let in_force = |key: &KeyRow| {
+            key.key_sha256 == hash && key.identity.is_none() && key.revoked_at.is_none()
+        };
+        if let Some(key) = self.directory.keys().into_iter().find(in_force) {
+            tracing::warn!(
+                "PRISM_OPERATOR_KEY has replaced {}… here, which still opens everything; unless another server has it: \
+                 `prism key revoke {}`",
+                key.prefix,
+                &key.id.to_string()[..8]
+            );
         }
     }
 

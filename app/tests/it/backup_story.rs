@@ -92,6 +92,65 @@ fn a_backup_is_taken_beside_a_server_and_put_back_when_none_runs() {
 }
 
 #[test]
+fn a_database_that_the_home_links_to_is_copied_whole_and_replaced_where_it_lies() {
+    let mut server = Server::none();
+    let (home, far) = (server.home(), server.folder().join("far"));
+    home.create().unwrap();
+    std::fs::create_dir(&far).unwrap();
+    let (link, file) = (home.path("prism.db"), far.join("rows.db"));
+    // As somebody writes it who stands in the home.
+    std::os::unix::fs::symlink("../far/rows.db", &link).unwrap();
+    let copy = far.join("a.db").to_str().unwrap().to_owned();
+    serve(&mut server);
+    server.ok(None, &["note", "before the backup"]);
+    // Nothing of it need be in the file yet: its log lies beside the file, and not beside the link.
+    assert!(far.join("rows.db-wal").exists());
+    answer(&prism(&server, &["backup", &copy, "--json"]));
+    assert_eq!(notes(Path::new(&copy)), ["before the backup"]);
+    server.ok(None, &["note", "after the backup"]);
+    server.kill();
+
+    let restored = answer(&prism(&server, &["restore", &copy, "--json"]));
+    let replaced = Path::new(restored["replaced"].as_str().unwrap());
+    assert!(replaced.starts_with(far.canonicalize().unwrap().join("backups")));
+    let all = ["before the backup", "after the backup"];
+    assert_eq!(notes(replaced), all);
+    assert!(link.is_symlink() && !file.is_symlink());
+    assert_eq!(notes(&file), ["before the backup"]);
+    assert!(!far.join("rows.db.restoring").exists());
+    serve(&mut server);
+    server.ok(None, &["note", "goes on"]);
+    server.terminate();
+    assert_eq!(notes(&file), ["before the backup", "goes on"]);
+
+    // What is not mounted is not replaced by a file in the home.
+    std::fs::rename(&file, far.join("elsewhere.db")).unwrap();
+    let refused = prism(&server, &["restore", &copy]);
+    let said = stderr(&refused);
+    assert!(said.contains("leads to no file"), "{said}");
+    assert!(link.is_symlink(), "{said}");
+}
+
+#[test]
+fn a_server_elsewhere_is_neither_copied_nor_put_back_here() {
+    let mut server = Server::none();
+    serve(&mut server);
+    server.ok(None, &["note", "kept"]);
+    let copy = server.folder().join("a.db");
+    let shown = copy.to_str().unwrap();
+    for command in ["backup", "restore"] {
+        let mut elsewhere = server.command(None);
+        elsewhere.env_remove("PRISM_DATABASE");
+        elsewhere.env("PRISM_URL", "https://prism.example");
+        let refused = elsewhere.args([command, shown]).output().unwrap();
+        let said = stderr(&refused);
+        assert!(said.contains("PRISM_URL names a server"), "{said}");
+        assert!(said.contains("hint: unset PRISM_URL"), "{said}");
+        assert!(!refused.status.success() && !copy.exists());
+    }
+}
+
+#[test]
 fn a_backup_makes_a_home_where_there_was_none() {
     let mut server = Server::none();
     serve(&mut server);

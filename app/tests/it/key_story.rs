@@ -470,6 +470,42 @@ fn a_key_that_left_the_configuration_is_told_until_it_is_revoked() {
 }
 
 #[test]
+fn a_key_that_the_environment_replaces_is_told_and_a_server_in_the_background_is_given_it_too() {
+    let server = Server::none();
+    let up = |command: &str, key: &str| {
+        let mut up = server.command(None);
+        let up = up.env("PRISM_OPERATOR_KEY", key).args([command, "--json"]);
+        let output = up.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let [one, two] = [(); 2].map(|()| prism::clock::new_key().unwrap());
+    assert!(up("up", &one).0);
+    assert_eq!(server.operator_key(), one);
+    server.ok(None, &["status"]);
+    let log = || server.home().read("log/server.log").unwrap();
+    assert!(!log().contains("still opens everything"), "{}", log());
+    // Nothing stops for what could not start.
+    let (_, said) = up("restart", "guess");
+    assert!(said.contains("PRISM_OPERATOR_KEY is no key"), "{said}");
+    assert_eq!(server.operator_key(), one);
+    server.ok(None, &["status"]);
+    assert!(up("restart", &two).0);
+    assert_eq!(server.operator_key(), two);
+    let log = log();
+    let told: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("still opens everything"))
+        .collect();
+    assert_eq!(told.len(), 1, "{log}");
+    let id = told[0].split("prism key revoke ").nth(1).unwrap();
+    server.ok(None, &["key", "revoke", &id[..8]]);
+    let mut old = server.command(None);
+    let old = old.env("PRISM_API_KEY", &one).arg("status").output();
+    assert!(!old.unwrap().status.success());
+}
+
+#[test]
 fn a_revoked_key_comes_back_by_the_operators_hand_alone() {
     let server = Server::start();
     let mut texi = server.agent("Texi");

@@ -22,6 +22,25 @@ fn many(server: &Server, columns: &str, values: &str, table: &str, n: i64) {
 }
 
 #[tokio::test]
+async fn rows_that_wait_for_vectors_are_told_to_whoever_watches_over_the_process() {
+    let server = Server::start();
+    // There is no model here, so they wait.
+    for text in ["the harbour is closed", "the ring holds"] {
+        server.ok(None, &["note", text]);
+    }
+    let mut elsewhere = server.command(None);
+    elsewhere.env("PRISM_PID", "elsewhere");
+    let third = elsewhere.args(["note", "the third one"]).output().unwrap();
+    assert!(third.status.success(), "{third:?}");
+    let metrics = crate::door::http().get(format!("{}/metrics", server.url()));
+    let said = metrics.send().await.unwrap().text().await.unwrap();
+    assert!(said.lines().any(|l| l == "prism_embed_waiting 3"), "{said}");
+    // Only servers that share a database have something that carries word.
+    let carries = said.contains("prism_carrier_connected");
+    assert_eq!(carries, server.is_shared(), "{said}");
+}
+
+#[tokio::test]
 async fn a_metric_that_leaves_rows_out_says_from_when_on_it_counted() {
     let server = Server::start();
     server.identity("Texi").await;

@@ -143,9 +143,11 @@ impl Server {
         let mut talk = Talk::begin(&self.config, self.secure.clone())?;
         // Joins are written in the order in which they are to be taken, and a plan of its own for
         // each question would cost more than it saves. Every question is a search: with the price of a disk that turns,
-        // a whole table is read where twenty rows are wanted.
+        // a whole table is read where twenty rows are wanted. What is older than 11 has no jit to switch off, and is to
+        // get as far as being told that it is too old.
         let settings = format!(
-            "set join_collapse_limit = 1; set random_page_cost = 1.1; set client_min_messages = warning; set jit = off;
+            "set join_collapse_limit = 1; set random_page_cost = 1.1; set client_min_messages = warning;
+             select set_config('jit', 'off', false) where current_setting('server_version_num')::int >= 110000;
              set synchronous_commit = on; {LIMITED};
              select case when exists (select 1 from pg_roles where rolname = '{MEMBER}' and not rolsuper
                      and not rolbypassrls and pg_has_role(current_user, oid, {MAY_BECOME})) then 'role'

@@ -52,8 +52,9 @@ pub fn copy_telling(file: &Path, to: &Path, tell: &mut dyn FnMut(u64, u64)) -> R
 }
 
 /// Opens a database that is not to be changed. Where no log lies beside it nobody has it open, and
-/// then none is made.
+/// then none is made. The log of one that was named by a link lies beside the file itself.
 fn open_to_read(file: &Path) -> Result<Connection> {
+    let file = &file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -208,6 +209,24 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["copy.db"]);
+    }
+
+    #[test]
+    fn a_copy_by_a_link_has_what_the_log_beside_the_file_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("far")).unwrap();
+        drop(Store::open_embedded(&at("far/real.db")).unwrap());
+        std::os::unix::fs::symlink("far/real.db", at("prism.db")).unwrap();
+        let writer = Connection::open(at("prism.db")).unwrap();
+        let insert = "insert into tenants values ('late', 'late', 1)";
+        writer.execute(insert, []).unwrap();
+        assert!(at("far/real.db-wal").exists() && !at("prism.db-wal").exists());
+        copy(&at("prism.db"), &at("copy.db")).unwrap();
+        let copied = Connection::open(at("copy.db")).unwrap();
+        let rows = "select count(*) from tenants where id = 'late'";
+        let rows: i64 = copied.query_row(rows, [], |r| r.get(0)).unwrap();
+        assert_eq!(rows, 1);
     }
 
     #[test]

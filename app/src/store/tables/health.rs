@@ -75,6 +75,8 @@ impl Tables {
     pub async fn facts(&self) -> Result<Facts> {
         let mut facts = self.read(|c| facts(c).map_err(failed)).await?;
         facts.index = self.near.told();
+        // A newer one may have come to it since this server began.
+        facts.knows = Some(migrate::NEWEST as u64);
         Ok(facts)
     }
 

@@ -34,6 +34,16 @@ impl Tables {
         .await
     }
 
+    /// A row a project says it.
+    pub async fn embed_waiting(&self) -> Result<u64> {
+        self.read_memory(|c| {
+            let sql = "select cast(coalesce(sum(waiting), 0) as bigint) from memory_counts";
+            let waiting: i64 = c.query_row(sql, [], |r| r.get(0)).map_err(failed)?;
+            Ok(waiting.max(0) as u64)
+        })
+        .await
+    }
+
     pub async fn metrics(&self, project: Uuid) -> Result<Metrics> {
         self.read_memory(move |c| metrics(c, &project.to_string()))
             .await

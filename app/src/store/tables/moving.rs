@@ -478,11 +478,33 @@ fn open_target_file(file: &Path) -> Result<Target> {
         });
     }
     let mut connection = Connection::Sqlite(c);
-    let begun = is_marked(&connection)?;
+    let mut begun = is_marked(&connection)?;
     if !begun {
         migrate::migrate(&mut connection)?;
+        begun = mark_again(&connection)?;
     }
     Ok(Target { connection, begun })
+}
+
+/// A move that was killed between its last two steps leaves a file that is whole and has no mark and not yet its name. It
+/// gets its mark back, and is looked through like any other that was cut off. False for one that has no rows.
+fn mark_again(c: &Connection) -> Result<bool> {
+    let tenants = tables::names(c, "select id from tenants order by id", &[])?;
+    if tenants.is_empty() {
+        return Ok(false);
+    }
+    c.begin_writing().map_err(failed)?;
+    put_mark(c, &tenants.join(" "))?;
+    c.commit().map_err(failed)?;
+    Ok(true)
+}
+
+fn put_mark(c: &Connection, whose: &str) -> Result<()> {
+    c.execute_batch(&format!("create table {MARK} (whose text not null)"))
+        .map_err(failed)?;
+    c.execute(&format!("insert into {MARK} (whose) values (?)"), [whose])
+        .map_err(failed)?;
+    Ok(())
 }
 
 fn another_moves(shown: &impl std::fmt::Display) -> StoreError {
@@ -547,10 +569,7 @@ impl Target {
             let fresh = fresh.get(&table.name).copied().unwrap_or(0);
             holds_nothing(&table.name, count(c, &table.name)?, fresh)?;
         }
-        c.execute_batch(&format!("create table {MARK} (whose text not null)"))
-            .map_err(failed)?;
-        c.execute(&format!("insert into {MARK} (whose) values (?)"), [whose])
-            .map_err(failed)?;
+        put_mark(c, whose)?;
         self.empty(tables)?;
         c.commit().map_err(failed)
     }
@@ -589,6 +608,9 @@ impl Target {
             return Ok(());
         };
         c.close().map_err(|(_, error)| failed(error))?;
+        if failpoint("moving.unnamed") {
+            std::process::exit(137);
+        }
         let (home, name, unfinished) = unfinished(file)?;
         home.put(&unfinished, &name).map_err(|e| {
             refused(

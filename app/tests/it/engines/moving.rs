@@ -248,6 +248,39 @@ fn a_move_that_was_cut_off_goes_on_and_doubles_nothing() {
 }
 
 #[test]
+fn a_move_that_was_cut_off_before_its_file_got_its_name_goes_on_with_what_is_there() {
+    let server = lived_in();
+    let (database, file) = (database(), file_of(&server));
+    let there = moved(&server, &sqlite(&file), &database.url);
+    let home = server.folder().join("other");
+    std::fs::create_dir(&home).unwrap();
+    let back = home.join("prism.db");
+    let mut last = moving(&server, &database.url, &sqlite(&back));
+    let last = last.env("PRISM_FAILPOINTS", "moving.unnamed").output();
+    assert_eq!(last.unwrap().status.code(), Some(137));
+    assert!(!back.exists() && home.join("prism.db.moving").exists());
+    // As whoever starts a server on it is told to.
+    let mut start = server.command(None);
+    let start = start.args(["serve", "--port", "0", "--home"]).arg(&home);
+    let start = start.output().unwrap();
+    assert!(stderr(&start).contains("migrate-store"), "{start:?}");
+    let again = moved(&server, &database.url, &sqlite(&back));
+    assert_eq!((&again["resumed"], copied(&again)), (&true.into(), 0));
+    assert_eq!(tables(&again), tables(&there));
+    assert!(back.exists() && !home.join("prism.db.moving").exists());
+
+    // What is another store's is not taken for one's own, and stays.
+    std::fs::copy(&back, home.join("next.db.moving")).unwrap();
+    let c = rusqlite::Connection::open(home.join("next.db.moving")).unwrap();
+    c.execute_batch("pragma foreign_keys = off; update tenants set id = 'x'")
+        .unwrap();
+    c.close().unwrap();
+    let next = sqlite(&home.join("next.db"));
+    refused(&server, &database.url, &next, "a part of another store");
+    assert!(home.join("next.db.moving").exists());
+}
+
+#[test]
 fn what_changed_since_a_move_was_cut_off_makes_it_begin_anew() {
     let mut server = lived_in();
     let (database, file) = (database(), file_of(&server));
@@ -415,6 +448,25 @@ fn a_move_is_refused_where_something_could_be_lost() {
     refused(&server, &full.url, &fresh, "2 tenants");
     assert!(!away.join("fresh.db").exists() && !away.join("fresh.db.moving").exists());
     assert!(there["rows"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_file_that_a_home_links_to_is_moved_only_while_that_home_has_no_server() {
+    let mut server = lived_in();
+    let (link, database) = (file_of(&server), database());
+    let far = server.folder().join("far");
+    std::fs::create_dir(&far).unwrap();
+    let file = far.join("prism.db");
+    std::fs::rename(&link, &file).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    serve(&mut server, None);
+    refused(&server, &sqlite(&link), &database.url, "a server runs on");
+    server.terminate();
+    moved(&server, &sqlite(&link), &database.url);
+    let kept = server.home().read("store.json").unwrap_or_default();
+    assert!(kept.contains("postgres://"), "{kept}");
+    // Where nobody serves there is nothing to remember it by.
+    assert!(!far.join("store.json").exists());
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! How a database is reached, and what is said of one that cannot be used.
 
+use crate::door::http;
 use crate::harness::authority::{Authority, HERE, Pair};
 use crate::harness::cable::Cable;
-use crate::harness::engines::{Pooler, Postgres};
-use crate::harness::{Server, wait_for};
+use crate::harness::engines::{Pooler, Postgres, Redis};
+use crate::harness::{Server, engines, wait_for, wait_until};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -94,6 +96,62 @@ fn a_database_that_cannot_be_used_is_told_by_what_is_wrong_with_it() {
     database
         .sql("create table prism_schema (version bigint); insert into prism_schema values (999)");
     both_say(&refused(&server, &database.url), "schema 999");
+}
+
+/// A way to a PostgreSQL on which it is as old as 10 in what is asked here: it knows no jit, and says so of itself. What
+/// is said on the way stays as long as it was.
+fn aged(port: u16) -> u16 {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    const AS_OLD: [(&str, &str); 3] = [
+        ("jit", "jut"),
+        (">= 110000", "<       0"),
+        (
+            "current_setting('server_version')",
+            "'10.23'::text                    ",
+        ),
+    ];
+    fn carry(mut from: TcpStream, mut to: TcpStream, is_asked: bool) {
+        let mut buffer = [0; 65_536];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let said = &mut buffer[..n];
+            for (now, then) in AS_OLD.iter().filter(|_| is_asked) {
+                assert_eq!(now.len(), then.len());
+                while let Some(at) = said.windows(now.len()).position(|w| w == now.as_bytes()) {
+                    said[at..at + now.len()].copy_from_slice(then.as_bytes());
+                }
+            }
+            if to.write_all(said).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near_port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let near = near.unwrap();
+            let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (back, forth) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || carry(near, forth, true));
+            std::thread::spawn(move || carry(far, back, false));
+        }
+    });
+    near_port
+}
+
+#[test]
+fn a_postgresql_that_is_too_old_is_told_by_its_version_and_not_by_what_it_does_not_know() {
+    let postgres = Postgres::shared();
+    let database = postgres.database();
+    let server = Server::none();
+    let (there, name) = database.url.rsplit_once('/').unwrap();
+    let (user, place) = there.rsplit_once('@').unwrap();
+    let port = place.rsplit(':').next().unwrap().parse().unwrap();
+    let url = format!("{user}@127.0.0.1:{}/{name}?sslmode=disable", aged(port));
+    let said = refused(&server, &url);
+    both_say(&said, "PostgreSQL 10.23, and Prism needs 14 or later");
 }
 
 #[test]
@@ -409,6 +467,176 @@ fn rights_that_are_taken_away_are_told_by_everything_with_what_gives_them_back()
     up();
     assert_eq!(says(&["ready"]).0, Some(0));
     assert_eq!(says(&["note", "two"]).0, Some(0));
+}
+
+/// Anybody may ask whether a server is ready, however often; what is refused is asked no more often than what is well.
+#[tokio::test]
+async fn whoever_asks_again_and_again_whether_a_server_is_ready_costs_the_database_a_question_a_second()
+ {
+    let database = Postgres::shared().database();
+    let server = engines::server(&database, None);
+    let readyz = format!("{}/readyz", server.url());
+    let status = async || http().get(&readyz).send().await.unwrap().status().as_u16();
+    for (statement, expected) in [
+        ("select 1", 200),
+        ("revoke insert on memory from prism_member", 503),
+    ] {
+        database.sql(statement);
+        wait_until("what /readyz says", async || {
+            (status().await == expected).then_some(())
+        })
+        .await;
+        let (before, began) = (
+            gauge(&server, "database_round_trips_total").await,
+            Instant::now(),
+        );
+        for _ in 0..50 {
+            assert_eq!(status().await, expected);
+        }
+        let grown = gauge(&server, "database_round_trips_total").await.unwrap() - before.unwrap();
+        // A look is some questions, and the server does its own work meanwhile.
+        let most = 40 * (began.elapsed().as_secs() + 2);
+        assert!(
+            grown < most,
+            "{expected}: {grown} round trips, {most} at the most"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_database_a_newer_prism_has_upgraded_stays_ready_and_says_so() {
+    let database = Postgres::shared().database();
+    let server = engines::server(&database, None);
+    let readyz = format!("{}/readyz", server.url());
+    let notes = async || {
+        let answer = http().get(&readyz).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        let answer: serde_json::Value = answer.json().await.unwrap();
+        answer["notes"].to_string()
+    };
+    let is_newer = "the database is of a newer prism (schema ";
+    let doctor = || {
+        let output = server.cli(None, &["doctor"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    };
+    let told = async |is: bool| {
+        wait_until("what /readyz notes", async || {
+            (notes().await.contains(is_newer) == is).then_some(())
+        })
+        .await;
+    };
+    told(false).await;
+    assert!(!doctor().1.contains(is_newer));
+    database.sql("update prism_schema set version = version + 1");
+    told(true).await;
+    let (code, said) = doctor();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains(is_newer) && said.contains("replace this server"),
+        "{said}"
+    );
+    database.sql("update prism_schema set version = version - 1");
+    told(false).await;
+}
+
+/// A figure of `/metrics`.
+async fn gauge(server: &Server, name: &str) -> Option<u64> {
+    let metrics = http().get(format!("{}/metrics", server.url())).send().await;
+    let metrics = metrics.unwrap().text().await.unwrap();
+    let mut lines = metrics.lines();
+    let figure = lines.find_map(|line| line.strip_prefix(&format!("prism_{name} ")))?;
+    figure.parse().ok()
+}
+
+/// What carries word between servers is told by `/metrics` and by `prism doctor`.
+#[test]
+fn a_redis_that_is_cut_off_is_told_by_the_metrics_and_the_doctor_until_it_is_back() {
+    let (redis, database) = (Redis::shared(), Postgres::shared().database());
+    let cable = Cable::to(&redis.url);
+    let by_cable = format!("redis://{}", cable.address);
+    let mut one = Server::none();
+    one.resume_with(&[
+        ("PRISM_DATABASE", &database.url),
+        ("PRISM_REDIS", &by_cable),
+    ]);
+    let two = engines::server(&database, Some(&redis));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let doctor = || {
+        let output = one.cli(None, &["doctor"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said.lines().find(|line| line.contains("carrier"));
+        (output.status.code(), line.unwrap_or_default().to_owned())
+    };
+    let is = async |connected: u64| {
+        wait_until("what the metrics say of the carrier", async || {
+            (gauge(&one, "carrier_connected").await? == connected).then_some(())
+        })
+        .await;
+    };
+    let peer = format!(":{}", two.pid());
+    let names_peer = async || {
+        is(1).await;
+        wait_until("the doctor names the other server", async || {
+            let (code, said) = doctor();
+            (code == Some(0) && said.contains(&peer)).then_some(())
+        })
+        .await;
+    };
+    runtime.block_on(async {
+        names_peer().await;
+        assert_eq!(gauge(&one, "carrier_lost_total").await, Some(0));
+        cable.cut();
+        is(0).await;
+        let (code, said) = doctor();
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("does not carry word between servers"),
+            "{said}"
+        );
+        cable.mend();
+        names_peer().await;
+    });
+}
+
+#[test]
+fn a_redis_that_is_configured_is_looked_at_by_the_doctor_while_no_server_runs() {
+    let (redis, database) = (Redis::start(), Postgres::shared().database());
+    let server = Server::none();
+    let doctor = |url: &str, with_database: bool| {
+        let mut doctor = server.command(None);
+        doctor.env("PRISM_REDIS", url);
+        if with_database {
+            doctor.env("PRISM_DATABASE", &database.url);
+        } else {
+            doctor.env_remove("PRISM_DATABASE");
+        }
+        let output = doctor.arg("doctor").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("s3cret"), "the password is said: {said}");
+        let line = said.lines().find(|line| line.contains("carrier"));
+        line.unwrap_or(&said).to_owned()
+    };
+    let good = doctor(&redis.url, true);
+    assert!(good.contains("✓") && good.contains("answers"), "{good}");
+    // Nobody listens there; one listens and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("redis://:s3cret@{}", silent.local_addr().unwrap());
+    let place = redis.url.trim_start_matches("redis://");
+    for (url, says) in [
+        ("redis://:s3cret@127.0.0.1:1", "redis-cli ping"),
+        (&silent, "said nothing for"),
+        (&format!("redis://:s3cret@{place}"), "user and password"),
+        ("http://s3cret@h", "redis://[[user]"),
+    ] {
+        let said = doctor(url, true);
+        assert!(said.contains("✗") && said.contains(says), "{url}: {said}");
+    }
+    let alone = doctor(&redis.url, false);
+    assert!(
+        alone.contains("✗") && alone.contains("--database"),
+        "{alone}"
+    );
 }
 
 #[test]

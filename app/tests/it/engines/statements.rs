@@ -17,6 +17,15 @@ fn count(c: &Connection) -> i64 {
     c.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
+/// It costs more than it saves where every question is a search.
+#[test]
+fn plans_are_not_compiled_on_any_connection() {
+    let database = Postgres::shared().database();
+    let there = Server::parse(&database.url).unwrap();
+    let link = there.connect_apart().unwrap();
+    assert_eq!(link.said("show jit").unwrap().as_deref(), Some("off"));
+}
+
 #[test]
 fn what_is_put_runs_before_what_follows_and_one_that_fails_takes_all_back() {
     let database = Postgres::shared().database();

@@ -367,11 +367,11 @@ impl Presence {
         self.lock().sessions.get(&session)?.opening
     }
 
-    /// Whether its first verb has opened a session is known, or is not since then.
-    pub fn is_opening(&self, session: Uuid, since: Option<Moment>) {
-        if let Some(live) = self.lock().sessions.get_mut(&session) {
-            live.opening = since;
-        }
+    /// Whether its first verb has opened a session is known, or is not since then. Answers since when it was not.
+    pub fn is_opening(&self, session: Uuid, since: Option<Moment>) -> Option<Moment> {
+        let mut inner = self.lock();
+        let live = inner.sessions.get_mut(&session)?;
+        std::mem::replace(&mut live.opening, since)
     }
 
     /// The session could not be opened: its next verb is its first.

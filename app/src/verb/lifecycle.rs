@@ -183,6 +183,7 @@ pub async fn opened(
         Err(StoreError::Unknown(why)) => Some(Some(why)),
         Err(error) => return Err(error.into()),
     };
+    let is_known = unknown.is_none();
     // Its row tells whether it was opened here after all: then its peers have still to hear of it.
     let opened = match unknown {
         None => true,
@@ -196,7 +197,9 @@ pub async fn opened(
             }
         }
     };
-    prism.presence.is_opening(session, None);
+    // Of two verbs that find this out at once, one tells.
+    let is_first = prism.presence.is_opening(session, None).is_some();
+    let opened = opened && (is_known || is_first);
     if opened {
         prism.bus().session_changed(session);
     }

@@ -66,6 +66,9 @@ impl Tables {
     }
 }
 
+/// Questions about inboxes that are asked at once.
+const AT_ONCE_MAX: usize = 64;
+
 /// What waits in these inboxes, category by category, the newest of each first: what is pressing is
 /// never hidden by what is not, nor what just came by what has waited long.
 fn most_urgent(c: &Connection, inboxes: &[Inboxes; 2]) -> Result<[Vec<LookedAt>; 2]> {
@@ -81,10 +84,14 @@ fn most_urgent(c: &Connection, inboxes: &[Inboxes; 2]) -> Result<[Vec<LookedAt>;
         });
         asked.collect::<Vec<_>>()
     };
-    // Where a question is a way to the database and back all are asked at once, whether or not it comes to them.
+    let questions: usize = inboxes
+        .iter()
+        .map(|side| side.personas.len() * side.categories.len())
+        .sum();
+    // Where a question is a way to the database and back all are asked at once, whether or not it comes to them. Many would
+    // bring more rows than the ways are worth.
     let mut known = match c {
-        Connection::Sqlite(_) => None,
-        Connection::Postgres(_) => {
+        Connection::Postgres(_) if questions <= AT_ONCE_MAX => {
             let sides = inboxes.iter();
             let all = sides.flat_map(|side| {
                 let categories = side.categories.iter();
@@ -93,6 +100,7 @@ fn most_urgent(c: &Connection, inboxes: &[Inboxes; 2]) -> Result<[Vec<LookedAt>;
             let found = c.query_each(&sql, &all.collect::<Vec<_>>(), looked);
             Some(found.map_err(failed)?.into_iter())
         }
+        _ => None,
     };
     let mut sides = [Vec::new(), Vec::new()];
     for (side, found) in inboxes.iter().zip(&mut sides) {

@@ -8,6 +8,7 @@ use crate::live::Live;
 use crate::store::Audience;
 use crate::store::sql::Starts;
 use axum::extract::ws::Utf8Bytes;
+use futures_util::task::AtomicWaker;
 use prism_core::api::{ServerFrame, close};
 use prism_core::delivery::{Next, Offer, Outbox};
 use prism_core::limits::{
@@ -17,6 +18,7 @@ use prism_core::limits::{
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::Poll;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -28,7 +30,8 @@ pub struct Socket {
     pub project_id: Uuid,
     state: Mutex<SocketState>,
     wake: Notify,
-    closes: Notify,
+    /// Whoever waits for its end: one, and in as little room as there can be.
+    closes: AtomicWaker,
     /// How often the database had been started anew when it came.
     started: AtomicU64,
 }
@@ -94,7 +97,7 @@ impl Socket {
             project_id,
             state: Mutex::new(state),
             wake: Notify::new(),
-            closes: Notify::new(),
+            closes: AtomicWaker::new(),
             started: AtomicU64::new(0),
         })
     }
@@ -124,7 +127,7 @@ impl Socket {
             state
                 .close
                 .get_or_insert((close::SLOW, "too slow: reconnect and replay".into()));
-            self.closes.notify_one();
+            self.closes.wake();
         } else {
             state.control_bytes += frame.len();
             state.control.push_back(frame);
@@ -136,7 +139,7 @@ impl Socket {
     pub fn close(&self, code: u16, reason: &str) {
         lock(&self.state).close.get_or_insert((code, reason.into()));
         self.wake.notify_one();
-        self.closes.notify_one();
+        self.closes.wake();
     }
 
     fn is_closing(&self) -> bool {
@@ -145,9 +148,14 @@ impl Socket {
 
     /// Waits until it is to end.
     pub async fn closing(&self) {
-        while !self.is_closing() {
-            self.closes.notified().await;
-        }
+        std::future::poll_fn(|context| {
+            self.closes.register(context.waker());
+            match self.is_closing() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
     }
 
     /// How long the word took that told of a signal; none where none did.

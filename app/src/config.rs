@@ -11,7 +11,7 @@ use crate::clock;
 use crate::home::Home;
 use crate::tls::Files;
 use anyhow::{Context, Result, bail};
-use key::{KEY_CHARS_MIN, OPERATOR_KEY, is_key, plain_key, with_key};
+use key::{KEY_CHARS_MIN, is_key, plain_key, with_key};
 use prism_core::access::{FoundBy, PublicUrl};
 use prism_core::escalation::Escalation;
 use prism_core::limits::{CONNECTIONS_MAX, HOOK_MS, RATE_BURST, RATE_PER_S};
@@ -470,6 +470,8 @@ impl Default for Limits {
 }
 
 const CONFIG: &str = "config.toml";
+/// The variable that gives a home its operator's key.
+const OPERATOR_KEY: &str = "PRISM_OPERATOR_KEY";
 
 impl Config {
     /// What stands in the file, without the mark that some editors put in front. One that is there and cannot be read

@@ -1,10 +1,8 @@
 //! The operator's key: how one is written, where it stands in `config.toml`, and how the environment gives it.
 
-use super::Env;
+use super::{Env, OPERATOR_KEY};
 use prism_core::{Code, Problem};
 
-/// The variable that gives a home its operator's key.
-pub const OPERATOR_KEY: &str = "PRISM_OPERATOR_KEY";
 /// Characters of the operator's key after `prk_`, at the least.
 pub const KEY_CHARS_MIN: usize = 32;
 

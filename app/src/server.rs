@@ -337,12 +337,18 @@ async fn run(
     let (stopped, stopping) = tokio::sync::oneshot::channel();
     let most = connections::capped(tenants.first().connections());
     let listener = Limited::new(listener, tls, most);
+    let ending = listener.ending();
     let routes = router(tenants).into_make_service_with_connect_info::<Connection>();
     let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
         stop.await;
         tracing::info!("Stopping");
-        everybody.close_all(close::GOING_AWAY, "the server stops");
         let _ = stopped.send(());
+        ending.begin();
+        let close_all = || everybody.close_all(close::GOING_AWAY, "the server stops");
+        close_all();
+        ending.everybody_left().await;
+        // Those that were opened meanwhile.
+        close_all();
     });
     let deadline = async {
         drop(stopping.await);

@@ -35,6 +35,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a newcomer waits for the place of a connection that was told to end.
 const LEAVING: Duration = Duration::from_millis(250);
 
+/// How long whoever is connected with a server that stops may take to ask once more.
+const LAST_ANSWERS: Duration = Duration::from_millis(250);
+
 /// Newcomers who wait for that at once: each holds a descriptor beyond the limit.
 fn outside_max(most: usize) -> usize {
     (most / 8).clamp(1, FILES_RESERVED / 2)
@@ -54,9 +57,82 @@ pub fn capped(wanted: usize) -> usize {
     wanted.min(cap)
 }
 
+/// The end of a server, as its listener and its connections know of it. A connection that is closed while nobody uses it
+/// may be the one that a request was just written to, of which its sender does not know what became; so whoever is
+/// connected is told first, with an answer, that it was the last one.
+#[derive(Default)]
+pub struct Ending {
+    begun: AtomicBool,
+    begins: Notify,
+    /// Nobody is on the way in any more.
+    closed: Notify,
+    /// Whoever has not asked again meanwhile is to go.
+    over: Notify,
+    open: Arc<Places>,
+}
+
+impl Ending {
+    fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whoever connects from now on is refused, and every answer says that it was the last on its connection.
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+        self.begins.notify_one();
+    }
+
+    /// Waits until everybody has left: first with an answer, then those who ask nothing.
+    pub async fn everybody_left(&self) {
+        let left = async {
+            self.closed.notified().await;
+            self.open.emptied().await;
+        };
+        if tokio::time::timeout(LAST_ANSWERS, left).await.is_err() {
+            self.over.notify_one();
+            let _ = tokio::time::timeout(LEAVING, self.open.emptied()).await;
+        }
+    }
+}
+
+/// Where connections come from.
+struct Door {
+    /// None once the server ends.
+    listener: Option<TcpListener>,
+    /// Who had connected when it was closed.
+    last: Vec<(TcpStream, SocketAddr)>,
+    ending: Arc<Ending>,
+}
+
+impl Door {
+    /// The next who connects; once the server ends, those who had connected by then, and nobody after them.
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        if let Some(listener) = &self.listener {
+            tokio::select! {
+                accepted = listener.accept() => return accepted,
+                () = self.ending.begins.notified() => {}
+            }
+        }
+        if let Some(listener) = self.listener.take() {
+            let listener = listener.into_std()?;
+            while let Ok((stream, address)) = listener.accept() {
+                stream.set_nonblocking(true)?;
+                self.last.push((TcpStream::from_std(stream)?, address));
+            }
+        }
+        match self.last.pop() {
+            Some(accepted) => Ok(accepted),
+            None => {
+                self.ending.closed.notify_one();
+                std::future::pending().await
+            }
+        }
+    }
+}
+
 /// Accepts connections up to a limit.
 pub struct Limited {
-    listener: TcpListener,
+    door: Door,
     tls: Option<TlsAcceptor>,
     most: usize,
     open: Arc<Places>,
@@ -90,10 +166,11 @@ pub struct Activity {
     /// Requests that it has brought since it was told to end.
     brought_since: AtomicUsize,
     waker: Mutex<Option<Waker>>,
+    ending: Arc<Ending>,
 }
 
 impl Activity {
-    fn new() -> Self {
+    fn new(ending: Arc<Ending>) -> Self {
         Self {
             requests: AtomicUsize::new(0),
             idle_since: AtomicI64::new(clock::now().0),
@@ -103,6 +180,7 @@ impl Activity {
             gone: AtomicBool::new(false),
             brought_since: AtomicUsize::new(0),
             waker: Mutex::new(None),
+            ending,
         }
     }
 
@@ -171,6 +249,11 @@ impl Activity {
 pub struct InUse(Arc<Activity>);
 
 impl InUse {
+    /// Whether its answer is the last one on its connection.
+    pub fn is_last(&self) -> bool {
+        self.0.ending.is_begun()
+    }
+
     /// The answer turns the connection into a WebSocket.
     pub fn upgraded(&self) {
         self.0.upgraded.store(true, Ordering::Relaxed);
@@ -201,17 +284,26 @@ impl Connected<IncomingStream<'_, Limited>> for Connection {
 impl Limited {
     pub fn new(listener: TcpListener, tls: Option<TlsAcceptor>, most: usize) -> Self {
         let (came_in, coming_in) = mpsc::unbounded_channel();
+        let ending = Arc::<Ending>::default();
         Self {
-            listener,
+            open: ending.open.clone(),
+            door: Door {
+                listener: Some(listener),
+                last: Vec::new(),
+                ending,
+            },
             tls,
             most,
-            open: Arc::default(),
             telling: Arc::default(),
             connections: Vec::new(),
             outside: Arc::default(),
             came_in,
             coming_in,
         }
+    }
+
+    pub fn ending(&self) -> Arc<Ending> {
+        self.door.ending.clone()
     }
 
     /// A place for a newcomer; who waits for one already goes first.
@@ -274,7 +366,7 @@ impl Limited {
         if self.connections.len() >= self.most {
             self.connections.retain(|c| !c.is_gone());
         }
-        let activity = Arc::new(Activity::new());
+        let activity = Arc::new(Activity::new(self.ending()));
         self.connections.push(activity.clone());
         Limit {
             stream: Wire::new(stream, self.tls.as_ref()),
@@ -325,6 +417,7 @@ impl Listener for Limited {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let ending = self.ending();
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -333,7 +426,11 @@ impl Listener for Limited {
                     self.evict_for_those_outside();
                     return (admitted, newcomer.address);
                 }
-                accepted = self.listener.accept() => accepted,
+                accepted = self.door.accept() => accepted,
+                () = ending.over.notified() => {
+                    self.connections.iter().for_each(|c| c.evict());
+                    continue;
+                }
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
@@ -363,7 +460,8 @@ impl Listener for Limited {
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+        let listener = self.door.listener.as_ref();
+        listener.ok_or(io::ErrorKind::NotConnected)?.local_addr()
     }
 }
 
@@ -391,6 +489,21 @@ fn unread_us() -> i64 {
 struct Places {
     taken: AtomicUsize,
     left: Notify,
+}
+
+impl Places {
+    /// Waits until all of them have left.
+    async fn emptied(&self) {
+        loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            if self.taken.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            left.await;
+        }
+    }
 }
 
 /// One of them, until it is dropped.
@@ -471,7 +584,8 @@ impl Limit {
         if !self.activity.is_idle() {
             return Ok(());
         }
-        if self.activity.is_evicted() {
+        // What has arrived a moment ago is about to be read.
+        if self.activity.is_evicted() && !self.stream.has_unread() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         while timer.as_mut().poll(context).is_ready() {

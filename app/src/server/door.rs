@@ -56,10 +56,13 @@ pub async fn check(
     let mut answer = answer;
     let version = HeaderValue::from_static(crate::config::version());
     answer.headers_mut().insert(VERSION_HEADER, version);
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
-        && let Some(in_use) = &in_use
-    {
-        in_use.upgraded();
+    if let Some(in_use) = &in_use {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            in_use.upgraded();
+        } else if in_use.is_last() {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(header::CONNECTION, close);
+        }
     }
     answer
 }

@@ -24,6 +24,17 @@ impl Wire {
         }
     }
 
+    /// Whether something has arrived that nobody has read yet, be it noticed or not.
+    pub fn has_unread(&self) -> bool {
+        let socket = match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Opening(opening) => opening.get_ref(),
+            Self::Tls(tls) => Some(tls.get_ref().0),
+        };
+        let unread = socket.map(rustix::io::ioctl_fionread);
+        unread.is_some_and(|bytes| bytes.is_ok_and(|n| n > 0))
+    }
+
     fn open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Opening(opening) = self {
             let opened = ready!(Pin::new(opening.as_mut()).poll(context));

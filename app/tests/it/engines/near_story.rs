@@ -61,6 +61,20 @@ fn indexed(database: &Database) -> bool {
     database.sql(sql).trim() == "1"
 }
 
+/// How often the index was asked, as told by a server that has ended: PostgreSQL counts late for one that goes on.
+async fn asked_by_then(database: &Database, server: &mut Server) -> i64 {
+    assert_eq!(server.terminate(), Some(0));
+    wait_until("every other connection is closed", || async {
+        let others = "select count(*) from pg_stat_activity
+            where datname = current_database() and pid <> pg_backend_pid()";
+        (database.sql(others).trim() == "0").then_some(())
+    })
+    .await;
+    let scans = "select coalesce(sum(idx_scan), 0) from pg_stat_user_indexes
+        where indexrelname like 'ix_memory_near_%' and indexrelname <> 'ix_memory_near_row'";
+    database.sql(scans).trim().parse().unwrap()
+}
+
 /// How many vectors the index's table lacks.
 fn lacking(database: &Database) -> String {
     let sql = "select count(*) from memory_vectors v left join memory_near n on n.id = v.id
@@ -212,6 +226,8 @@ async fn a_project_whose_vectors_are_few_among_nearer_ones_of_others_finds_its_o
     })
     .await;
     assert_eq!(answers(&mira).await, by_scan);
+    let asked = asked_by_then(&database, &mut server).await;
+    assert!(asked >= QUESTIONS.len() as i64, "asked {asked} times");
 }
 
 #[tokio::test]
@@ -262,10 +278,14 @@ async fn an_extension_that_comes_later_is_taken_up_and_finds_what_the_scan_found
     assert_eq!(answer["results"], json!([]));
 
     // A server that starts on it uses it; without the extension the scan answers as before.
-    server.kill();
+    let before = asked_by_then(&database, &mut server).await;
+    assert!(before > 0, "the index was never asked");
     server.resume_with(&env);
     let with_index = answers(&mira).await;
     assert!(with_index[0].contains(&newest));
+    assert!(asked_by_then(&database, &mut server).await > before);
+    server.resume_with(&env);
+    assert_eq!(answers(&mira).await, with_index);
     database.sql("drop extension vector cascade");
     assert_eq!(answers(&mira).await, with_index);
     let ready = server.ok(None, &["ready", "--json"]);

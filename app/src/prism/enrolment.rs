@@ -112,9 +112,6 @@ impl Prism {
             tries += 1;
             // Whoever says so while they are read is heard by the next one.
             let until = self.names_wanted.load(Ordering::Acquire);
-            if self.bus().carrier().is_shared() {
-                self.read_sessions().await?;
-            }
             let version = self.directory.version();
             let known = self.directory.projects();
             let loaded = self.store.load().await?;
@@ -135,6 +132,8 @@ impl Prism {
                     self.saw_names(loaded.names);
                 }
                 self.shut_revoked(&loaded.keys).await;
+                // After the keys: a session that ended with its key is told that, and not only that it is over.
+                self.read_sessions().await?;
             }
         }
         Ok(())

@@ -506,11 +506,16 @@ fn pg_dump_and_pg_restore_copy_a_store_as_the_page_says() {
     moved(&server, &sqlite(&file_of(&server)), &one.url);
     serve(&mut server, Some(&one.url));
     let found = recalled(&server);
+    // The copy is to be its owner's, who is no superuser.
+    let role = format!("owner{}", prism::clock::new_id().simple());
+    let copy = two.sql("select current_database()");
+    two.sql(&format!("create role {role} login"));
+    two.sql(&format!("alter database {} owner to {role}", copy.trim()));
+    two.sql(&format!("grant prism_member to {role}"));
+    two.sql("create extension if not exists vector");
+    let restore = typed("pg_restore ").replace("--role=prism ", &format!("--role={role} "));
     // While a server runs.
-    for (line, url) in [
-        (typed("pg_dump "), &one.url),
-        (typed("pg_restore "), &two.url),
-    ] {
+    for (line, url) in [(typed("pg_dump "), &one.url), (restore, &two.url)] {
         let path = format!("{}:/usr/bin:/bin", postgres_bin().display());
         let ran = Command::new("sh")
             .args(["-ec", &line])
@@ -522,7 +527,13 @@ fn pg_dump_and_pg_restore_copy_a_store_as_the_page_says() {
         assert!(ran.status.success(), "{line}: {}", stderr(&ran));
     }
     server.terminate();
-    serve(&mut server, Some(&two.url));
+    let (_, at) = two.url.rsplit_once('@').unwrap();
+    let as_owner = format!("postgres://{role}@{at}");
+    serve(&mut server, Some(&as_owner));
     assert_eq!(recalled(&server), found);
     server.ok(None, &["note", "written after the copy"]);
+    server.terminate();
+    two.sql(&format!("reassign owned by {role} to current_user"));
+    two.sql(&format!("drop owned by {role}"));
+    two.sql(&format!("drop role {role}"));
 }

@@ -1,5 +1,6 @@
 //! What needs a real PostgreSQL or Redis: `make test-engines`.
 
+mod alike_story;
 mod carriers;
 mod cluster_story;
 mod failover_story;

@@ -195,6 +195,52 @@ async fn a_step_is_not_put_off_by_a_server_that_cannot_tell_the_one_whose_it_is(
     while !matches!(stream.next().await, ServerFrame::Escalated { .. }) {}
 }
 
+/// Only the clock of the first server is moved: what falls due there is told to the socket at the other.
+async fn falls_due_elsewhere(redis: Option<&Redis>) {
+    let database = Postgres::shared().database();
+    let (one, two) = (server(&database, redis), server(&database, redis));
+    let key = one.identity("Texi").await.key().to_owned();
+    let (texi, session, mut stream) = seated(&two, key).await;
+    seen_at(&one, session).await;
+    wait_until("they have met", async || {
+        let ready = one.operator().ready().await.unwrap();
+        (ready["carrier"]["peers"] != json!([])).then_some(())
+    })
+    .await;
+    let ask = json!({"to": "Texi", "signal_type": "Question", "category": "BLOCKER", "payload": {"summary": "x"}});
+    let sent = one.operator().call(PID, "signal", ask).await.unwrap();
+    assert_eq!(next_signal(&mut stream).await, sent["signal_id"]);
+    one.advance(Duration::from_secs(31));
+    let climbed = loop {
+        if let ServerFrame::Escalated { notices } = stream.next().await {
+            break json!(notices);
+        }
+    };
+    let id = sent["signal_id"].as_str().unwrap();
+    assert!(climbed.to_string().contains(id), "{climbed}");
+
+    let read = by(&one, &texi, session);
+    let read = read.call(PID, "signals_pending", json!({})).await.unwrap();
+    assert_eq!(ids(&read), [id]);
+    one.advance(Duration::from_secs(31));
+    let returned = loop {
+        if let ServerFrame::Returned { signal_ids } = stream.next().await {
+            break json!(signal_ids);
+        }
+    };
+    assert_eq!(returned, json!([id]));
+}
+
+#[tokio::test]
+async fn what_climbs_or_comes_back_at_one_server_is_told_at_the_other_by_redis() {
+    falls_due_elsewhere(Some(&Redis::shared())).await;
+}
+
+#[tokio::test]
+async fn what_climbs_or_comes_back_at_one_server_is_told_at_the_other_by_notify() {
+    falls_due_elsewhere(None).await;
+}
+
 #[test]
 fn a_redis_without_a_database_is_refused_with_what_to_do() {
     let server = Server::none();

@@ -1,7 +1,7 @@
 //! Moving house: SQLite to PostgreSQL and back, cut off and gone on with, proven; and PostgreSQL's own copies.
 
-use crate::harness::Server;
 use crate::harness::engines::{Database, Postgres, postgres_bin};
+use crate::harness::{Pty, Server};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -192,6 +192,31 @@ fn every_row_of_every_table_goes_to_postgresql_and_back() {
     serve(&mut server, None);
     assert_eq!(recalled(&server), found);
     server.ok(None, &["note", "written after the way back"]);
+}
+
+#[test]
+fn how_far_a_move_is_shows_on_a_terminal_and_nowhere_else() {
+    let server = lived_in();
+    let from = sqlite(&file_of(&server));
+    let moving = |to: &Database| {
+        let mut command = server.command(None);
+        command.args(["migrate-store", &from, &to.url]);
+        command
+    };
+    let (shown, quiet) = (database(), database());
+    let mut terminal = Pty::run(&moving(&shown));
+    assert_eq!(terminal.code(), 0, "{}", terminal.written());
+    let written = terminal.written();
+    let rows = written.split("Copying [").last().unwrap();
+    let rows = rows.split_whitespace().nth(1).unwrap_or_default();
+    let (at, of) = rows.split_once('/').unwrap_or_default();
+    let of: String = of.chars().take_while(char::is_ascii_digit).collect();
+    assert!(at == of && of.len() > 1, "{written:?}");
+    let verified = format!("Verifying [{}] {at}/{of}", "#".repeat(30));
+    assert!(written.contains(&verified), "{written:?}");
+    let piped = moving(&quiet).output().unwrap();
+    assert!(piped.status.success());
+    assert_eq!(stderr(&piped), "");
 }
 
 #[test]

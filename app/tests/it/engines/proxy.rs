@@ -1,7 +1,7 @@
-//! Two servers behind a real proxy, with the settings of `deploy/`. It is told where the proxy is installed.
+//! Two servers behind a real proxy, with the settings of `deploy/`.
 
 use crate::harness::authority::{Authority, HERE, Pair};
-use crate::harness::engines::{Database, Postgres};
+use crate::harness::engines::{self, Database, Postgres};
 use crate::harness::{Agent, Server, ids, wait_for, wait_until};
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
@@ -24,10 +24,9 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// nginx with `deploy/nginx.conf`, in which nothing is changed but places. None where there is no nginx.
-    fn nginx(servers: [&Server; 2], pair: &Pair) -> Option<Self> {
-        let programs = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
-        let program = programs.into_iter().find(|p| Path::new(p).exists())?;
+    /// nginx with `deploy/nginx.conf`, in which nothing is changed but places.
+    fn nginx(servers: [&Server; 2], pair: &Pair) -> Self {
+        let program = engines::nginx();
         let dir = tempfile::tempdir().unwrap();
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -62,11 +61,11 @@ impl Proxy {
         wait_for("the proxy listens", || {
             TcpStream::connect(("127.0.0.1", port)).ok()
         });
-        Some(Self {
+        Self {
             process,
             port,
             _dir: dir,
-        })
+        }
     }
 }
 
@@ -85,16 +84,41 @@ async fn sockets(server: &Server) -> u64 {
     ready["sockets"].as_u64().unwrap()
 }
 
+#[tokio::test]
+async fn what_probes_and_prometheus_ask_is_not_asked_through_nginx() {
+    let database = Postgres::shared().database();
+    let authority = Authority::new();
+    let pair = authority.certificate("proxy", HERE);
+    let (one, two) = (behind_a_proxy(&database), behind_a_proxy(&database));
+    let proxy = Proxy::nginx([&one, &two], &pair);
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let trusted = std::fs::read(authority.file()).unwrap();
+    let trusted = reqwest::Certificate::from_pem(&trusted).unwrap();
+    let http = reqwest::Client::builder().no_proxy();
+    let http = http.tls_certs_only([trusted]).build().unwrap();
+    let url = format!("https://localhost:{}", proxy.port);
+    for (path, through, within) in [
+        ("/healthz", 200, 200),
+        ("/readyz", 404, 200),
+        ("/metrics", 404, 200),
+    ] {
+        let asked = async |at: &str| {
+            let request = http.get(format!("{at}{path}"));
+            let answer = request.bearer_auth(one.operator_key()).send().await;
+            answer.unwrap().status().as_u16()
+        };
+        assert_eq!(asked(&url).await, through, "{path}");
+        assert_eq!(asked(&one.url()).await, within, "{path}");
+    }
+}
+
 #[test]
 fn agents_reach_two_servers_behind_nginx_and_stay_reached_when_one_of_them_goes() {
     let database = Postgres::shared().database();
     let authority = Authority::new();
     let pair = authority.certificate("proxy", HERE);
     let (mut one, mut two) = (behind_a_proxy(&database), behind_a_proxy(&database));
-    let Some(proxy) = Proxy::nginx([&one, &two], &pair) else {
-        eprintln!("there is no nginx here: nothing was told of it");
-        return;
-    };
+    let proxy = Proxy::nginx([&one, &two], &pair);
     let url = format!("https://localhost:{}", proxy.port);
     let key = one.ok(None, &["key", "mint", "Texi", "--print"]);
     let mut words = key.split_whitespace();

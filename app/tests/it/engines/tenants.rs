@@ -116,6 +116,10 @@ struct Named {
     key: String,
     gate: String,
     lease: String,
+    /// A probe under way.
+    probe: Value,
+    /// The ids of one that is over.
+    run: [String; 2],
     number: i64,
     project: String,
     folder: String,
@@ -125,9 +129,11 @@ struct Named {
 }
 
 impl Named {
-    fn nobodys(texi: &Client) -> Self {
+    fn nobodys(texi: &Client, like: &Self) -> Self {
         let id = || new_id().to_string();
         Self {
+            probe: unissued(&like.probe),
+            run: [id(), id()],
             signal: id(),
             trace: id(),
             session: id(),
@@ -146,8 +152,13 @@ impl Named {
         }
     }
 
-    fn ids(&self) -> [&str; 10] {
+    fn ids(&self) -> [&str; 14] {
+        let probe = |field: &str| self.probe[field].as_str().unwrap();
         [
+            probe("signal_id"),
+            probe("loopback_id"),
+            &self.run[0],
+            &self.run[1],
             &self.signal,
             &self.trace,
             &self.session,
@@ -178,6 +189,19 @@ async fn live_in(server: &Server, operator: &Client) -> Named {
         }
     };
     ask("start", json!({})).await;
+    // What the gate warns of: work began without a look at what was learned.
+    let ratify = task("Texi", &format!("ratify docs/specs/{SECRET}.md"));
+    let ratify = donna.call(PID, "signal", ratify).await.unwrap();
+    let drained = ask("signals_pending", json!({})).await;
+    let lease = json!({"lease_id": drained["lease_id"]});
+    ask("signals_confirm", lease).await;
+    let acted = json!({"signal_id": ratify["signal_id"], "state": "model_acted"});
+    ask("signal_ack", acted).await;
+    let gate = operator.call(PID, "gate_events", json!({})).await.unwrap();
+    let run = ask("signal/loopback-issue", json!({})).await;
+    ask("signal/loopback-finish", json!({"probe": run})).await;
+    let probe = ask("signal/loopback-issue", json!({})).await;
+    operator.call(PID, "demo", json!({})).await.unwrap();
     let key_of_send = new_id().to_string();
     let mut send = task("Texi", SECRET);
     send["idempotency_key"] = json!(key_of_send);
@@ -200,6 +224,8 @@ async fn live_in(server: &Server, operator: &Client) -> Named {
     ask("spec", spec.clone()).await;
     ask("plan", spec).await;
     ask("todo", json!({"action": "add", "title": SECRET})).await;
+    let outage = json!({"title": SECRET, "what_happened": SECRET, "choice_point": SECRET, "prevention": SECRET});
+    ask("postmortem", outage).await;
     let folder = format!("/{SECRET}");
     let allow = json!({"machine_id": "m", "folder": folder});
     operator.call(PID, "project_allow", allow).await.unwrap();
@@ -220,7 +246,9 @@ async fn live_in(server: &Server, operator: &Client) -> Named {
         recall: text(&recalled, "recall_event_id"),
         input: text(&input, "id"),
         key: text(texis, "key_id"),
-        gate: new_id().to_string(),
+        gate: text(&gate["events"][0], "id"),
+        run: [text(&run, "signal_id"), text(&run, "loopback_id")],
+        probe,
         lease: text(&drained, "lease_id"),
         number: 1,
         project: elsewhere,
@@ -280,8 +308,8 @@ fn bodies(verb: &Verb, of: &Named) -> Option<Vec<Value>> {
         "memory_rot" => vec![json!({"surfaces": []})],
         "gate_label" => vec![json!({"event_id": of.gate, "right": true})],
         "signal/loopback-issue" => vec![json!({"session_id": of.session})],
-        "signal/loopback-echo" | "signal/loopback-model" => vec![json!({"signal_id": of.signal})],
-        "signal/loopback-finish" => vec![json!({"probe": probe(of)})],
+        "signal/loopback-echo" | "signal/loopback-model" => vec![json!({"signal_id": of.signal}), json!({"signal_id": of.probe["signal_id"]})],
+        "signal/loopback-finish" => vec![json!({"probe": of.probe})],
         "signal/loopback-runs" => vec![json!({}), json!({"identity": "Texi"})],
         "signals_confirm" => vec![json!({"lease_id": of.lease})],
         "session_register" => vec![json!({"surface": "other", "machine_id": "m", "process_pid": 1})],
@@ -306,13 +334,19 @@ fn bodies(verb: &Verb, of: &Named) -> Option<Vec<Value>> {
     })
 }
 
-fn probe(of: &Named) -> Value {
-    json!({
-        "spec": "x", "version": "1", "loopback_id": of.lease, "signal_id": of.signal, "trace_id": of.trace,
-        "requested_by_identity": "Texi", "requested_by_session": of.session, "surface": "other", "machine_id": "m",
-        "started_at": "2026-01-01T00:00:00Z", "finished_at": null, "outcome": "timeout",
-        "layers": {}, "missing_layers": [], "echo": {},
-    })
+/// A probe of this shape that nobody has issued.
+fn unissued(like: &Value) -> Value {
+    let mut probe = like.clone();
+    for field in [
+        "loopback_id",
+        "signal_id",
+        "trace_id",
+        "requested_by_session",
+    ] {
+        assert!(probe[field].is_string(), "{field}: {probe}");
+        probe[field] = json!(new_id());
+    }
+    probe
 }
 
 /// An answer without what differs from call to call: ids, numbers and times.
@@ -335,17 +369,21 @@ fn without_chance(text: &str) -> String {
     out
 }
 
-/// What every row of a tenant comes to, table by table; who was seen last is nobody's doing.
+/// What every row of a tenant comes to, table by table; when a session was seen last is nobody's doing.
 fn rows_of(database: &Database, tenant: &str) -> String {
     let tables = database.sql(
         "select table_name from information_schema.columns
          where column_name = 'tenant_id' and table_schema = 'public'
-             and table_name not in ('sessions', 'duties') order by 1",
+             and table_name <> 'duties' order by 1",
     );
     let hashes: Vec<String> = tables
         .split_whitespace()
         .map(|t| {
-            format!("select '{t}', count(*), md5(string_agg(t::text, '|' order by t::text)) from {t} t where tenant_id = '{tenant}'")
+            let row = match t {
+                "sessions" => "(to_jsonb(t) - array['last_seen_at', 'first_verb_at', 'last_verb_at', 'last_output_at'])::text",
+                _ => "t::text",
+            };
+            format!("select '{t}', count(*), md5(string_agg({row}, '|' order by {row})) from {t} t where tenant_id = '{tenant}'")
         })
         .collect();
     assert!(hashes.len() > 30, "{tables}");
@@ -396,13 +434,28 @@ fn no_verb_crosses_from_one_tenant_to_another() {
         let confirm = json!({"lease_id": theirs.lease});
         let confirmed = texi.call(PID, "signals_confirm", confirm.clone()).await;
         assert!(!confirmed.is_ok_and(|c| c["confirmed"] != 0), "{confirm}");
+        // A socket that names another's session is refused as one that names nobody's; one that confirms another's
+        // lease has confirmed nothing.
+        let (here, session) = seated(&texi).await;
+        let mut told = Vec::new();
+        for named in [new_id(), theirs.session.parse().unwrap()] {
+            let mut stream = Stream::open(&server, &here, Some(named), None, vec![]).await;
+            told.push(stream.closed().await);
+        }
+        assert_eq!(told[0], told[1]);
+        let lease = vec![theirs.lease.parse().unwrap()];
+        let mut stream = Stream::open(&server, &here, Some(session), None, lease).await;
+        assert!(stream.backlog().await.is_empty());
+        drop(stream);
+        let over = json!({"session_id": session.to_string()});
+        here.call(PID, "session_release", over).await.unwrap();
         let confirmed = theirs.texi.call(PID, "signals_confirm", confirm).await;
         assert_eq!(confirmed.unwrap()["confirmed"], 1);
         // What rides on a later commit is on disk.
         let (operator, trace) = (server.operator(), json!({"signal_id": theirs.signal}));
         operator.call(PID, "signal_trace", trace).await.unwrap();
         let before = rows_of(&database, first.trim());
-        let nobodys = Named::nobodys(&texi);
+        let nobodys = Named::nobodys(&texi, &theirs);
         let (mut crossed, mut sent) = (Vec::new(), String::new());
         for verb in VERBS.iter().filter(|v| !v.is(Is::Local)) {
             let said = |of: &Named| {
@@ -476,6 +529,36 @@ fn no_verb_crosses_from_one_tenant_to_another() {
             assert_eq!(refused.unwrap_err().code, "invalid_key", "{claimed}");
         }
         assert_eq!(rows_of(&database, first.trim()), before);
+        // All of it was there to be named: whose it is names it, and is heard.
+        for (caller, verb, body) in [
+            (
+                &operator,
+                "gate_label",
+                json!({"event_id": theirs.gate, "right": true}),
+            ),
+            (
+                &theirs.texi,
+                "postmortem",
+                json!({"resolve": theirs.number}),
+            ),
+            (
+                &theirs.texi,
+                "signal/loopback-model",
+                json!({"signal_id": theirs.probe["signal_id"]}),
+            ),
+            (
+                &theirs.texi,
+                "signal/loopback-finish",
+                json!({"probe": theirs.probe}),
+            ),
+        ] {
+            let heard = caller.call(PID, verb, body).await;
+            assert!(heard.is_ok(), "{verb}: {heard:?}");
+        }
+        let runs = operator.call(PID, "probe_list", json!({})).await.unwrap();
+        assert!(runs.to_string().contains(&theirs.run[1]), "{runs}");
+        let demo = operator.call(PID, "demo", json!({"remove": true})).await;
+        assert_eq!(demo.unwrap()["changed"], true);
     });
 }
 
@@ -806,6 +889,17 @@ fn one_of_several_tenants_moves_into_a_file_and_takes_nothing_of_the_others_alon
         "what acme knows"
     );
     assert_eq!(ask("select group_concat(pid) from projects"), PID);
+    drop(moved);
+
+    // And from there into a database of its own, where its keys are as good as ever.
+    let fresh = Postgres::shared().database();
+    let (code, _, said) = cli(&server, &fresh.url, &["migrate-store", &to, &fresh.url]);
+    assert_eq!(code, Some(0), "{said}");
+    server.resume_with(&[("PRISM_DATABASE", &fresh.url)]);
+    let known = runtime.block_on(acme.call(PID, "memory_list", json!({})));
+    let known = known.unwrap();
+    assert_eq!(known["rows"].as_array().map(Vec::len), Some(1), "{known}");
+    assert!(known.to_string().contains("what acme knows"), "{known}");
 }
 
 /// Nobody can say that a key is not known while nobody can look.

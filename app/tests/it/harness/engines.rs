@@ -27,6 +27,14 @@ pub fn postgres_bin() -> &'static Path {
     })
 }
 
+/// Where nginx is.
+pub fn nginx() -> PathBuf {
+    let found = Command::new(script("nginx")).output().unwrap();
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert!(found.status.success(), "{said}");
+    String::from_utf8_lossy(&found.stdout).trim().into()
+}
+
 /// A PostgreSQL and a Redis for all tests of this process. They end with their standard input.
 struct Shared {
     postgres: String,

@@ -85,7 +85,7 @@ async fn sockets(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn what_probes_and_prometheus_ask_is_not_asked_through_nginx() {
+async fn what_prometheus_asks_is_not_asked_through_nginx() {
     let database = Postgres::shared().database();
     let authority = Authority::new();
     let pair = authority.certificate("proxy", HERE);
@@ -99,7 +99,7 @@ async fn what_probes_and_prometheus_ask_is_not_asked_through_nginx() {
     let url = format!("https://localhost:{}", proxy.port);
     for (path, through, within) in [
         ("/healthz", 200, 200),
-        ("/readyz", 404, 200),
+        ("/readyz", 200, 200),
         ("/metrics", 404, 200),
     ] {
         let asked = async |at: &str| {

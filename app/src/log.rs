@@ -26,6 +26,8 @@ pub fn start(otherwise: &str, color: bool) {
         .with_writer(std::io::stderr)
         .with_ansi(color)
         .with_target(false)
+        // A line that cannot be written is lost: told on standard error, which may be gone as well, it would end what logs.
+        .log_internal_errors(false)
         .init();
 }
 
@@ -37,6 +39,8 @@ pub fn start_in(home: &Home, otherwise: &str) -> anyhow::Result<()> {
         .with_writer(file)
         .with_ansi(false)
         .with_target(false)
+        // A line that cannot be written is lost: told on standard error, which may be gone as well, it would end what logs.
+        .log_internal_errors(false)
         .init();
     Ok(())
 }

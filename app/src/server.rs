@@ -397,7 +397,7 @@ async fn hear_hangups(
             Ok(true) => tracing::info!("The new certificate is shown from now on"),
             Ok(false) => tracing::info!("The certificate is the same as before"),
             Err(error) => tracing::error!(
-                "The certificate was not replaced, the one before it stays: {error:#}; mend the                  files and send SIGHUP again"
+                "The certificate was not replaced, the one before it stays: {error:#}; mend the files and send SIGHUP again"
             ),
         }
     }

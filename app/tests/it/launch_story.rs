@@ -1076,3 +1076,24 @@ fn nobody_is_asked_about_a_change_that_went_into_a_file_unseen() {
     let said = std::fs::read_to_string(server.folder().join("said.txt")).unwrap();
     assert!(said.contains("mcpServers"), "{said}");
 }
+
+/// A pipe whose reader has gone, or a full disk, costs the log and nothing else.
+#[test]
+fn a_server_whose_log_nobody_reads_any_more_goes_on() {
+    let server = Server::none();
+    let mut serve = server.command(None);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    serve.args(["serve", "--port", "0"]);
+    serve.stdout(full.as_ref().unwrap().try_clone().unwrap());
+    serve.stderr(full.unwrap());
+    let mut serve = serve.spawn().unwrap();
+    wait_for("it serves", || {
+        assert_eq!(serve.try_wait().unwrap(), None, "it ended");
+        server.home().read("server.json")
+    });
+    server.ok(None, &["note", "all is well"]);
+    let pid = Pid::from_child(&serve);
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(serve.wait().unwrap().code(), Some(0));
+    drop(server);
+}

@@ -33,10 +33,11 @@ pub const MAY_BECOME: &str =
 
 /// How long a statement may take, and a little more for the way: the database ends one before that, unless it is gone.
 const ANSWER: Duration = Duration::from_secs(63);
-/// A server that stands still in the middle of a transaction holds others up no longer than a database that is away.
-const LIMITED: &str =
-    "set statement_timeout = 60000; set idle_in_transaction_session_timeout = 8000";
-const UNLIMITED: &str = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
+/// A server that stands still in the middle of a transaction holds others up no longer than a database that is away. What it
+/// has waiting behind that gives up sooner, or each would hold them up as long again when its turn comes.
+const LIMITED: &str = "set statement_timeout = 60000; set lock_timeout = 5000; set idle_in_transaction_session_timeout = 8000";
+const UNLIMITED: &str =
+    "set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0";
 /// How long the other end may leave what was sent without a sign.
 const SILENT: Duration = Duration::from_secs(9);
 /// Statements that wait for the next one, at the most.

@@ -370,7 +370,7 @@ pub fn failed(error: &::postgres::Error) -> StoreError {
     };
     let away = [
         "57014", "57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "08006", "08001", "08003",
-        "53300",
+        "53300", "55P03",
     ];
     match *code {
         SqlState::FOREIGN_KEY_VIOLATION => StoreError::Dangling,

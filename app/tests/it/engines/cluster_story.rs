@@ -9,7 +9,7 @@ use prism_core::api::ServerFrame;
 use prism_core::{Code, Problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How soon a key that was revoked at one server has no socket at any other.
@@ -786,4 +786,55 @@ fn servers_that_start_at_once_on_an_empty_database_all_come_up() {
             texi.call(PID, "status", json!({})).await.unwrap();
         }
     });
+}
+
+/// What a server had queued when it froze does not take one turn after the other.
+#[test]
+fn a_server_that_freezes_amid_many_writes_holds_the_others_up_once() {
+    let database = Postgres::shared().database();
+    let redis = Redis::shared();
+    let (one, two) = (
+        server(&database, Some(&redis)),
+        server(&database, Some(&redis)),
+    );
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        for name in ["Texi", "Donna", "Wren", "Bob"] {
+            one.identity(name).await;
+        }
+        let done = Arc::new(AtomicUsize::new(0));
+        for n in 0..16 {
+            let (done, operator) = (done.clone(), two.operator());
+            let to = ["Texi", "Donna", "Wren", "Bob"][n % 4];
+            tokio::spawn(async move {
+                loop {
+                    let sent = match n < 12 {
+                        true => operator.call(PID, "signal", task(to, "x")).await,
+                        false => operator.call(PID, "note", json!({"text": "x"})).await,
+                    };
+                    if sent.is_ok() {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        wait_until("they are at it", async || {
+            (done.load(Ordering::Relaxed) > 100).then_some(())
+        })
+        .await;
+        two.stop();
+        let froze = Instant::now();
+        let operator = one.operator();
+        let (sent, noted) = tokio::join!(
+            operator.call(PID, "signal", task("Texi", "after")),
+            operator.call(PID, "note", json!({"text": "after"})),
+        );
+        sent.unwrap();
+        noted.unwrap();
+        let took = froze.elapsed();
+        two.go_on();
+        assert!(took < Duration::from_secs(14), "{took:?}");
+    });
+    // Those that still send are not waited for.
+    runtime.shutdown_background();
 }

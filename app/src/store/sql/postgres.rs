@@ -33,9 +33,9 @@ pub const MAY_BECOME: &str =
 
 /// How long a statement may take, and a little more for the way: the database ends one before that, unless it is gone.
 const ANSWER: Duration = Duration::from_secs(63);
-/// A server that stands still in the middle of a transaction holds others up no longer than a database that is away. What it
-/// has waiting behind that gives up sooner, or each would hold them up as long again when its turn comes.
-const LIMITED: &str = "set statement_timeout = 60000; set lock_timeout = 5000; set idle_in_transaction_session_timeout = 8000";
+/// A server that stands still in the middle of a transaction loses it. What it has waiting behind that gives up sooner; one of
+/// these may still get its turn when another gives up, so that both times together are less than what callers wait.
+const LIMITED: &str = "set statement_timeout = 60000; set lock_timeout = 2000; set idle_in_transaction_session_timeout = 3000";
 const UNLIMITED: &str =
     "set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0";
 /// How long the other end may leave what was sent without a sign.

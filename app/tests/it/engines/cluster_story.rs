@@ -833,7 +833,7 @@ fn a_server_that_freezes_amid_many_writes_holds_the_others_up_once() {
         noted.unwrap();
         let took = froze.elapsed();
         two.go_on();
-        assert!(took < Duration::from_secs(14), "{took:?}");
+        assert!(took < Duration::from_secs(9), "{took:?}");
     });
     // Those that still send are not waited for.
     runtime.shutdown_background();

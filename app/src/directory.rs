@@ -240,9 +240,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_load_that_began_before_a_change_does_not_undo_it() {
-        let key = KeyRow {
+    fn key() -> KeyRow {
+        KeyRow {
             id: Uuid::from_u128(1),
             identity: None,
             key_sha256: "x".into(),
@@ -251,7 +250,12 @@ mod tests {
             revoked_at: None,
             browser: None,
             expires_at: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_load_that_began_before_a_change_does_not_undo_it() {
+        let key = key();
         let before = loaded(vec![key.clone()]);
         let directory = Directory::new(&before);
         let version = directory.version();
@@ -268,16 +272,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_revoked_elsewhere_is_shut_though_names_change_while_they_are_read() {
-        let key = KeyRow {
-            id: Uuid::from_u128(1),
-            identity: None,
-            key_sha256: "x".into(),
-            prefix: "prk_x".into(),
-            created_at: Moment(0),
-            revoked_at: None,
-            browser: None,
-            expires_at: None,
-        };
+        let key = key();
         let directory = Directory::new(&loaded(vec![key.clone()]));
         let version = directory.version();
         let project = Project {

@@ -96,6 +96,8 @@ pub struct Tables {
     taken: Arc<Mutex<HashSet<String>>>,
     /// Whether two projects have become one since the start.
     merged: Arc<AtomicBool>,
+    /// Whether the file could not grow lately, where rows are in one.
+    full: Arc<Full>,
 }
 
 impl Tables {
@@ -197,6 +199,7 @@ impl Tables {
             embed_wanted: Arc::default(),
             taken: Arc::default(),
             merged: Arc::default(),
+            full: Arc::default(),
         })
     }
 
@@ -217,7 +220,13 @@ impl Tables {
         then: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<U> {
         let written = match &self.pool {
-            None => timing::of(Part::Store, self.writer.write(job, then)).await,
+            None => {
+                let written = timing::of(Part::Store, self.writer.write(job, then)).await;
+                if let Err(StoreError::Unwritable(why)) = &written {
+                    self.full.refused(why);
+                }
+                written
+            }
             Some(pool) => {
                 let job = inboxes::with_look(job);
                 let writer = self.writer.clone();
@@ -317,8 +326,8 @@ impl Tables {
     /// Writes something that changes nothing, and waits until it is on disk. Where a disk was full, what
     /// changes nothing may find room and a row none, so what is written takes some.
     pub async fn ready(&self) -> Result<()> {
-        let full = self.pool.as_ref().map(|pool| pool.full());
-        let was_full = match full.and_then(Full::since) {
+        let full = self.full();
+        let was_full = match full.since() {
             None => false,
             Some(Since::Lately(why)) => return Err(StoreError::Unwritable(why)),
             Some(Since::Earlier) => true,
@@ -329,16 +338,21 @@ impl Tables {
                 Err(StoreError::Denied(_)) => {}
                 written => {
                     written?;
-                    full.inspect(|full| full.is_over());
+                    full.is_over();
                     return Ok(());
                 }
             }
         }
         let written = self.writes_nothing(full::TAKES_NONE).await;
         if was_full && written.is_ok() {
-            full.inspect(|full| full.is_over());
+            full.is_over();
         }
         written
+    }
+
+    /// Whether there was no room lately.
+    fn full(&self) -> &Full {
+        self.pool.as_ref().map_or(&*self.full, |pool| pool.full())
     }
 
     async fn writes_nothing(&self, shared: &'static str) -> Result<()> {
@@ -351,8 +365,7 @@ impl Tables {
 
     /// Sees whether a disk that was full has room again.
     pub async fn look_for_room(&self) {
-        let full = self.pool.as_ref().map(|pool| pool.full());
-        if matches!(full.and_then(Full::since), Some(Since::Earlier)) {
+        if matches!(self.full().since(), Some(Since::Earlier)) {
             drop(self.ready().await);
         }
     }

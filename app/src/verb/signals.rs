@@ -131,14 +131,15 @@ pub async fn pending(
             format!("is {limit} and must be 1 to {PENDING_MAX}"),
         ));
     }
+    // One time for all that is noted of it.
+    let now = clock::now();
     if let Some(session) = caller.session_id() {
-        prism.presence.read(session, clock::now());
+        prism.presence.read(session, now);
     }
     let room = DrainLimit {
         signals: limit,
         payload_bytes: PENDING_BYTES_MAX,
     };
-    let now = clock::now();
     let leased = (prism.store).lease(caller.persona.id, caller.session_id(), room, now);
     // A probe may be asked about at another server, which has not seen this one.
     let read = async {

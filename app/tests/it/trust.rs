@@ -1,6 +1,6 @@
 //! Whom this machine's Prism trusts: which server gets a key, which home is used, what is run.
 
-use crate::harness::{Agent, BIN, PATIENCE, PID, Server, task, wait_for};
+use crate::harness::{Agent, BIN, PATIENCE, PID, Server, task, wait_for, wait_until};
 use crate::stream::Stream;
 use prism::config::ServerFile;
 use prism_core::api::{ClientFrame, ServerFrame};
@@ -672,4 +672,39 @@ fn a_flood_at_a_shims_door_takes_neither_its_descriptors_nor_the_place_of_a_hook
     wait_for("the rest to be sent away", || {
         (descriptors() <= before + 4).then_some(())
     });
+}
+
+/// A file that may not grow is what a full disk is to a server.
+#[tokio::test]
+async fn a_home_that_takes_no_more_is_told_by_whoever_watches_over_the_server() {
+    let mut server = Server::start();
+    if !server.is_embedded() {
+        // How PostgreSQL's disk is told is a story of its own.
+        return;
+    }
+    server.identity("Texi").await;
+    server.terminate();
+    let mut serve = std::process::Command::new("sh");
+    let own = server.command(None);
+    serve
+        .env_clear()
+        .envs(own.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    // In half kilobytes.
+    let limited = "trap '' XFSZ; ulimit -f 8000 && exec \"$0\" serve --port 0";
+    serve.args(["-c", limited, BIN]);
+    server.resume_as(serve);
+    let operator = server.operator();
+    operator.ready().await.unwrap();
+    let mut long = task("Texi", "x");
+    long["payload"]["body"] = json!("x".repeat(60_000));
+    let refused = loop {
+        if let Err(problem) = operator.call(PID, "signal", long.clone()).await {
+            break problem;
+        }
+    };
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let unready = wait_until("it says so", async || operator.ready().await.err()).await;
+    assert_eq!(unready.status, 503, "{unready:?}");
+    let looked = server.cli(None, &["doctor"]);
+    assert_eq!(looked.status.code(), Some(1));
 }

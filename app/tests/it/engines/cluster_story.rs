@@ -59,7 +59,7 @@ pub(super) async fn next_signal(stream: &mut Stream) -> String {
 }
 
 /// A server whose clock no test moves: where one does, names are read every second and a half, whoever speaks.
-fn unmoved(database: &Database, redis: Option<&str>) -> Server {
+pub(super) fn unmoved(database: &Database, redis: Option<&str>) -> Server {
     let mut server = Server::none();
     let mut serve = server.command(None);
     serve

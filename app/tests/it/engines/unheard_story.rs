@@ -1,6 +1,6 @@
 //! What a server did not hear of others it sees in rows: nothing that is said between servers is the only copy of anything.
 
-use super::cluster_story::{next_signal, seated};
+use super::cluster_story::{next_signal, seated, unmoved};
 use crate::harness::cable::Cable;
 use crate::harness::engines::{Database, Postgres, Redis, server};
 use crate::harness::{PID, Server, task, wait_for, wait_until};
@@ -56,17 +56,9 @@ fn told(story: impl Future<Output = ()>) {
     tokio::runtime::Runtime::new().unwrap().block_on(story);
 }
 
-/// A server that reads nothing again but what it hears of and looks for: without a clock that a test moves.
+/// A server that reads nothing again but what it hears of and looks for.
 fn by_cable(database: &Database, cable: &Cable) -> Server {
-    let mut two = Server::none();
-    let mut serve = two.command(None);
-    serve
-        .env_remove("PRISM_CLOCK_FILE")
-        .env("PRISM_DATABASE", &database.url)
-        .env("PRISM_REDIS", format!("redis://{}", cable.address))
-        .args(["serve", "--port", "0"]);
-    two.resume_as(serve);
-    two
+    unmoved(database, Some(&format!("redis://{}", cable.address)))
 }
 
 async fn is_told_to_say_hello(stream: &mut Stream) {
